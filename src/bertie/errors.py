@@ -17,9 +17,20 @@ T = TypeVar("T")
 
 
 class BertieError(Exception):
-    """The base class of all user errors. Exit code 1."""
+    """The base class of all user errors. Exit code 1.
+
+    message: what is wrong. hint: the option of a command that helps, which a server leaves out; "" for none.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        """Both, as the command line prints them."""
+        return f"{self.message} {self.hint}".strip()
 
 
 class UsageError(BertieError):

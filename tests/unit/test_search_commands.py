@@ -71,12 +71,20 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("search", "missing", "moon"), 3, "is not a search index"),
         (("search", "ready", ""), 2, "empty"),
         (("search", "ready", "moon", "--no-words"), 2, "has no vectors"),
-        (("negatives", "ready", "--questions", "bare.jsonl", "-o", "index", "--answer", "."), 2, "--answer changes no"),
+        (
+            ("negatives", "ready", "--questions", "bare.jsonl", "-o", "x.jsonl", "--answer", "."),
+            2,
+            "--answer changes no",
+        ),
         (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
         (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
         (("evaluate", "ready", "--questions", "none.json"), 3, "does not exist"),
         (("evaluate", "ready", "--questions", "bare.jsonl"), 3, "no question with a document"),
         (("evaluate", "ready", "--questions", "others.jsonl"), 3, "No question has a document in this index"),
+        (("evaluate", "ready", "--questions", "others.jsonl", "--embed", "."), 2, "has no vectors. Make them"),
+        (("evaluate", "ready", "--questions", "others.jsonl", "--report", "x.html"), 2, "without --report. Omit one"),
+        (("evaluate", "ready", "others.jsonl"), 2, "ready is an index. Pass questions with their documents"),
+        (("evaluate", "ready", "--no-embed"), 2, "--no-embed is an option of an index. Pass --questions FILE too."),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[str], code: int, told: str) -> None:
@@ -102,6 +110,8 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     Path("q.jsonl").write_text("".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in asked.items()))
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t2\n1\tc\t1\n2\tc\t1\n")
     _, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--qrels", "qrels.tsv", "--json")
+    bare = bertie("evaluate", "index", "--questions", "q.jsonl", "--qrels", "qrels.tsv", "--no-embed", "--json")[1]
+    assert list(json.loads(bare)["stages"]) == ["words"]
     words = json.loads(out)["stages"]["words"]
     assert words["mrr@10"] == 1
     assert words["recall@100"] == pytest.approx((0.5 + 1) / 2)
@@ -129,7 +139,10 @@ def test_more_passages_than_the_first_stage_finds_by_default(corpus: Path, berti
     Path("corpus.jsonl").write_text("".join(json.dumps({"text": f"moon {i}"}) + "\n" for i in range(130)))
     assert bertie("index", "corpus.jsonl", "-o", "index")[0] == 0
     assert len(Searcher("index").search("moon", top=120).hits) == 120
-    assert len(Searcher("index", depth=Depth(first=7)).search("moon", top=120).hits) == 7
+    for first in (7, 100):
+        assert len(Searcher("index", depth=Depth(first=first)).search("moon", top=120).hits) == first
+        code, out, _ = bertie("search", "index", "moon", "-n", 120, "--first", first, "--json")
+        assert (code, len(json.loads(out)["hits"])) == (0, first)
 
 
 def test_wrong_values_in_python_get_one_error(corpus: Path) -> None:

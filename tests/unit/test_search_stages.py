@@ -1,6 +1,7 @@
 """The stages of a search that have models: vectors, re-ranking and answers, with toy models of random weights."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,19 @@ def test_every_stage_on_the_command_line(
     assert "seconds" in json.loads(bertie("search", "index", QUESTION, "--json", "--no-embed")[1])
     code, _, err = bertie("search", "index", QUESTION, "--embed", models["rank"])
     assert (code, "vectors of another model" in " ".join(err.split())) == (2, True)
+    (Path(shutil.copytree(models["embed"], "embed")) / "model.safetensors").unlink()
+    for command in (("search", "index", QUESTION), ("index", "docs.jsonl", "-o", "index")):
+        code, _, err = bertie(*command, "--embed", "embed")
+        assert (code, "embed has no model.safetensors" in " ".join(err.split())) == (3, True)
+    code, _, err = bertie("search", "index", QUESTION, "--no-words", "--no-embed")
+    assert (code, "is searched without its model" in " ".join(err.split())) == (2, True)
     code, _, err = bertie("index", "docs.jsonl", "-o", "index")
     assert (code, "Pass --embed" in " ".join(err.split())) == (2, True)
     Path("q.jsonl").write_text(json.dumps({"question": QUESTION, "context": TEXTS[1], "answers": ["bo"]}) + "\n")
     code, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--json", *stages)
     assert set(json.loads(out)["stages"]) == {"words", "vectors", "fused", "reranked"}
     assert set(json.loads(out)["answers"]) == {"exact_match", "f1", "answered", "interval_95"}
+    Path("index/vectors-000001.safetensors").unlink()
+    for command in (("search", "index", QUESTION), ("index", "docs.jsonl", "-o", "index", "--embed", models["embed"])):
+        code, _, err = bertie(*command)
+        assert (code, "vectors-000001.safetensors is missing" in " ".join(err.split())) == (3, True), err

@@ -90,7 +90,7 @@ def test_a_damaged_graph_is_reported(folder: Path) -> None:
     with pytest.raises(DataError, match="is damaged"):
         store.nearest(around(1, 1)[0], 10)
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DataError, match="is missing"):
         store.nearest(around(1, 1)[0], 10)
     store.close()
 

@@ -74,7 +74,9 @@ def check(server, path: str, body) -> None:
     response = server.client.post(server.url + path, content=sent, headers={"content-type": "application/json"})
     assert 200 <= response.status_code < 500, (path, body, response.text)
     assert time.monotonic() - started < 10
-    json.loads(response.text, parse_constant=lambda name: pytest.fail(f"{name} in an answer"))
+    streamed = response.headers["content-type"].startswith("text/event-stream")
+    for one in response.text.removeprefix("data: ").split("\n\ndata: ") if streamed else [response.text]:
+        json.loads(one, parse_constant=lambda name: pytest.fail(f"{name} in an answer"))
 
 
 @settings(max_examples=120)

@@ -2,12 +2,15 @@
 
 import base64
 import json
+import pickle
 import re
 
 import numpy as np
 import pytest
 
 import bertie
+from bertie.data.tables import TableFormat, find_columns
+from bertie.errors import DataError, UsageError
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.search.models import relevance
@@ -192,6 +195,18 @@ def test_tokens(server):
 LONG = "a " * 200
 
 
+def test_windows_are_read_by_the_tasks_that_can(folders):
+    with live(folders, too_long="window") as server:
+        for name in TASK_NAMES:
+            assert server.ok("/answer", {"inputs": ROWS.get(name, {"text": "ab cd"}), "model": name})
+        server.ok("/answer", {"inputs": "ab", "model": "several", "head": "x"})
+        server.ok("/embed", {"inputs": "ab", "model": "sequence"})
+        server.ok("/next_sentence", {"inputs": {"first": "ab", "second": "cd"}})
+        windows = server.ok("/answer", {"inputs": LONG, "model": "sequence"})["answers"][0]["windows"]
+        assert windows > 1
+        assert server.ok("/answer", {"inputs": LONG, "model": "embed"})["answers"][0]["truncated"]
+
+
 def test_truncation_is_never_silent(server):
     response = server.post("/predict", {"inputs": LONG, "truncate": True})
     assert response.headers["x-bertie-truncated"] == "1"
@@ -263,13 +278,111 @@ def test_errors_name_no_types_and_no_options_of_commands(server):
     for model in ("span", "choice", "sequence"):
         told = server.post("/answer", {"inputs": {"other": "a"}, "model": model}).json()["error"]
         assert ("'other'" in told, "--" in told) == (True, False), told
+        assert told.endswith(("among 'other'.", "in 'other'.")), told
+
+
+def test_errors_carry_the_options_of_commands_apart():
+    with pytest.raises(DataError) as found:
+        find_columns(("other",), TableFormat(), "a.csv")
+    error = found.value
+    assert error.message.endswith("among 'other'.")
+    assert error.hint.startswith("Pass --text COLUMN")
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert str(same) == f"{error.message} {error.hint}"
+    assert str(UsageError("It is wrong.")) == "It is wrong."
+
+
+PLACES = [  # a body, and where the error is
+    ("/embed", {"inputs": ["a", 5]}, "inputs[1]"),
+    ("/embed", {"inputs": ["a", " "]}, "inputs[1]"),
+    ("/embed", {"inputs": ["a", " "], "truncation_direction": "left"}, "inputs[1]"),
+    ("/embed", {"inputs": " "}, "inputs"),
+    ("/embed", {"inputs": [[5], [99]]}, "inputs[1]"),
+    ("/embed", {"inputs": [[5], []]}, "inputs[1]"),
+    ("/embed", {"inputs": [[5, "x"]]}, "inputs[0][1]"),
+    ("/v1/embeddings", {"input": ["a", 5]}, "input[1]"),
+    ("/v1/embeddings", {"input": [5, 99]}, "input"),
+    ("/similarity", {"inputs": {"source_sentence": " ", "sentences": ["a"]}}, "inputs.source_sentence"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a", " "]}}, "inputs.sentences[1]"),
+    ("/predict", {"inputs": [["a"], ["a", 5]]}, "inputs[1][1]"),
+    ("/predict", {"inputs": [["a"], ["a", "b"]]}, "inputs[1]"),
+    ("/predict", {"inputs": ["a", "b", "c"]}, "inputs"),
+    ("/predict", {"inputs": [["a"], ["b"] * 200], "truncate": False}, "inputs[1]"),
+    ("/predict", {"inputs": [["a"], ["b " * 200]], "truncate": False}, "inputs[1]"),
+    ("/classify", {"input": ["a", ["b", 5]]}, "input[1][1]"),
+    ("/rerank", {"query": " ", "texts": ["a"]}, "query"),
+    ("/rerank", {"query": "a", "texts": ["a", " "]}, "texts[1]"),
+    ("/v1/rerank", {"query": "a", "documents": ["a", {"title": "b"}]}, "documents[1].text"),
+    ("/v1/rerank", {"query": "a", "documents": ["a", {"text": 5}]}, "documents[1].text"),
+    ("/rerank", {"query": "a", "texts": ["b", "b " * 200], "truncate": False}, "texts[1]"),
+    ("/rerank", {"query": "a", "texts": ["b", "c"], "model": "regression"}, "texts[0]"),
+    ("/v1/embeddings", {"input": ["b"] * 2049}, "input"),
+    ("/rerank", {"query": "a", "texts": ["b", "b " * 200], "truncate": False, "model": "choice"}, "texts"),
+    ("/qa", {"inputs": [{"question": "a", "context": "b"}, {"question": "a"}]}, "inputs[1].context"),
+    ("/qa", {"inputs": {"question": "a"}}, "inputs.context"),
+    ("/choose", {"inputs": [{"context": "a", "choices": ["b", "c"]}, {"context": "a"}]}, "inputs[1].choices"),
+    ("/explain", {"inputs": ["a", "b", "c"]}, "inputs"),
+    ("/fill_mask", {"inputs": ["a [MASK]", "a"]}, "inputs[1]"),
+    ("/answer", {"inputs": ["a", {"other": "a"}], "model": "sequence"}, "inputs[1]"),
+    ("/answer", {"inputs": ["a", ["a", "b"]], "model": "sequence"}, "inputs[1]"),
+    ("/answer", {"inputs": ["a", {"text": " "}], "model": "sequence"}, "inputs[1]"),
+    ("/relate", {"inputs": {"text": "a", "subject": {"start": 0}, "object": 5}}, "inputs.subject.end"),
+    ("/decode", {"ids": [[5], [99]]}, "ids[1]"),
+    ("/", {"inputs": ["a", 5]}, "inputs[1]"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "place"), PLACES)
+def test_errors_tell_the_place_in_the_body(server, path, body, place):
+    response = server.post(path, body)
+    assert response.status_code == 422, response.text
+    told = response.json()["error"]
+    if path.startswith("/v1"):
+        assert told["param"] == place
+        told = told["message"]
+    assert re.search(rf"(^|`){re.escape(place)}(:|`)", told), told
+
+
+def test_two_names_of_one_thing_are_refused(server):
+    both = {"query": "a", "texts": ["b"], "documents": ["c"]}
+    for path in ("/rerank", "/v1/rerank"):
+        for body in (both, {**both, "texts": []}, {"query": "a"}):
+            assert server.post(path, body).status_code == 422
+    returned = server.ok("/rerank", {"query": "a", "texts": ["b"], "return_documents": True})
+    assert returned[0]["text"] == "b"
+    assert server.post("/models/tagging", {"inputs": "a", "model": "span"}).status_code == 422
+
+
+def test_the_root_answers_with_the_model_of_the_body(server):
+    assert server.ok("/", {"inputs": "ab", "model": "tagging"}) == server.ok("/ner", {"inputs": "ab"})
+    assert server.post("/", {"inputs": "ab", "model": "nobody"}).status_code == 404
+
+
+def test_a_pipeline_in_the_address_must_suit_the_model(server):
+    path = "/models/{}/pipeline/{}".format
+    assert server.ok(path("sequence", "text-classification"), {"inputs": "a"}) == server.ok("/", {"inputs": "a"})
+    for model, task, status in (
+        ("sequence", "fill-mask", 424),
+        ("sequence", "token-classification", 424),
+        ("sequence", "nothing", 404),
+        ("nobody", "fill-mask", 404),
+    ):
+        assert server.post(path(model, task), {"inputs": "a [MASK]"}).status_code == status
+
+
+def test_a_name_of_any_characters(folders):
+    with live({"감성 1": folders["sequence"], "b": folders["text2text"]}) as server:
+        response = server.post("/predict", {"inputs": "a", "model": "감성 1"})
+        assert (response.status_code, response.headers["x-bertie-model"]) == (200, "%EA%B0%90%EC%84%B1%201")
+        assert server.ok("/models/감성 1", {"inputs": "a"})
+        assert server.ok("/generate", {"inputs": "a", "model": "b"})
 
 
 def test_errors_under_v1_are_nested(server):
     response = server.post("/v1/embeddings", {"input": ["a", ""]})
     assert response.status_code == 422
     assert response.json()["error"] == {
-        "message": "Input 1 is an empty text.", "type": "invalid_request_error", "param": "input", "code": "Validation"
+        "message": "input[1]: empty text.", "type": "invalid_request_error", "param": "input[1]", "code": "Validation"
     }  # fmt: skip
 
 

@@ -109,6 +109,25 @@ def test_a_failed_reload_keeps_the_vectors(folders, documents, tmp_path):
         assert "vectors" in server.ok("/search", {"query": "a b"})["seconds"]
 
 
+def test_a_damaged_index_is_told_without_its_path(folders, documents, tmp_path):
+    folder = Path(shutil.copytree(documents / "index", tmp_path / "index"))
+    with live({"embed": folders["embed"]}, indexes={"notes": folder}) as server:
+        for path in folder.glob("vectors-*"):
+            path.unlink()
+        for _ in range(2):
+            response = server.post("/search", {"query": "a b"})
+            assert (response.status_code, response.json()["error"]) == (424, "The index cannot be read.")
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_model_that_cannot_rank_is_refused_without_options_of_commands(folders, documents, tmp_path_factory):
+    models = make_models(tmp_path_factory.mktemp("more"))
+    with live({"regression": models["regression"]}, indexes={"notes": documents / "index"}) as server:
+        response = server.post("/search", {"query": "a b", "rerank": "regression"})
+        assert (response.status_code, "--task" in response.text) == (422, False)
+        assert "reads single texts" in response.json()["error"]
+
+
 def test_without_models_for_it_words_alone(folders, documents):
     with live({"sequence": folders["sequence"]}, indexes={"notes": documents / "index"}) as server:
         found = server.ok("/search", {"query": "a b"})

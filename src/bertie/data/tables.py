@@ -229,9 +229,9 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
     text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text and not vectors:
         raise DataError(
-            f"{where}: no text column was recognized among {', '.join(map(repr, names))}. Pass --text COLUMN "
-            "(twice for a pair). If the first line is not a header, pass the column names, for example "
-            f"--columns {'label,text' if format.labelled else 'text'}."
+            f"{where}: no text column was recognized among {', '.join(map(repr, names))}.",
+            hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
+            f"example --columns {'label,text' if format.labelled else 'text'}.",
         )
     label = format.label or next((name for name in LABELS if name in names), None)
     if format.labelled and label is None:

@@ -240,11 +240,13 @@ def _sweep(store: Store) -> None:
 
 
 def checked(store: Index, embedder: Embedder | None) -> Embedder | None:
-    """Returns the model of an index. Raises UsageError for another one, and where the index needs one."""
+    """Returns the model of an index. Raises UsageError for another one, and where the index needs one; DataError for an
+    incomplete one."""
     stored = store.get("embedder")
     if stored and embedder is None:
         raise UsageError(f"{store.where} has vectors of {stored['folder']}. Pass --embed with this model.")
     if stored and embedder and stored["content"] != embedder.content:
+        embedder.load()  # says what is missing in an incomplete folder
         raise UsageError(
             f"{store.where} has vectors of another model ({stored['folder']}). Pass that one, or make the index "
             "again with --overwrite."

@@ -73,7 +73,9 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         encoded = task.encode(pair_list, ranker.tokenizer, max_length=ranker.max_length, too_long="truncate")
         return [float(score) for score in ranker.logits(encoded).ravel()]
     if ranker.texts_known and ranker.texts == 1 and not isinstance(task, EmbedTask):
-        raise UsageError("This model cannot rank: it reads single texts, not pairs. Fine-tune one with --task rank.")
+        raise UsageError(
+            "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
+        )
     answers = ranker.predict([(question, text) for text in texts])
     if isinstance(task, SequenceTask) and len(task.labels) == 2:
         yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)

@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import file_hash, sync_folder
 from bertie.models.int8 import nearest_rows
 from bertie.search.engine import Float, Ranking
-from bertie.search.vectors import VectorFile, nearest
+from bertie.search.vectors import Gone, VectorFile, nearest
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -55,9 +55,9 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
 
 
 def opened(path: Path) -> Any:
-    """Returns a graph, memory-mapped. Raises DataError when it is damaged, FileNotFoundError when it is gone."""
+    """Returns a graph, memory-mapped. Raises DataError when it is damaged, Gone when it is missing."""
     if not path.is_file():
-        raise FileNotFoundError(path)
+        raise Gone(path)
     try:
         found = _library().restore(str(path), view=True)
     except (ValueError, RuntimeError) as error:

@@ -24,8 +24,10 @@ from bertie.search.index import IndexConfig
 from bertie.search.models import Answer
 from bertie.search.snippets import Snippet, snippet
 from bertie.search.store import Passage
+from bertie.search.vectors import Gone
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
+FIRST = 100  # passages of the first stages, or as many as are wanted
 READ = 2000  # characters of a question that models read
 
 
@@ -33,15 +35,15 @@ READ = 2000  # characters of a question that models read
 class Depth:
     """The numbers of passages from the first stages, for re-ranking, and for reading.
 
-    first: the default is raised to the number of passages that are wanted.
+    first: None: 100, or the number of passages that are wanted if that is higher.
     """
 
-    first: int = 100
+    first: int | None = None
     rerank: int = 50
     read: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.first, self.rerank, self.read) < 1:
+        if min(self.rerank, self.read, self.rerank if self.first is None else self.first) < 1:
             raise UsageError(f"{self} has a number below 1. Leave a stage out by omitting its model.")
 
 
@@ -117,7 +119,7 @@ class Searcher:
 
     Raises:
         DataError: The folder is no index, or damaged.
-        UsageError: The index has no vectors, or those of another model; an unknown fusion.
+        UsageError: The index has no vectors; neither words nor vectors are searched; an unknown fusion.
     """
 
     def __init__(
@@ -140,7 +142,8 @@ class Searcher:
         if embedder is not None and not self.store.get("embedder"):
             raise UsageError(f"{self.store.where} has no vectors. Make them: bertie index -o INDEX --embed MODEL")
         if not words and embedder is None:
-            raise UsageError("A search needs words, vectors or both. The index has no vectors to search alone.")
+            why = "is searched without its model" if self.store.get("embedder") else "has no vectors"
+            raise UsageError(f"A search needs words, vectors or both. {self.store.where} {why}.")
 
     def search(self, question: str, top: int = 10, *, vector: Float | None = None) -> Found:
         """Returns the best passages for a question. vector: that of the question, if it is known. (H,)"""
@@ -154,7 +157,7 @@ class Searcher:
             try:
                 with self.store.reading():
                     return self._search(question, top, vector)
-            except FileNotFoundError:  # a file of vectors was replaced between two reads
+            except Gone:  # a file of vectors was replaced between two reads
                 if attempt == 2:
                     raise
         raise AssertionError
@@ -162,7 +165,7 @@ class Searcher:
     def _search(self, question: str, top: int, vector: Float | None) -> Found:
         seconds: dict[str, float] = {}
         rankings: dict[str, Ranking] = {}
-        first = self.depth.first if self.depth.first != Depth.first else max(top, Depth.first)
+        first = max(top, FIRST) if self.depth.first is None else self.depth.first
         terms = self.config.terms.asked(question)
         if self.words:
             with _timed(seconds, "words"):

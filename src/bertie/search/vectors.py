@@ -28,6 +28,13 @@ Float = NDArray[np.float32]
 Int = NDArray[np.int64]
 
 
+class Gone(DataError):
+    """A file that an index lists is missing; or another process has just replaced the index."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is missing.", hint="Make the index again with --overwrite.")
+
+
 @dataclass(frozen=True)
 class VectorFile:
     """One file of vectors, memory-mapped. ids (N,): the passages; rows (N, H) int8; scale (N,)."""
@@ -38,17 +45,19 @@ class VectorFile:
 
     @classmethod
     def open(cls, path: Path) -> "VectorFile":
-        """Opens a file. Raises DataError when it is damaged, FileNotFoundError when it is gone."""
+        """Opens a file. Raises DataError when it is damaged, Gone when it is missing."""
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="numpy") as file:
-                facts: dict[str, Any] = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+                names = set(file.keys())
+            if names != {"ids", "rows", "scale"}:
+                raise DataError(f"{path} is not a file of vectors. Make the index again.")
+            return cls(**{name: _mapped(path, name) for name in names})
+        except FileNotFoundError:
+            raise Gone(path) from None
         except SafetensorError as error:
             raise DataError(f"{path} is damaged ({error}). Make the index again.") from None
-        if set(facts) != {"ids", "rows", "scale"}:
-            raise DataError(f"{path} is not a file of vectors. Make the index again.")
-        return cls(**{name: _mapped(path, name) for name in facts})
 
 
 def _mapped(path: Path, name: str) -> NDArray[Any]:

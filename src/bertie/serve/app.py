@@ -1,29 +1,32 @@
 """The application: the routes of the table, probes, metrics, the page, and the log."""
 
+import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, from_json
 from starlette.exceptions import HTTPException
 
-from bertie.errors import BertieError
+from bertie.errors import BertieError, DataError, nearest
 from bertie.serve import attending
 from bertie.serve.admission import Refused
 from bertie.serve.docs import add_docs
-from bertie.serve.errors import STATUS, Refusal
+from bertie.serve.errors import STATUS, Refusal, invalid
 from bertie.serve.fleet import Fleet
 from bertie.serve.generating import Events, Generated
 from bertie.serve.guard import Guard, Limits, Receive, Seen, Send
 from bertie.serve.handlers import MOST_INPUTS
 from bertie.serve.page import add_page
 from bertie.serve.routes import ANY, BY_PATH, OWN, PIPELINE, ROUTES, Route
-from bertie.serve.schemas import AnyBody, SearchBody
+from bertie.serve.schemas import AnyBody, Body, SearchBody
 from bertie.serve.served import Call, Served, refused
 from bertie.tasks.source import TooLong
 
@@ -96,7 +99,12 @@ class Application:
 
         async def work(call: Call, body: SearchBody) -> Any:
             fleet = self.fleet
-            return await searching.search(fleet.models, fleet.indexes, fleet.choose, call, body)
+            try:
+                return await searching.search(fleet.models, fleet.indexes, fleet.choose, call, body)
+            except (DataError, OSError, sqlite3.Error) as error:
+                if self.log is not None:
+                    self.log("index_failed", index=body.index or next(iter(fleet.indexes)), reason=str(error))
+                raise Refusal("Backend", "The index cannot be read.") from None
 
         work.__doc__ = searching.search.__doc__
         return Route("/search", ANY, SearchBody, work, OWN, {"query": "Where is the library?"})
@@ -129,15 +137,24 @@ class Application:
             return None
 
         async def work(request: Request) -> Response:
-            name = request.path_params.get("name")
+            name, task = request.path_params.get("name"), request.path_params.get("task")
             seen: Seen = request.state.seen
             seen.route = "/models" if name else "/"
             try:
-                model = self.fleet.choose(name, (), "/") if name else next(iter(self.fleet.models.values()))
+                body = BODY.validate_json(await request.body())
+                if name and body.model not in (None, name):
+                    message = "The address and the key `model` name two models. Omit `model`."
+                    raise Refusal("Validation", message, param="model")
+                model = self.fleet.choose(name or body.model, (), "/")
+                if task is not None and task not in PIPELINE_OF:
+                    raise Refusal("NotFound", f"There is no such pipeline. {nearest(task[:80], PIPELINE_OF)}")
+                row = BY_PATH[PIPELINE_OF[task] if task else PIPELINE[model.kinds[0]]]
+                model = self.fleet.choose(model.name, row.kinds, row.path)
+            except ValidationError as error:
+                return refuse(described(error, await request.body()), seen)
             except Refusal as error:
                 return refuse(error, seen)
-            kind = PIPELINE_OF.get(request.path_params.get("task", ""), PIPELINE[model.kinds[0]])
-            return await self.answer(BY_PATH[kind], request, seen.route, model)
+            return await self.answer(row, request, seen.route, model)
 
         for path in ("/", "/models/{name}", "/models/{name}/pipeline/{task}"):
             self.app.router.add_api_route(
@@ -158,7 +175,8 @@ class Application:
         seen.route = path
         self.fleet.metrics.counts.add("te_request_count", path)
         try:
-            body = row.adapter.validate_json(await request.body())
+            content = await request.body()
+            body = row.adapter.validate_json(content)
             model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
             seen.model = model.name
             call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
@@ -167,17 +185,16 @@ class Application:
                 call.use()
                 answer = await row.work(call, body)
                 if isinstance(answer, Generated):
-                    told = {"x-bertie-model": model.name, "x-bertie-truncated": str(call.truncated)}
-                    return Events(answer, call.held.pop_all(), told)
+                    return Events(answer, call.held.pop_all(), facts_of(call))
                 return Json(answer, headers=self._figures(seen, call))
         except ValidationError as error:
-            return refuse(Refusal("Validation", described(error)), seen)
+            return refuse(described(error, content), seen)
         except Refused as error:
             return refuse(refused(error), seen)
         except Refusal as error:
             return refuse(error, seen)
         except BertieError as error:
-            return refuse(Refusal("Validation", str(error)), seen)
+            return refuse(invalid(error), seen)
 
     def _figures(self, seen: Seen, call: Call) -> dict[str, str]:
         total = perf_counter() - seen.started
@@ -191,7 +208,7 @@ class Application:
             "x-queue-time": ms(call.queue_s),
             "x-inference-time": ms(call.inference_s),
         }
-        return figures | {"x-bertie-model": call.model.name, "x-bertie-truncated": str(call.truncated)}
+        return figures | facts_of(call)
 
     # Probes and facts ----------------------------------------------------------------------------------------------
 
@@ -307,12 +324,17 @@ class Application:
         return refuse(Refusal("Backend", "The server failed to answer this request.", status=500), request.state.seen)
 
 
-PIPELINE_OF = {"feature-extraction": "/embed", "sentence-similarity": "/similarity", "fill-mask": "/fill_mask"}
-"""Tasks in the addresses of Hugging Face's API that any model with vectors or a masked-LM head has."""
-
-
-TYPES = ("str", "int", "dict", "Question", "Choices", "Related", "NextSentence")
-"""Names of types among the places of errors, which are no keys of a body."""
+BODY = TypeAdapter(Body)
+PIPELINE_OF = {
+    "feature-extraction": "/embed",
+    "fill-mask": "/fill_mask",
+    "question-answering": "/qa",
+    "sentence-similarity": "/similarity",
+    "text-classification": "/text_classification",
+    "text2text-generation": "/generate",
+    "token-classification": "/ner",
+}
+"""Tasks in the addresses of Hugging Face's API."""
 
 
 def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
@@ -338,12 +360,37 @@ def refuse(error: Refusal, seen: Seen) -> Response:
     return Json(error.body(seen.path), status_code=error.status, headers=error.headers)
 
 
-def described(error: ValidationError) -> str:
-    """Returns what is wrong with a body, without its content."""
-    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    named = [str(part) for part in first["loc"] if not set(str(part)) & set("[-")]  # not the names of types
-    where = ".".join(name for name in named if name not in TYPES)
-    return f"{where or 'The body'}: {first['msg']}."[:300]
+def described(error: ValidationError, content: bytes) -> Refusal:
+    """Returns what is wrong with a body, without its content.
+
+    Where a value may have several forms, each has an error: that of the form that fits furthest is told.
+    """
+    errors = error.errors(include_input=False, include_url=False, include_context=False)
+    body = None if errors[0]["type"] == "json_invalid" else from_json(content)
+    places = [place_of(one, body) for one in errors]
+
+    def fits(number: int) -> tuple[list[int], bool]:
+        indices = [part if isinstance(part, int) else 0 for part in places[number]]
+        return indices, not errors[number]["type"].endswith("_type")
+
+    best = max(range(len(errors)), key=fits)
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places[best]).lstrip(".")
+    return Refusal("Validation", f"{where or 'The body'}: {errors[best]['msg']}."[:300], param=where or None)
+
+
+def place_of(error: ErrorDetails, value: Any) -> list[str | int]:
+    """Returns the keys and indices that lead to an error; pydantic's place has the names of types between them."""
+    found = list[str | int]()
+    for part in error["loc"]:
+        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+            found.append(part)
+    return [*found, error["loc"][-1]] if error["type"] == "missing" else found
+
+
+def facts_of(call: Call) -> dict[str, str]:
+    """Returns the headers about a model and its reading; other characters than ASCII are quoted."""
+    return {"x-bertie-model": quote(call.model.name), "x-bertie-truncated": str(call.truncated)}
 
 
 def ms(seconds: float) -> str:

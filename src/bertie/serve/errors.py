@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from bertie.errors import BertieError
+
 STATUS = {
     "Empty": 400,
     "Unauthorized": 401,
@@ -39,3 +41,8 @@ class Refusal(Exception):
             usual = "server_error" if self.status >= 500 else "invalid_request_error"
             return {"error": {"message": self.message, "type": kind or usual, "param": self.param, "code": self.kind}}
         return {"error": self.message, "error_type": self.kind}
+
+
+def invalid(error: BertieError) -> Refusal:
+    """Returns an error of the library for a client, who has no options of a command."""
+    return Refusal("Validation", error.message)

@@ -156,7 +156,7 @@ class Fleet:
                 try:
                     new = await self.load(name, path, old.generation + 1)
                 except (BertieError, Refusal, OSError) as error:
-                    outcomes[name] = f"failed: {getattr(error, 'message', error)}"
+                    outcomes[name] = f"failed: {error.message if isinstance(error, Refusal) else error}"
                     self._tell("reload_failed", model=name, reason=outcomes[name])
                 else:
                     self.models[name] = new

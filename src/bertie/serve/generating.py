@@ -29,13 +29,13 @@ from bertie.text.tokenizer import Tokenizer
 
 async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     """Returns the generated text of each text: [{"generated_text"}]; with `stream`, events."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     if body.stream and len(inputs) > 1:
         raise Refusal("Validation", f"A stream has one text; the request has {len(inputs)}.", param="inputs")
     task = call.model.predictor.task
     assert isinstance(task, Text2TextTask), "the table of routes says so"
     writing = writing_of(task, body.parameters)
-    output, examples = written_output(writing), examples_of([[text] for text in inputs])
+    output, examples = written_output(writing), examples_of(call, [[text] for text in inputs])
     encoded = await call.begin(examples, task)
     call.cut(encoded, task)
     if not body.stream:

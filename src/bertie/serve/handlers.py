@@ -1,7 +1,6 @@
 """The routes: the body of a request -> examples -> the JSON that clients expect."""
 
 import base64
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from bertie.infer.pairs import HEAD, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
 from bertie.models.facts import layer_output
 from bertie.serve import schemas
-from bertie.serve.errors import Refusal
+from bertie.serve.errors import Refusal, invalid
 from bertie.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.tasks import Prediction
 from bertie.tasks.arrays import sigmoid
@@ -32,18 +31,20 @@ MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
 MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
 NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
-OPTIONS = re.compile(r" (?:Name|Pass) ")  # where an error begins to tell the options of a command
 UNLABELLED = TableFormat(labelled=False)
 
 
-def examples_of(texts: Sequence[Sequence[str]], most: int = MOST_INPUTS, name: str = "inputs") -> list[Example]:
+def examples_of(
+    call: Call, texts: Sequence[Sequence[str]], most: int = MOST_INPUTS, name: str = "inputs"
+) -> list[Example]:
     """Returns examples of one or two texts. Raises Refusal for none, for too many, and for empty texts."""
     check_count(texts, most, name)
     for number, parts in enumerate(texts):
+        place = call.place(number)
         if len(parts) not in (1, 2):
-            raise Refusal("Validation", f"Input {number} has {len(parts)} texts; one or two were expected.", param=name)
-        if not all(part.strip() for part in parts):
-            raise Refusal("Validation", f"Input {number} is an empty text.", param=name)
+            message = f"`{place}` has {len(parts)} texts; one or two were expected."
+            raise Refusal("Validation", message, param=place)
+        check_filled(place, *parts)
     return [Example(tuple(parts), None, number) for number, parts in enumerate(texts, 1)]
 
 
@@ -52,9 +53,13 @@ def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inp
     if not inputs:
         raise Refusal("Empty", f"`{name}` is empty.", param=name)
     if len(inputs) > most:
-        raise Refusal(
-            "Validation", f"The request has {len(inputs):,} {name}; at most {most:,} are allowed.", param=name
-        )
+        raise Refusal("Validation", f"`{name}` has {len(inputs):,} items; at most {most:,} are allowed.", param=name)
+
+
+def check_filled(place: str, *texts: str) -> None:
+    """Raises Refusal for an empty text."""
+    if not all(text.strip() for text in texts):
+        raise Refusal("Validation", f"{place}: empty text.", param=place)
 
 
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
@@ -62,15 +67,18 @@ def check_texts(call: Call, examples: Sequence[Example]) -> None:
     predictor = call.model.predictor
     embeds = isinstance(predictor.task_or_none, EmbedTask)  # learned from pairs, and used for single texts
     trained = predictor.texts if predictor.texts_known and not embeds else None
-    wrong = [number for number, example in enumerate(examples) if trained and len(example.texts) != trained]
+    wrong = [number for number, one in enumerate(examples) if trained and len(one.texts) == 3 - trained]
     if wrong:
-        wants = "pairs of texts" if trained == 2 else "single texts"
-        raise Refusal("Validation", f"Model {call.model.name!r} was trained on {wants}; input {wrong[0]} is not one.")
+        wants, place = "pairs of texts" if trained == 2 else "single texts", call.place(wrong[0])
+        message = f"Model {call.model.name!r} was trained on {wants}; `{place}` is not one."
+        raise Refusal("Validation", message, param=place)
 
 
-def as_list(inputs: Any) -> tuple[list[Any], bool]:
-    """Returns the inputs as a list, and whether it was a single input."""
-    return (inputs, False) if isinstance(inputs, list) else ([inputs], True)
+def as_list(call: Call, inputs: Any, name: str = "inputs") -> tuple[list[Any], bool]:
+    """Returns the inputs as a list, and whether it was a single input. The call learns where they are in the body."""
+    single = not isinstance(inputs, list)
+    call.place = (name if single else name + "[{}]").format
+    return [inputs] if single else inputs, single
 
 
 # Vectors -------------------------------------------------------------------------------------------------------------
@@ -87,9 +95,12 @@ async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most:
     check_count(inputs, most, name)
     examples = [Example((one if isinstance(one, str) else "",)) for one in inputs]
     if call.side == "left" or any(isinstance(one, list) for one in inputs):
-        encoded = await call.begin(examples, task, lambda: [[text_ids(call, one, task.prompt)] for one in inputs])
+        numbered = enumerate(inputs)
+        encoded = await call.begin(
+            examples, task, lambda: [[text_ids(call, one, task.prompt, call.place(n))] for n, one in numbered]
+        )
     else:
-        encoded = await call.begin(examples_of([(one,) for one in inputs], most, name), task)
+        encoded = await call.begin(examples_of(call, [(one,) for one in inputs], most, name), task)
     call.cut(encoded, task)
     return encoded
 
@@ -107,24 +118,22 @@ def embedder(
     return replace(own, prompt=prompt, normalize=False, truncate_dim=dim, unit_length=normalize)
 
 
-def text_ids(call: Call, text: str | Sequence[int], prompt: str) -> list[int]:
+def text_ids(call: Call, text: str | Sequence[int], prompt: str, place: str) -> list[int]:
     """Returns the ids of a text, or the given ids. Raises Refusal for an empty text."""
     if not isinstance(text, str):
-        return token_ids(call, text)
-    if not text.strip():
-        raise Refusal("Validation", "An input is an empty text.")
+        return token_ids(call, text, place)
+    check_filled(place, text)
     return call.model.tokenizer.ids([prompt + text])[0]
 
 
-def token_ids(call: Call, ids: Sequence[int]) -> list[int]:
+def token_ids(call: Call, ids: Sequence[int], place: str) -> list[int]:
     """Returns ids without special tokens. Raises Refusal for none, and for ids outside the vocabulary."""
     tokenizer = call.model.tokenizer
     if not ids:
-        raise Refusal("Validation", "A list of token ids is empty.")
+        raise Refusal("Validation", f"`{place}` is an empty list of token ids.", param=place)
     if (most := max(ids)) >= tokenizer.vocab_size:
-        raise Refusal(
-            "Validation", f"There is no token {most}: the vocabulary has ids 0 to {tokenizer.vocab_size - 1}."
-        )
+        message = f"`{place}` has token {most}, and the vocabulary has ids 0 to {tokenizer.vocab_size - 1}."
+        raise Refusal("Validation", message, param=place)
     return [i for i in ids if i not in tokenizer.special_ids]
 
 
@@ -138,7 +147,7 @@ def prompt_of(call: Call, name: str) -> str:
 
 async def embed(call: Call, body: schemas.EmbedBody) -> Any:
     """Returns the vector of each text: [[0.1, ...]]."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     task = embedder(
         call, prompt_name=body.prompt_name, normalize=body.normalize is not False, dimensions=body.dimensions
     )
@@ -147,7 +156,7 @@ async def embed(call: Call, body: schemas.EmbedBody) -> Any:
 
 async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     task = embedder(call, prompt_name=body.prompt_name)
     output = layer_named(call, body.layer)
     encoded = await sequences(call, inputs, task, most=MOST_INPUTS, name="inputs")
@@ -172,6 +181,7 @@ async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
     """Returns embeddings of length one in OpenAI's form. base64 is little-endian float32."""
     single = isinstance(body.input, str) or bool(body.input and isinstance(body.input[0], int))
     inputs: list[Any] = [body.input] if single else list(body.input)
+    call.place = ("input" if single else "input[{}]").format
     task = embedder(call, dimensions=body.dimensions)
     found = await vectors(call, inputs, task, most=MOST_EMBEDDINGS, name="input")
     coded = (
@@ -188,6 +198,7 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
     """Returns the cosine of each sentence with the source sentence: [0.1, 0.7]."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     check_count(body.inputs.sentences, MOST_INPUTS, "sentences")
+    call.place = lambda number: f"inputs.sentences[{number - 1}]" if number else "inputs.source_sentence"
     found = await vectors(call, texts, embedder(call), most=MOST_INPUTS + 1, name="sentences")
     return found[1:] @ found[0]
 
@@ -220,26 +231,24 @@ async def classified(call: Call, examples: Sequence[Example], *, raw: bool = Fal
 
 async def predict(call: Call, body: schemas.PredictBody) -> Any:
     """Returns labels with scores, best first: [{"score", "label"}]; for a batch, one such list per input."""
-    inputs = body.inputs
-    if isinstance(inputs, str):
-        return (await classified(call, examples_of([[inputs]]), raw=body.raw_scores))[0]
-    flat_pair = [one for one in inputs if isinstance(one, str)]
-    if flat_pair:
-        return (await classified(call, examples_of([flat_pair]), raw=body.raw_scores))[0]
-    return await classified(call, examples_of([one for one in inputs if isinstance(one, list)]), raw=body.raw_scores)
+    inputs: Any = body.inputs
+    single = isinstance(inputs, str) or any(isinstance(one, str) for one in inputs)  # a text, or a pair
+    batch = [[inputs] if isinstance(inputs, str) else inputs] if single else as_list(call, inputs)[0]
+    found = await classified(call, examples_of(call, batch), raw=body.raw_scores)
+    return found[0] if single else found
 
 
 async def text_classification(call: Call, body: schemas.PipelineBody) -> Any:
     """Returns one list of labels with scores per text, best first."""
-    inputs, _ = as_list(body.inputs)
-    found = await classified(call, examples_of([[one] for one in inputs]))
+    inputs, _ = as_list(call, body.inputs)
+    found = await classified(call, examples_of(call, [[one] for one in inputs]))
     return [labels[: body.parameters.top_k] for labels in found]
 
 
 async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
     """Returns the label and all probabilities of each text."""
-    inputs, _ = as_list(body.input)
-    examples = examples_of([[one] if isinstance(one, str) else one for one in inputs], name="input")
+    inputs, _ = as_list(call, body.input, "input")
+    examples = examples_of(call, [[one] if isinstance(one, str) else one for one in inputs], name="input")
     check_texts(call, examples)
     answers = await call.predict(examples)
     data = [{"index": index, **answer.as_json()} for index, answer in enumerate(answers)]
@@ -249,17 +258,19 @@ async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
 async def rerank(call: Call, body: schemas.RerankBody) -> Any:
     """Returns the texts in order, best first; with `documents`, in Cohere's form."""
     cohere = body.documents is not None
-    given = [one if isinstance(one, str) else str(one.get("text", "")) for one in (body.documents or body.texts or [])]
-    name = "documents" if cohere else "texts"
-    odds = await relevance(call, examples_of([[body.query, text] for text in given], name=name))
+    name, inputs = ("documents", body.documents or []) if cohere else ("texts", body.texts or [])
+    check_filled("query", body.query)
+    given = [one if isinstance(one, str) else one.text for one in as_list(call, inputs, name)[0]]
+    odds = await relevance(call, examples_of(call, [[body.query, text] for text in given], name=name))
     scores = odds if body.raw_scores else sigmoid(np.array(odds, np.float32)).tolist()
     order = sorted(range(len(scores)), key=lambda index: -scores[index])[: body.top_n]
+    returned = body.return_text or body.return_documents
     if cohere:
-        shown = {index: {"document": {"text": given[index]}} for index in order if body.return_documents}
+        shown = {index: {"document": {"text": given[index]}} for index in order if returned}
         results = [{"index": index, "relevance_score": scores[index], **shown.get(index, {})} for index in order]
         usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
         return {"results": results, "model": call.model.name, "usage": usage}
-    texts = {index: {"text": given[index]} for index in order if body.return_text}
+    texts = {index: {"text": given[index]} for index in order if returned}
     return [{"index": index, "score": scores[index], **texts.get(index, {})} for index in order]
 
 
@@ -267,7 +278,9 @@ async def relevance(call: Call, examples: Sequence[Example]) -> list[float]:
     """Returns how well each text answers the query: log odds, or the scores of a model that learned from lists."""
     task = call.model.predictor.task
     if not isinstance(task, ChoiceTask):
+        check_texts(call, examples)
         return [log_odds(answer) for answer in await call.predict(examples)]
+    call.place = call.place(0).partition("[")[0].format  # the model reads them together
     encoded = await call.begin([Example((examples[0].texts[0], *(example.texts[1] for example in examples)))], task)
     call.cut(encoded, task)
     return [float(score) for score in (await call.logits(encoded, task)).ravel()]
@@ -284,7 +297,7 @@ def log_odds(answer: Answer) -> float:
 
 async def answer(call: Call, body: schemas.AnswerBody) -> Any:
     """Returns the records that `bertie predict` writes, for any fine-tuned model."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     check_count(inputs)
     task = call.model.predictor.task
     if body.head is not None:
@@ -292,6 +305,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
             raise Refusal("Validation", f"Model {call.model.name!r} has no head of that name.", param="head")
         task = task.part(body.head)
     examples = [row_example(call, row, number) for number, row in enumerate(inputs)]
+    check_texts(call, examples)
     if isinstance(task, Part) and any(len(example.texts) != task.reads for example in examples):
         raise Refusal("Validation", f"Head {body.head!r}: {unread(task.reads)}", param="inputs")
     return told(call, await call.predict(examples, task))
@@ -303,15 +317,14 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
         row = {"text": row}
     elif isinstance(row, list):
         row = dict(zip(("text1", "text2"), row, strict=False)) if len(row) == 2 else {"text": " ".join(row)}
-    task = call.model.predictor.task
+    task, place = call.model.predictor.task, call.place(number)
     try:
         fields = flat(row)
-        found = task.example(fields, task.columns(tuple(fields), UNLABELLED, f"Input {number}"), number + 1)
-    except (BertieError, RecursionError) as error:
-        raise Refusal("Validation", OPTIONS.split(str(error))[0]) from None
+        found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)
+    except BertieError as error:
+        raise invalid(error) from None
     if isinstance(found, InvalidRow):
-        raise Refusal("Validation", f"Input {number}: {found.reason}.")
-    check_texts(call, [found] if len(found.texts) <= 2 else [])
+        raise Refusal("Validation", f"{place}: {found.reason}.", param=place)
     return found
 
 
@@ -322,35 +335,37 @@ def told(call: Call, answers: Sequence[Answer]) -> dict[str, Any]:
 
 async def choose(call: Call, body: schemas.ChooseBody) -> Any:
     """Returns the most probable choice, and the probability of each."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     check_count(inputs)
     examples = [Example((one.context, *one.choices), None, number) for number, one in enumerate(inputs, 1)]
-    check_not_empty(examples)
+    check_not_empty(call, examples)
     return told(call, await call.predict(examples))
 
 
 async def relate(call: Call, body: schemas.RelateBody) -> Any:
     """Returns the relation of two names in a text."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     check_count(inputs)
     examples = []
     for number, one in enumerate(inputs):
         spans = sorted(((one.subject.start, one.subject.end), (one.object.start, one.object.end)))
         if not (spans[0][0] < spans[0][1] <= spans[1][0] < spans[1][1] <= len(one.text)):
-            raise Refusal("Validation", f"Input {number}: the two names must lie in the text, one after the other.")
+            place = call.place(number)
+            message = f"{place}: the two names must lie in the text, one after the other."
+            raise Refusal("Validation", message, param=place)
         names = tuple(Entity(name.start, name.end, name.type) for name in (one.subject, one.object))
         examples.append(RelationExample((one.text,), None, number + 1, "", names))
-    check_not_empty(examples)
+    check_not_empty(call, examples)
     return told(call, await call.predict(examples))
 
 
-def check_not_empty(examples: Sequence[Example]) -> None:
+def check_not_empty(call: Call, examples: Sequence[Example]) -> None:
     """Raises Refusal for an empty text, or a text that is too long."""
     for number, example in enumerate(examples):
-        if not all(text.strip() for text in example.texts):
-            raise Refusal("Validation", f"Input {number} has an empty text.")
+        place = call.place(number)
+        check_filled(place, *example.texts)
         if max(map(len, example.texts)) > MAX_TEXT:
-            raise Refusal("TooLarge", f"Input {number} has more than {MAX_TEXT:,} characters.")
+            raise Refusal("TooLarge", f"`{place}` has more than {MAX_TEXT:,} characters.", param=place)
 
 
 # Pipelines -----------------------------------------------------------------------------------------------------------
@@ -358,8 +373,8 @@ def check_not_empty(examples: Sequence[Example]) -> None:
 
 async def token_classification(call: Call, body: schemas.TagBody) -> Any:
     """Returns entities: [{"entity_group", "score", "word", "start", "end"}]. Offsets count code points."""
-    inputs, single = as_list(body.inputs)
-    answers = await call.predict(examples_of([[one] for one in inputs]))
+    inputs, single = as_list(call, body.inputs)
+    answers = await call.predict(examples_of(call, [[one] for one in inputs]))
     words = body.parameters.aggregation_strategy == "none"
     found = [tagged(answer.prediction, words=words, ignore=body.parameters.ignore_labels) for answer in answers]
     return found[0] if single else found
@@ -386,8 +401,8 @@ def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> lis
 
 async def question_answering(call: Call, body: schemas.QuestionBody) -> Any:
     """Returns {"answer", "score", "start", "end"} with the no-answer score; with top_k, a list of spans."""
-    inputs, single = as_list(body.inputs)
-    examples = examples_of([[one.question, one.context] for one in inputs])
+    inputs, single = as_list(call, body.inputs)
+    examples = examples_of(call, [[one.question, one.context] for one in inputs])
     found = [spans(call, one, body.parameters.top_k) for one in await call.predict(examples)]
     return found[0] if single else found
 
@@ -411,15 +426,11 @@ def spans(call: Call, one: Answer, top_k: int | None) -> Any:
 
 async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     """Returns [{"score", "token", "token_str", "sequence"}]; for several masks or texts, lists of those."""
-    inputs, single = as_list(body.inputs)
-    examples_of([[one] for one in inputs])
+    inputs, single = as_list(call, body.inputs)
+    examples_of(call, [[one] for one in inputs])
     tokenizer, top, found = call.model.tokenizer, body.parameters.top_k or 5, []
     call.take(len(inputs))
-    for text in inputs:
-        try:
-            masked = Masked.of(tokenizer, text, max_length=call.model.predictor.max_length)
-        except BertieError as error:
-            raise Refusal("Validation", str(error)) from None
+    for masked in [masked_text(call, text, number) for number, text in enumerate(inputs)]:
         logits = (await call.arrays(masked.ids, ("mlm",)))["mlm"]
         masks = [
             [
@@ -437,10 +448,19 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     return found[0] if single else found
 
 
+def masked_text(call: Call, text: str, number: int) -> Masked:
+    """Returns a text with masks. Raises Refusal for a text without, and for one that is too long."""
+    try:
+        return Masked.of(call.model.tokenizer, text, max_length=call.model.predictor.max_length)
+    except BertieError as error:
+        place = call.place(number)
+        raise Refusal("Validation", f"{place}: {error.message}", param=place) from None
+
+
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
-    inputs, _ = as_list(body.inputs)
-    examples = examples_of([[one.first, one.second] for one in inputs])
+    inputs, _ = as_list(call, body.inputs)
+    examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))
     cut = call.cut(encoded, call.model.embedder)
     logits = (await call.arrays(encoded.packed(), (HEAD,)))[HEAD]
@@ -454,7 +474,7 @@ async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
 
 async def tokenize(call: Call, body: schemas.TokenizeBody) -> Any:
     """Returns tokens with their offsets: `start`, `stop` in bytes, `char_start`, `char_stop` in code points."""
-    inputs, _ = as_list(body.inputs)
+    inputs, _ = as_list(call, body.inputs)
     check_count(inputs)
     if (size := sum(map(len, inputs))) > MOST_TOKENIZED:
         raise Refusal(
@@ -485,8 +505,10 @@ def tokens_of(call: Call, text: str, *, special: bool) -> list[dict[str, Any]]:
 async def decode(call: Call, body: schemas.DecodeBody) -> Any:
     """Returns the text of token ids."""
     check_count(body.ids, 1 << 20, "ids")
-    lists = [one for one in body.ids if isinstance(one, list)] or [[i for i in body.ids if isinstance(i, int)]]
-    for ids in lists:
-        token_ids(call, ids)  # raises for an id that there is not
+    single = isinstance(body.ids[0], int)
+    lists: list[Any] = [body.ids] if single else list(body.ids)
+    call.place = ("ids" if single else "ids[{}]").format
+    for number, ids in enumerate(lists):
+        token_ids(call, ids, call.place(number))  # raises for an id that there is not
     decode = call.model.tokenizer.decode
     return [decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in lists]

@@ -1,6 +1,6 @@
 """Bodies of requests, as clients of other servers send them. Unknown keys on the top level are ignored."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -62,16 +62,29 @@ class EmbedAllBody(Limited):
     layer: int = -1
 
 
+class Document(BaseModel):
+    """A text to rank. Other keys are ignored."""
+
+    text: Text
+
+
 class RerankBody(Limited):
     """A query and the texts to rank, as `texts` (Text Embeddings Inference) or `documents` (Cohere)."""
 
     query: Text
     texts: Many[Text] | None = None
-    documents: Many[Text | dict[str, Any]] | None = None
+    documents: Many[Text | Document] | None = None
     raw_scores: bool = False
     return_text: bool = False
     return_documents: bool = False
     top_n: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> Self:
+        """Raises an error unless exactly one of both keys has the texts."""
+        if (self.texts is None) == (self.documents is None):
+            raise PydanticCustomError("texts", "send the texts as `texts` or as `documents`, and not as both")
+        return self
 
 
 class PredictBody(Limited):

@@ -19,6 +19,7 @@ from bertie.search.searcher import Found, Searcher
 from bertie.search.store import DATABASE, Store
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
+from bertie.serve.handlers import check_filled
 from bertie.serve.served import Call, Served
 
 POOL = ThreadPoolExecutor(2, "bertie-search")
@@ -103,8 +104,7 @@ async def search(
     name = next(iter(indexes)) if body.index is None else body.index
     if name not in indexes:
         raise Refusal("NotFound", f"There is no such index. {nearest(name[:80], indexes)}", param="index")
-    if not body.query.strip():
-        raise Refusal("Validation", "`query` is an empty text.", param="query")
+    check_filled("query", body.query)
     call.take(1)
     index = indexes[name]
     chosen = [

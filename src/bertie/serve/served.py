@@ -27,7 +27,7 @@ from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_public
 from bertie.serve.admission import Admission, Refused
 from bertie.serve.batcher import Batcher, Failed
-from bertie.serve.errors import Refusal
+from bertie.serve.errors import Refusal, invalid
 from bertie.serve.remote import OnToken
 from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
@@ -165,12 +165,13 @@ class Answer:
 
 @dataclass(eq=False)
 class Call:
-    """One request: its options and its times in seconds."""
+    """One request: its options and its times in seconds. place: number of an input -> where it is in the body."""
 
     model: Served
     admission: Admission
     too_long: TooLong | None = None
     side: str = "right"
+    place: Callable[[int], str] = "inputs".format
     characters: int = 0
     tokens: int = 0
     longest: int = 0
@@ -207,7 +208,8 @@ class Call:
     def policy_for(self, task: Task) -> TooLong:
         """Returns the handling of long texts: that of the request, of the server, or of training."""
         predictor = self.model.predictor
-        return self.too_long or (predictor.too_long if task is predictor.task_or_none else task.too_long)
+        asked = None if self.too_long == "window" and task.no_windows else self.too_long
+        return asked or (predictor.too_long if task is predictor.task_or_none else task.too_long)
 
     async def predict(self, examples: Sequence[Example], task: Task | None = None) -> list[Answer]:
         """Returns predictions of the model's task, or of another task on the same arrays."""
@@ -260,14 +262,15 @@ class Call:
         try:
             encoded = await self.in_thread(encode, inline=self.characters <= INLINE_CHARACTERS)
         except BertieError as error:
-            raise Refusal("Validation", str(error)) from None
+            raise invalid(error) from None
         self.tokenization_s += time.perf_counter() - started
         if policy == "error" and len(encoded.too_long):
-            first = int(encoded.too_long[0])
+            place = self.place(int(encoded.too_long[0]))
             raise Refusal(
                 "Validation",
-                f"Input {first} has more than the {predictor.max_length:,} tokens that the model reads. Send a shorter "
+                f"`{place}` has more than the {predictor.max_length:,} tokens that the model reads. Send a shorter "
                 "text, or truncate it with truncate: true.",
+                param=place,
             )
         return encoded
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.tables import Example
+from bertie.errors import UsageError
 from bertie.metrics.base import Scores
 from bertie.tasks.source import Encoded, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
@@ -60,6 +61,8 @@ class Answerer(ABC):
     """The numbers of texts that an input may have."""
     too_long: ClassVar[TooLong] = "truncate"
     """The default for long texts."""
+    no_windows: ClassVar[str] = ""
+    """The message that long texts cannot be read in windows; "" where they can."""
     baselines: ClassVar[tuple[str, ...]] = ()
     """Baselines without a model, rows of evaluation/baselines.py."""
     reads_vectors: ClassVar[bool] = False
@@ -95,6 +98,11 @@ class Answerer(ABC):
     def tokens_of(self, tokenizer: Tokenizer) -> Any:
         """Returns what the task needs of a tokenizer to learn or to answer; nothing for most tasks."""
         return None
+
+    def check_windows(self, too_long: TooLong) -> None:
+        """Raises UsageError for windows if the task does not support them."""
+        if too_long == "window" and self.no_windows:
+            raise UsageError(f"{self.no_windows}. Choose too_long=truncate or too_long=error, or raise max_length.")
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong

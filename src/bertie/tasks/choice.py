@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.data.tables import LABELS, Columns, Example, Fields, InvalidRow, TableFormat
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, nearest
 from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
@@ -49,6 +49,7 @@ class ChoiceTask(Task):
 
     head = "choice"
     input_texts = range(3, sys.maxsize)  # a context, and two or more choices
+    no_windows = "Multiple choice does not support windows"
     metrics = ("accuracy",)
     baselines = ("majority", "overlap")
 
@@ -65,8 +66,8 @@ class ChoiceTask(Task):
             context, choices = format.text[:1], format.text[1:] or choices
         elif not context or not choices:
             raise DataError(
-                f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}. Pass "
-                "--text CONTEXT --text CHOICE --text CHOICE ..."
+                f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}.",
+                hint="Pass --text CONTEXT --text CHOICE --text CHOICE ...",
             )
         label = format.label or next((name for name in LABELS if name in names), "")
         for name in (*context, *choices, *((label,) if format.labelled else ())):
@@ -111,11 +112,7 @@ class ChoiceTask(Task):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
         """Returns one sequence per choice, with the context. Raises UsageError for windows."""
-        if too_long == "window":
-            raise UsageError(
-                "Multiple choice does not support windows. Choose too_long=truncate or too_long=error, or "
-                "raise max_length."
-            )
+        self.check_windows(too_long)
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
         found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) - 1 for example in examples])

@@ -86,6 +86,7 @@ class EmbedTask(Task):
 
     head = "embed"
     command = "embed"
+    no_windows = "Embeddings do not support windows"
     metrics = ("spearman", "pearson")
     baselines = ("overlap",)
 
@@ -153,8 +154,7 @@ class EmbedTask(Task):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
         """Returns each text as a separate sequence. Raises UsageError for windows: a text has one vector."""
-        if too_long == "window":
-            raise UsageError("Embeddings do not support windows. Choose too_long=truncate or too_long=error.")
+        self.check_windows(too_long)
         texts = [Example((self.prompt + text,)) for example in examples for text in example.texts]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])

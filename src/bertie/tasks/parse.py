@@ -22,7 +22,7 @@ from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import Span
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -74,6 +74,7 @@ class ParseTask(Task):
 
     head = "parse"
     input_texts = range(1, 2)
+    no_windows = "Dependency parsing does not support windows"
     metrics = ("las", "uas")
     most_labels = 500
     csv_columns = ("words", "tree")
@@ -115,11 +116,7 @@ class ParseTask(Task):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
         """Returns one sequence per sentence. Raises UsageError for windows, and for tokenizers without [CLS]."""
-        if too_long == "window":
-            raise UsageError(
-                "Dependency parsing does not support windows. Choose too_long=truncate or too_long=error, or "
-                "raise max_length."
-            )
+        self.check_windows(too_long)
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
         found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
         last_T = np.full(len(found.ids), NONE, np.int64)

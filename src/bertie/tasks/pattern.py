@@ -51,6 +51,7 @@ class PatternTask(SequenceTask):
     head = "mlm"
     problem_type = None
     keeps_head = True
+    no_windows = "Patterns do not support windows"
     reads_vectors = False
     at_once = 64
     tokens: ClassVar[Sequence[int]] = ()
@@ -126,8 +127,7 @@ class PatternTask(SequenceTask):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
         """Returns one sequence per example. Of those too long, texts are cut and the pattern stays."""
-        if too_long == "window":
-            raise UsageError("Patterns do not support windows. Choose too_long=truncate or too_long=error.")
+        self.check_windows(too_long)
         mask = tokenizer.special_tokens["mask"]
         filled = [self._filled(example.texts, mask) for example in examples]
         encodings = tokenizer.encode_batch([text for text, _, _ in filled])

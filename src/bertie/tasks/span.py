@@ -150,7 +150,8 @@ class SpanTask(Task):
         if len(found.text) != 2:
             raise DataError(
                 f"{where}: a question and a context are needed, but only {found.text[0]!r} was recognized "
-                f"among {', '.join(map(repr, names))}. Pass both columns: --text question --text context."
+                f"among {', '.join(map(repr, names))}.",
+                hint="Pass both columns: --text question --text context.",
             )
         return found
 

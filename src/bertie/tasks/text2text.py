@@ -61,6 +61,7 @@ class Text2TextTask(Task):
 
     head = "lm"
     input_texts = range(1, sys.maxsize)
+    no_windows = "Text to text does not support windows"
     keeps_head = True
     baselines: ClassVar[tuple[str, ...]] = ("majority", "copy")
     csv_columns = ("label",)
@@ -111,8 +112,7 @@ class Text2TextTask(Task):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
         """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
-        if too_long == "window":
-            raise UsageError("Text to text does not support windows. Choose too_long=truncate or too_long=error.")
+        self.check_windows(too_long)
         texts = [Example((self.source(example.texts),)) for example in examples]
         return encode(texts, tokenizer, max_length=max_length, too_long=too_long)
 
