@@ -58,6 +58,11 @@ def warn(message: str) -> None:
         stderr().print(message)
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 word", "2 words"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def show(table: "Table | str", *, markup: bool = False) -> None:
     """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
     from rich.console import Console

@@ -72,7 +72,7 @@ def test_thirteen_words_or_eight_eojeols_are_a_match(text, hit):
 
 
 def test_a_set_without_a_long_enough_text_is_refused():
-    with pytest.raises(DataError, match="none of its 2 texts has 8 words"):
+    with pytest.raises(DataError, match="of 2 texts, none has 8 words"):
         Evaluation.of({"labels": ["positive", "negative"]})
 
 

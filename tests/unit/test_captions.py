@@ -10,6 +10,7 @@ import torch
 
 from bertie import families
 from bertie.data.draws import Draws, key
+from bertie.data.features import FeatureConfig
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
@@ -85,7 +86,9 @@ def test_only_words_are_masked(captions: Captions, tokenizer: Tokenizer) -> None
     assert len(batch.labels["mlm_targets"]) == pytest.approx(0.5 * texts, abs=12)
 
 
-def test_what_a_table_cannot_give_is_refused(captions: Captions, tokenizer: Tokenizer) -> None:
+def test_what_a_table_cannot_give_is_refused(captions: Captions, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is a folder. With feature vectors, pass a table"):
+        Captions.read(tmp_path, FeatureConfig(column="image"), tokenizer)
     with pytest.raises(UsageError, match="pairs of texts"):
         source(captions, tokenizer, MaskedLM() + NextSentence())
     with pytest.raises(DataError, match="fewer than one batch"):

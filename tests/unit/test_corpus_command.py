@@ -47,6 +47,7 @@ def test_standard_input_and_machine_output(bertie, tmp_path):
     assert code == 0
     assert json.loads(out)["sentences"] == 3
     assert json.loads(out)["inputs"]["names"] == ["-"]
+    assert "* standard input\n\n1 file, 0.0 MB\n" in (tmp_path / "out/card.md").read_text()
     assert not err
 
 
@@ -75,7 +76,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT)
     code, out, _ = bertie("corpus", ".", "-o", "out", "--dry-run")
     assert code == 0
-    assert "1 txt in 1 units of work" in out
+    assert "1 txt in 1 unit of work, and skip 0 files." in out
     assert not (tmp_path / "out").exists()
 
 

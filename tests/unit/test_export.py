@@ -220,7 +220,8 @@ ROWS = [
     ("ModernBERT-base", ("sequence",)),
     ("ModernBERT-base", ("mlm",)),
 ]
-SHORT = {"ModernBERT-base": {"local_attention": 16, "num_hidden_layers": 3, "pad_token_id": 0}}  # windows that hide some of 64 tokens
+SHORT = {"ModernBERT-base": {"local_attention": 16, "num_hidden_layers": 3, "pad_token_id": 0}}
+"""Settings of a family: windows that hide some of 64 tokens."""
 
 
 @pytest.mark.slow

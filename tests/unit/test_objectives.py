@@ -13,12 +13,13 @@ from torch.nn import functional as F
 from bertie.data.collate import packed, pad
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.plans import Sentences
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import Model
-from bertie.objectives import MaskedLM, NextSentence, build
+from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build
 from bertie.objectives.source import PretrainingSource, readable
 from bertie.runs.config import PretrainConfig
 from bertie.settings import load
@@ -382,3 +383,9 @@ def test_full_sentences_have_a_separator_where_a_document_ends(tokenizer):
 def test_packing_is_for_sequences_of_one_text(tokenizer):
     with pytest.raises(UsageError, match="reads pairs"):
         source_of(FakeShards([[9, 9, 9]] * 40), tokenizer, packing="full_sentences", max_length=32, batch_size=4)
+
+
+@pytest.mark.parametrize(("documents", "said"), [(1, "only 1 document of one"), (2, "only 2 documents of one")])
+def test_pairs_need_documents_of_two_sentences(documents, said):
+    with pytest.raises(DataError, match=said):
+        SentenceOrder().check(Sentences.of([3] * documents, np.arange(documents + 1)))

@@ -98,7 +98,7 @@ def test_bad_rows_are_counted_with_their_lines_and_the_rest_is_read(tmp_path):
     assert [e.texts[0] for e in examples] == ["good", "last"]
     assert [e.line for e in examples] == [2, 7]
     assert str(skipped) == (
-        "5 of 7 rows skipped: empty text (1: line 3); 1 columns instead of 2 (1: line 4); "
+        "5 of 7 rows skipped: empty text (1: line 3); 1 column instead of 2 (1: line 4); "
         "no label (1: line 5); 3 columns instead of 2 (1: line 6); empty line (1: line 8)"
     )
 
@@ -263,7 +263,7 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     ]
     pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
     rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
-    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 columns instead of 2")]
+    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 column instead of 2")]
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))

@@ -138,13 +138,14 @@ def test_characters_without_a_token_are_told_and_unigram_keeps_all(capsys):
         lost = [letter for letter in letters if found.unk_id in found.encode(letter).ids]
         said = " ".join(capsys.readouterr().err.split())
         assert 0 < found.settings["bertie"]["characters_left_out"] == len(lost)
-        assert f"warning: {len(lost)} of " in said
+        assert f"leaves out {len(lost)} characters of {len(letters)}, unknown when read (" in said
+        assert "warning: " in said
         assert all(f" {letter}" in said for letter in lost[:20])
         assert "A larger --size or --limit-alphabet keeps more" in said
     kept = train(many, size=100, algorithm="unigram")  # sentencepiece's rule: all, whatever the size
     assert not [letter for letter in letters if kept.unk_id in kept.encode(letter).ids]
     assert kept.settings["bertie"]["characters_left_out"] == 0
-    assert "get no token" not in capsys.readouterr().err
+    assert "leaves out" not in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"too small .* Choose a --size of 39 or more"):
         train(many, size=38, algorithm="unigram")
     assert train(many, size=39, algorithm="unigram").vocab_size == 39
@@ -154,8 +155,27 @@ def test_few_characters_that_are_rare_are_told_without_a_warning(words, capsys):
     rare = count_words(["ab " * 60_000, "龍"])
     assert train(rare, size=100, algorithm="unigram").settings["bertie"]["characters_left_out"] == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "get no token and are unknown when read" in said
-    assert not said.startswith("warning: 1 of")
+    assert "leaves out 1 character of 3, unknown when read (0.00056% of the text): 龍" in said
+    assert not said.startswith("warning: The vocabulary leaves out")
+
+
+def test_characters_that_are_added_are_counted_nowhere(capsys):
+    """The words that spell each character of the alphabet are no words of the corpus."""
+    few = train(count_words(["hello 漢"]), size=900, limit_alphabet=None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the corpus has only 2 different words, and a token must occur at least 2 times" in said
+    assert few.settings["bertie"]["words_with_rare_characters"] == 0
+    train(count_words(["hello"]), size=60, min_frequency=1)  # 14 characters
+    assert "the corpus has only 1 different word, and" in " ".join(capsys.readouterr().err.split())
+    train(count_words(["힣 힣 漢"]), size=60)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "leaves out 1 character of 2, unknown when read (33% of the text): 漢" in said
+    assert "the corpus has only 1 different word without the characters left out" in said
+
+
+def test_unigram_keeps_the_characters_of_words_that_occur_once():
+    few = train(count_words(["hello 힣힣"]), size=9000, algorithm="unigram")
+    assert few.unk_id not in few.encode("힣 z ㅋ").ids
 
 
 def test_what_cannot_be_learned_is_an_error(words):
@@ -222,7 +242,7 @@ def test_the_commands(tmp_path, monkeypatch):
     done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["vocab_size"] == 200
-    assert "skipped 1 lines that are not utf-8" in done.stderr
+    assert "skipped 1 line not in utf-8" in done.stderr
     assert isinstance(run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out]).exception, UsageError)
     judged = run.invoke(app, ["tokenizer", "report", out, str(corpus), "--json"])
     assert json.loads(judged.stdout)["scripts"]["Hangul"]["words"] == 1600

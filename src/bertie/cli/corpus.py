@@ -132,7 +132,8 @@ def corpus(
     if (out / "quarantine.jsonl").stat().st_size:
         console.warn(f"Unreadable records are listed in {out / 'quarantine.jsonl'}.")
     if facts["inputs"]["passed_over"]:
-        console.warn(f"Skipped {facts['inputs']['passed_over']:,} files of unknown format in the folders.")
+        skipped = console.counted(facts["inputs"]["passed_over"], "file")
+        console.warn(f"Skipped {skipped} of unknown format in the folders.")
     cut = any(what.startswith("documents cut") for what in facts["inside_documents"])
     if cut or (shards.num_documents == 1 and "txt" in _kinds(inputs, recipe.corpus)):
         console.warn(
@@ -166,7 +167,10 @@ def _plan(inputs: list[str], config: "CorpusConfig") -> None:
         emit({"files": kinds, "units": len(units), "megabytes": megabytes, "passed_over": passed_over})
         return
     shown = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "standard input"
-    console.show(f"Would read {shown} in {len(units):,} units of work, and skip {len(passed_over):,} files.")
+    console.show(
+        f"Would read {shown} in {console.counted(len(units), 'unit')} of work, and skip "
+        f"{console.counted(len(passed_over), 'file')}."
+    )
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:

@@ -11,6 +11,7 @@ import typer
 from bertie import console
 from bertie.cli.app import STDIN, Json, Overwrite, Quiet, Verbose, app, asked, emit
 from bertie.cli.tables import Encoding
+from bertie.console import counted
 
 group = typer.Typer(help="Train and inspect tokenizers.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
@@ -87,7 +88,8 @@ def train(
         words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
         different = len(words.counts)
         console.say(
-            f"{words.words:,} words on {words.lines:,} lines, {different:,} different; training the tokenizer ..."
+            f"{counted(words.words, 'word')} on {counted(words.lines, 'line')}, {different:,} different; training the "
+            "tokenizer ..."
         )
         tokenizer = vocabulary.train(
             words,
@@ -217,4 +219,4 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
                 else:
                     yield line
         if bad:
-            console.warn(f"{source}: skipped {bad:,} lines that are not {encoding}.")
+            console.warn(f"{source}: skipped {counted(bad, 'line')} not in {encoding}.")

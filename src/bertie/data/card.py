@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertie.console import counted
 from bertie.data.shards import Shards
 from bertie.data.statistics import LONGEST, Statistics, quantiles
 from bertie.files import read_json, write_bytes, write_json
@@ -81,10 +82,10 @@ def render(card: dict[str, Any]) -> str:
         [[card[key] for key in ("documents", "sentences", "words", "characters", "bytes")]],
     )
     lines += ["## Sources", ""]
-    lines += [f"* {name}" for name in inputs["names"]]
-    lines += ["", f"{inputs['files']:,} files, {inputs['bytes'] / 1e6:,.1f} MB"]
+    lines += [f"* {'standard input' if name == '-' else name}" for name in inputs["names"]]
+    lines += ["", f"{counted(inputs['files'], 'file')}, {inputs['bytes'] / 1e6:,.1f} MB"]
     if inputs["passed_over"]:
-        lines[-1] += f"; {inputs['passed_over']:,} files of unknown format in these folders were skipped"
+        lines[-1] += f"; skipped in these folders: {counted(inputs['passed_over'], 'file')} of unknown format"
     lines += ["", "## Records", ""]
     rows = [("records read", records["in"]), *records["dropped"].items(), ("kept as documents", records["kept"])]
     lines += _table(["", "records", "share"], [[name, n, f"{n / records['in']:.2%}"] for name, n in rows])

@@ -21,6 +21,7 @@ import safetensors.numpy
 import xxhash
 from numpy.typing import NDArray
 
+from bertie.console import counted
 from bertie.data import rows, tagged
 from bertie.data.draws import U64
 from bertie.data.lines import InvalidRow
@@ -67,7 +68,7 @@ class Evaluation:
             found.append(np.unique(np.concatenate(numbers)))
             if not len(found[-1]):
                 raise DataError(
-                    f"{name}: none of its {counts['texts']:,} texts has {SHORT} words ({SHORT_HANGUL} in "
+                    f"{name}: of {counted(counts['texts'], 'text')}, none has {SHORT} words ({SHORT_HANGUL} in "
                     "Korean), the minimum for decontamination. Pass a file of examples."
                 )
             facts[name] = {**counts, "runs": len(found[-1])}

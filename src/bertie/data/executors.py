@@ -199,7 +199,7 @@ def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
     """Keeps the files of an interrupted call when `identity` is the same; otherwise deletes them."""
     state = work / "plan.json"
     if state.exists() and read_json(state) == identity:
-        say(f"Resuming {folder}: {len(list(work.glob('result-*.json'))):,} units of work are done already.")
+        say(f"Resuming {folder}: finished units of work: {len(list(work.glob('result-*.json'))):,}.")
         return
     if state.exists():
         say(f"Inputs or options have changed since work on {folder} was interrupted: starting again.")

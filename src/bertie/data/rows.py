@@ -19,6 +19,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from bertie.console import counted
 from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.data.sheets import sheet_rows
 from bertie.errors import DataError, UsageError, nearest
@@ -130,7 +131,7 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | InvalidRow:
     if len(values) != len(names):
         kept = dict(zip(names, values, strict=False))
-        return InvalidRow(line, f"{len(values)} columns instead of {len(names)}", source=kept)
+        return InvalidRow(line, f"{counted(len(values), 'column')} instead of {len(names)}", source=kept)
     return dict(zip(names, values, strict=True))
 
 

@@ -17,6 +17,7 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
+from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.collate import batch_of
 from bertie.data.draws import Draws, key
@@ -48,7 +49,11 @@ class Captions:
 
     @classmethod
     def read(cls, path: Path, features: FeatureConfig, tokenizer: Tokenizer) -> "Captions":
-        """Returns the rows of a file. Raises DataError for a file without a usable row."""
+        """Returns the rows of a file. Raises DataError for a folder, or a file without a usable row."""
+        if path.is_dir():
+            raise DataError(
+                f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
+            )
         examples, _ = collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])
         return cls(ids, [example.vectors for example in examples if example.vectors is not None])
@@ -110,8 +115,8 @@ class CaptionSource:
         self.held, self.rows = np.sort(shuffled[:held]), np.sort(shuffled[held:])
         if len(self.rows) < batch_size:
             raise DataError(
-                f"The table has {len(self.rows):,} rows to train on, fewer than one batch of {batch_size:,}. Add "
-                f"rows, or set train.batch_size={len(self.rows)}."
+                f"The table has {counted(len(self.rows), 'row')} to train on, fewer than one batch of {batch_size:,}. "
+                f"Add rows, or set train.batch_size={len(self.rows)}."
             )
         self.order = Order(len(self.rows), seed)
         self.labels = objective.vector_labels(captions.vectors)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
@@ -63,7 +64,8 @@ class MaskedFrames(Objective):
         from sklearn.cluster import MiniBatchKMeans
 
         if len(vectors) < self.clusters:
-            raise DataError(f"The table has {len(vectors):,} vectors for {self.clusters} clusters. Lower clusters.")
+            found = counted(len(vectors), "vector")
+            raise DataError(f"The table has {found} for {self.clusters} clusters. Lower clusters.")
         found = MiniBatchKMeans(self.clusters, batch_size=4096, n_init=3, random_state=0)
         found.fit(vectors[:: -(-len(vectors) // MOST_FITTED)])
         return {"clusters": found.predict(vectors).astype(np.int64)}

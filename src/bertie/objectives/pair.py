@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from torch import nn
 
+from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
@@ -45,8 +46,9 @@ class TextPair(Objective):
         """Raises DataError when no document has two sentences."""
         if int(np.diff(sentences.bounds).max()) < 2:
             raise DataError(
-                f"{self.name} needs documents of at least two sentences, but all {sentences.num_documents:,} "
-                f"documents have one. Join lines that belong together into one document, {self.leave_out}"
+                f"{self.name} needs documents of at least two sentences, but the corpus has only "
+                f"{counted(sentences.num_documents, 'document')} of one sentence. Join lines that belong together into "
+                f"one document, {self.leave_out}"
             )
 
     @property

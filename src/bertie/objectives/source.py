@@ -16,7 +16,7 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.console import progress
+from bertie.console import counted, progress
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
@@ -120,7 +120,7 @@ class PretrainingSource:
         self._plans: dict[int, Plan] = {}
         if self.instances_per_epoch < batch_size:
             raise DataError(
-                f"The corpus has {self.instances_per_epoch:,} instances of {max_length} tokens, fewer than "
+                f"The corpus has {counted(self.instances_per_epoch, 'instance')} of {max_length} tokens, fewer than "
                 f"one batch of {batch_size:,}. Add text, or set train.batch_size={self.instances_per_epoch}."
             )
         self.order = Order(lambda epoch: len(self.plan(epoch)), seed, cycle=self.pairing.duplicates)

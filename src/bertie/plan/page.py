@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bertie.console import counted
 from bertie.plan import cost
 from bertie.plan.catalog import Catalog, Device
 from bertie.plan.forecast import Assumptions, Forecast, cheapest
@@ -23,7 +24,7 @@ def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, know
     best = cheapest(list(found.values()), 1)
     tiles = [
         StatCard("parameters", count(job.parameters)),
-        StatCard("tokens", count(job.tokens), f"{len(job.phases)} phase" + "s" * (len(job.phases) > 1)),
+        StatCard("tokens", count(job.tokens), counted(len(job.phases), "phase")),
         StatCard("operations", flops(job.flops), "forward and backward"),
     ]
     tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {duration(one.seconds)}") for one in best]
@@ -66,7 +67,7 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            f"{one.sequences:,} sequences" if one.fits else f"does not fit in {size(one.device.memory_gb * 1e9)}",
+            counted(one.sequences, "sequence") if one.fits else f"does not fit in {size(one.device.memory_gb * 1e9)}",
         ]
         for key, one in found.items()
     ]

@@ -40,15 +40,12 @@ def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: 
     """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
     found, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:
-        why = "Sentence pairs need documents of several sentences, and the ends of documents are omitted."
-        pairs = [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]
-        found.append(
-            f"An epoch reads {count(read)} of the corpus's {count(corpus_tokens)} tokens. "
-            + (
-                f"{why}More text is read without pairs: {' '.join(f'objectives.{name}=null' for name in pairs)}."
-                * bool(pairs)
+        found.append(f"An epoch reads {count(read)} of the corpus's {count(corpus_tokens)} tokens.")
+        if pairs := [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]:
+            found[-1] += (
+                " Sentence pairs need documents of several sentences, and the ends of documents are omitted. More text "
+                f"is read without pairs: {' '.join(f'objectives.{name}=null' for name in pairs)}."
             )
-        )
     if planned["device"] == "cpu":
         rates = machine.cpu_rates()
         rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]

@@ -52,6 +52,6 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
                 warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
     if not tables:
         places = ", ".join(map(str, folders))
-        raise DataError(f"None of the files of {name} is in {places}. Pass their folder: --data-dir FOLDER.")
+        raise DataError(f"No file of {name} was found in: {places} Pass the folder of its files: --data-dir FOLDER")
     rows = (row for path, format in tables for row in TASKS[dataset.task].rows(path, format))
     return (text for row in rows if not isinstance(row, InvalidRow) for text in row.texts)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from bertie.console import counted
 from bertie.nn import machine
 from bertie.plan import catalog, cost, meter
 from bertie.report.values import duration, size
@@ -88,7 +89,7 @@ def _from_trial(work: Work, found: Trial) -> RunForecast:
         work.computed_bytes,
         None if found.watts is None else found.watts * seconds / meter.JOULES,
         found.method,
-        f"from {tries:,} steps tried on this machine in {duration(found.seconds)}, {found.made}",
+        f"from {counted(tries, 'step')} tried on this machine in {duration(found.seconds)}, {found.made}",
     )
 
 

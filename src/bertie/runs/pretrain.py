@@ -15,6 +15,7 @@ from typing import Any
 from rich.markup import escape
 
 from bertie import console
+from bertie.console import counted
 from bertie.errors import renamed
 from bertie.files import file_hash
 from bertie.models.codec import only_here
@@ -213,7 +214,8 @@ def summary(planned: dict[str, Any]) -> str:
             for c in p.get("corpora", [])
         ]
         + [
-            f"\n  phase {i}: {f['steps']:,} steps of {f['sequences_per_step']:,} sequences, length {f['max_length']:,}"
+            f"\n  phase {i}: {counted(f['steps'], 'step')} of {counted(f['sequences_per_step'], 'sequence')}, length "
+            f"{f['max_length']:,}"
             for i, f in enumerate(p.get("phases", []), 1)
         ]
     )
@@ -222,10 +224,10 @@ def summary(planned: dict[str, Any]) -> str:
     return shown + (
         (
             f"[bold]{escape(p['model'])}[/]{of_shape}: {p['parameters']:,} parameters, {escape(p['objective'])}, on "
-            f"{p['device']} in {p['precision']}\ncorpus: {p['documents']:,} documents, "
-            f"{p['instances_per_epoch']:,} instances and {p['tokens_per_epoch']:,} tokens per epoch\nplan: "
-            f"{p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
-            f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+            f"{p['device']} in {p['precision']}\ncorpus: {counted(p['documents'], 'document')}, "
+            f"{counted(p['instances_per_epoch'], 'instance')} and {p['tokens_per_epoch']:,} tokens per epoch\nplan: "
+            f"{counted(p['steps'], 'step')} of {counted(p['sequences_per_step'], 'sequence')} "
+            f"({p['tokens_per_step']:,} tokens): {p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
         )
         + (f" ({extra})" if extra else "")
         + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} per checkpoint"

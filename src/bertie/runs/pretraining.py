@@ -188,7 +188,12 @@ class PreparedRun:
             "objective": self.objective.name,
             "documents": sum(corpus["documents"] for corpus in corpora),
             "instances_per_epoch": instances,
-            "tokens_per_epoch": round(instances * first["tokens_per_step"] / first["sequences_per_step"]),
+            "tokens_per_epoch": sum(
+                round(corpus["instances_per_epoch"] * first["tokens_per_step"] / first["sequences_per_step"])
+                if corpus["tokens_per_epoch"] is None  # of a table of vectors, an estimate
+                else corpus["tokens_per_epoch"]
+                for corpus in corpora
+            ),
             "steps": config.train.steps,
             "epochs": corpora[0]["epochs"] if len(corpora) == 1 else round(samples / instances, 2),
             "sequences_per_step": first["sequences_per_step"],

@@ -102,6 +102,7 @@ class RunData:
                     "documents": shards.num_documents,
                     "tokens": shards.num_values,
                     "instances_per_epoch": instances[0],
+                    "tokens_per_epoch": self.share_of(self.sources[0], name).report.get("tokens_read"),
                     "epochs": round(epochs, 2),
                 }
             )
@@ -165,7 +166,8 @@ def is_folder(model: str | Path) -> bool:
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
     """Returns the corpora by a short name: that of the folder, or as much of the path as is unique."""
     if bool(config.corpus) == bool(config.corpora):
-        raise UsageError("No corpus given. Pass --corpus FOLDER, or list several in `corpora`, but not both.")
+        said = "--corpus and `corpora` cannot be combined." if config.corpus else "No corpus given."
+        raise UsageError(f"{said} Pass --corpus FOLDER, or list several in `corpora`.")
     if config.features.column and (config.corpora or config.packing or config.pseudo_perplexity):
         raise UsageError(
             "A table with feature vectors is a run's only corpus, without packing and pseudo_perplexity. Omit corpora "

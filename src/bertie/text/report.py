@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
+from bertie.console import counted
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
@@ -90,7 +91,7 @@ class TokenizerReport:
         facts = self.to_dict()
         table = Table(
             "script", *[f"{name}" for name in ("words", "pieces/word", "in 2+ pieces", "unknown", "characters known")],
-            title=f"{self.texts:,} texts, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
+            title=f"{counted(self.texts, 'text')}, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
             caption=(
                 f"{facts['bytes_per_piece']:.2f} bytes per token · round-trip rate {facts['round_trip']:.2%} "
                 f"· {facts['vocabulary_used']:.1%} of the vocabulary used\nmost frequent unknown words: "

@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 from tokenizers import pre_tokenizers
 
+from bertie.console import counted
 from bertie.errors import UsageError
 from bertie.text.engine import state
 from bertie.text.tokenizer import Tokenizer
@@ -42,7 +43,7 @@ def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     size = len(model["vocab"])
     if model["type"] == "Unigram" and tokenizer.vocab_size > size:
         raise UsageError(
-            f"This vocabulary has {tokenizer.vocab_size - size:,} added tokens after its {size:,} tokens, so "
+            f"This vocabulary has {counted(tokenizer.vocab_size - size, 'added token')} after its {size:,} tokens, so "
             "it cannot be extended. Add your words as added tokens too, or start from the files without them."
         )
     rows = [(i,) for i in range(tokenizer.vocab_size)]

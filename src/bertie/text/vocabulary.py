@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from bertie import console
+from bertie.console import counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.folders import Kind
 from bertie.text import likelihood
@@ -128,6 +129,7 @@ def train(
     special = [*family.start[:before], *free, *family.start[before:]]
     size -= len(family.last)  # these follow when the pieces are learnt
     options: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False} | trainer_options
+    spelled: dict[str, int] = {}
     if algorithm == "bpe":
         alphabet = set(pre_tokenizers.ByteLevel.alphabet())
     elif limit_alphabet is not None:
@@ -135,9 +137,11 @@ def train(
     else:
         alphabet = set(alphabet_of(seen)[: (size - len(special)) // 4])
         alphabet |= set(covering(seen)) if algorithm == "unigram" else set()
+    if algorithm == "unigram" or (algorithm != "bpe" and limit_alphabet is None):
         # A word of each, doubled so that it is seen both at the start and inside, though the corpus may have none.
-        seen = {**_pre_tokenize(Counter(2 * character for character in alphabet), engine), **seen}
-    known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
+        spelled = _pre_tokenize(Counter(2 * character for character in alphabet), engine)
+    readable = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
+    known = {**spelled, **readable}
     letters = sorted(alphabet)
     by_characters = algorithm.startswith("wordpiece")
     if by_characters or algorithm == "character-bpe":
@@ -156,11 +160,12 @@ def train(
             f"{len(alphabet):,} characters. Choose a --size of {needed + len(family.last):,} or more, "
             "or fewer characters with --limit-alphabet."
         )
-    left_out = [] if algorithm == "bpe" else _left_out(seen, alphabet)
+    marks = "▁" if algorithm == "unigram" else ""  # in place of spaces: of the text, but no character of it
+    left_out = [] if algorithm == "bpe" else _left_out(seen, alphabet, marks)
     total = sum(known.values())
     scale = min(1.0, MAX_FED / max(1, total))
     if algorithm == "unigram":
-        known = {word: count for word, count in known.items() if count >= min_frequency}
+        known = {word: count for word, count in known.items() if count >= min_frequency or word in spelled}
     else:
         options["min_frequency"] = max(1, round(min_frequency * scale))
     if algorithm == "wordpiece-likelihood":
@@ -181,7 +186,7 @@ def train(
         "words": words.words,
         "words_forgotten": words.forgotten,
         "distinct_words": distinct,
-        "words_with_rare_characters": sum(seen.values()) - total,
+        "words_with_rare_characters": sum(seen.values()) - sum(readable.values()),
         "characters": len(alphabet),
         "characters_left_out": len(left_out),
         "min_frequency": min_frequency,
@@ -199,7 +204,8 @@ def train(
         without = " without the characters left out" if left_out else ""
         console.warn(
             f"The vocabulary has {tokenizer.vocab_size:,} tokens instead of {size:,}: the corpus has only "
-            f"{len(known):,} different words{without}, and tokens must occur at least {min_frequency} times."
+            f"{counted(len(readable), 'different word')}{without}, and a token must occur at least "
+            f"{counted(min_frequency, 'time')}."
         )
     return tokenizer
 
@@ -210,18 +216,18 @@ def check_algorithm(name: str) -> None:
         raise UsageError(f"Unknown algorithm {name!r}. {nearest(name, TRAINED_BY)}")
 
 
-def _left_out(words: dict[str, int], alphabet: set[str]) -> list[str]:
+def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str]:
     """Returns the characters of the corpus without a token, the most frequent first, and says how many and which."""
     ranked, counts = _ranked(words)
     found = [character for character in ranked if character not in alphabet]
     if found:
         share = sum(counts[character] for character in found) / counts.total()
         told = (
-            f"{len(found):,} of {len(ranked):,} characters get no token and are unknown when read ({share:.2g} of the "
-            f"text): {' '.join(found[:SHOWN])}{' ...' * (len(found) > SHOWN)}"
+            f"The vocabulary leaves out {counted(len(found), 'character')} of {len(set(ranked) - {*marks}):,}, unknown "
+            f"when read ({100 * share:.2g}% of the text): {' '.join(found[:SHOWN])}{' ...' * (len(found) > SHOWN)}"
         )
         if share > 1 - COVERAGE:  # more than what is rare
-            console.warn(f"{told}. A larger --size or --limit-alphabet keeps more.")
+            console.warn(f"A larger --size or --limit-alphabet keeps more characters. {told}")
         else:
             console.say(told)
     return found
