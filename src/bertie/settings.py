@@ -6,7 +6,7 @@ the docstring of its field.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
@@ -76,7 +76,10 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
 
 
 def build(kind: type[C], tree: Mapping[str, Any]) -> C:
-    """Validates a tree of values as a config. Raises UsageError with one line on the first error."""
+    """Validates a tree of values as a config. Raises UsageError with one line on the first error.
+
+    An unknown key gets a hint: the same name in another section, or the most similar one.
+    """
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
@@ -84,12 +87,22 @@ def build(kind: type[C], tree: Mapping[str, Any]) -> C:
         first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         where = [str(part) for part in first["loc"]]
         if first["type"] == "extra_forbidden":
-            holder = _section(kind, where[:-1])
-            raise UsageError(f"Unknown key {'.'.join(where)!r}. {nearest(where[-1], holder.model_fields)}") from None
+            elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
+            choices = nearest(where[-1], _section(kind, where[:-1]).model_fields)
+            hint = f"Did you mean {' or '.join(map(repr, elsewhere))}?" if elsewhere else choices
+            raise UsageError(f"Unknown key {'.'.join(where)!r}. {hint}") from None
         if first["type"] == "missing":
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
         given = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
         raise UsageError(f"{given} {_help(kind, where)}") from None
+
+
+def _names(kind: type[Config], before: str = "") -> Iterator[str]:
+    """Yields the dotted keys of a config and of its sections."""
+    for name, field in kind.model_fields.items():
+        yield before + name
+        if isinstance(field.default, Config):
+            yield from _names(type(field.default), f"{before}{name}.")
 
 
 def _section(kind: type[Config], path: list[str]) -> type[Config]:

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from scipy import stats
 
 from bertie.data.tables import Example
+from bertie.errors import UsageError
 from bertie.evaluation import compare
 from bertie.evaluation.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
 from bertie.metrics.answers import QaPrediction
@@ -161,3 +163,15 @@ def test_a_question_without_an_answer_is_drawn_and_counts_nowhere():
     rows = list(zip(examples, a, b, strict=True))
     found = paired_rows(TASKS["rank"](("0", "1")), TASKS["rank"](("0", "1")), rows)
     assert found["mrr"].as_json() == {"difference": 0, "low": 0, "high": 0, "p": 1}
+
+
+def test_models_that_cannot_be_compared_are_told_before_they_are_measured() -> None:
+    def one(task: Task) -> Any:
+        return SimpleNamespace(task=task)
+
+    good, other, mixed = (one(TASKS["sequence"](labels)) for labels in (("bad", "good"), ("no", "yes"), ("good", "x")))
+    compare.check_comparable(good, mixed)
+    with pytest.raises(UsageError, match="no label in common, so they cannot be compared: bad, good; no, yes"):
+        compare.check_comparable(good, other)
+    with pytest.raises(UsageError, match="sequence and rank are different tasks"):
+        compare.check_comparable(good, one(TASKS["rank"](("0", "1"))))

@@ -145,6 +145,22 @@ def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):
     assert verify(run)["ok"]
 
 
+def test_no_seed_of_a_folder_is_left_out(home, tmp_path):
+    """More seeds are added; with fewer, a model would stay in the folder that its results do not have."""
+    run, settings = tmp_path / "run", config(home, epochs=1)
+    with one_thread():
+        finetune_seeds(settings, run, 2)
+        before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+        with pytest.raises(UsageError, match="contains seed-1 beside seed-0"):
+            finetune_seeds(settings, run, 1)
+        with pytest.raises(UsageError, match="contains runs of several seeds"):
+            finetune(settings, run)
+        assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+        assert [*finetune_seeds(settings, run, 3)["seeds"]] == ["0", "1", "2"]
+        finetune_seeds(settings, run, 1, overwrite=True)
+    assert not (run / "seed-1").exists()
+
+
 def test_never_refuses_a_finished_run(home, trained):
     with pytest.raises(UsageError, match="finished run"):
         finetune(config(home, select="best"), trained, resume="never")

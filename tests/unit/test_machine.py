@@ -100,6 +100,12 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
     assert "as when the run started" in second
 
 
+def test_the_same_precision_is_told_once_a_process(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("Computing in float8: once.", "Computing in float8: once.", "Computing in float4."):
+        precision.tell(line)
+    assert capsys.readouterr().err.splitlines() == ["Computing in float8: once.", "Computing in float4."]
+
+
 def test_a_device_that_is_not_here_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)

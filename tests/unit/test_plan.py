@@ -167,6 +167,10 @@ def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
     assert code == 0
     assert found["prices"] == {"month": "2026-11", "source": "a contract"}
     assert found["cheapest"] == ["NVIDIA L4"]
+    said = bertie("plan", "model=bert-tiny", "--on", "l4", "--price", "1")[2]
+    assert "Cheapest: NVIDIA L4 (--price)." in said
+    said = bertie("plan", "model=bert-tiny", "--on", "l4", "--prices", str(own))[2]
+    assert "Cheapest: NVIDIA L4 (prices of 2026-11)." in said
     own.write_text("priced: 2026-11-02\nprices: {l4: [0.5, 0.7]}\n")
     assert catalog.read(None, own).priced == "2026-11-02"
 

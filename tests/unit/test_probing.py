@@ -251,7 +251,11 @@ def test_a_stopped_run_continues(encoder: Path, files: Path, monkeypatch: pytest
 
 
 def test_bad_input_of_probes(encoder: Path, files: Path, bertie: CommandLine) -> None:
-    (files / "none.conllu").write_text(conllu([random_sentence(np.random.default_rng(0), 6)] * 9, heads=False))
+    rng = np.random.default_rng(0)
+    (files / "none.conllu").write_text(conllu([random_sentence(rng, 6) for _ in range(9)], heads=False))
+    (files / "equal.txt").write_text("a b c d e\n" * 9)
+    (files / "short.txt").write_text("a b c\nd e f\n" * 9)
+    (files / "five.txt").write_text("".join(" ".join(rng.permutation([*LETTERS])[:5]) + "\n" for _ in range(9)))
     (files / "empty.conllu").write_text("")
     (files / "broken.conllu").write_text("1\tword\n\n" * 9)
     for file, arguments, code, said in (
@@ -263,6 +267,9 @@ def test_bad_input_of_probes(encoder: Path, files: Path, bertie: CommandLine) ->
         ("empty.conllu", (), 3, "The file is empty"),
         ("broken.conllu", (), 3, "not ten columns"),
         ("missing.conllu", (), 3, "cannot be read"),
+        ("equal.txt", (), 3, "all sentences are equal, so nothing can be measured"),
+        ("short.txt", (), 3, "no sentence can be probed. It must fit into 64 tokens. Of a text, it needs 5 different"),
+        ("five.txt", ("--probes", "length"), 3, "'length' has one answer in all sentences to train on"),
     ):
         found = bertie("probe", encoder, "--train", files / file, "-o", files / "run", *arguments, "--device", "cpu")
         assert found[0] == code, found
@@ -271,6 +278,9 @@ def test_bad_input_of_probes(encoder: Path, files: Path, bertie: CommandLine) ->
     pos = bertie.good("probe", encoder, "--train", files / "none.conllu", "-o", files / "run", "--device", "cpu")
     assert "pos" in pos
     assert "distance" not in pos
+    code, out, err = bertie("probe", encoder, "--train", files / "five.txt", "-o", files / "five", "--device", "cpu")
+    assert (code, out.split()[0], len(out.splitlines())) == (0, "order", 1)
+    assert "'length' has one answer in all sentences to train on (sentence length), so it is left out." in err
 
 
 def test_files_are_sampled_and_split(files: Path) -> None:

@@ -9,7 +9,6 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
-KINDS = (".html", ".npz")
 WIDTH = 24  # characters of the longest bar
 
 
@@ -27,7 +26,13 @@ def attention(
         bool, typer.Option("--norms", help="Multiply attention by the length of the vector that is read.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Page or arrays to write: FILE.html or FILE.npz.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Page or arrays to write: FILE.html or FILE.npz.",
+            callback=tables.ending(".html", ".npz"),
+        ),
     ] = None,
     card: tables.Card = False,
     overwrite: Overwrite = False,
@@ -61,7 +66,6 @@ def attention(
 
     tables.check_one_or_two(texts)
     if output is not None:
-        tables.kind_of_output(output, KINDS)
         check_new_file(output, overwrite=overwrite)
     opened = bertie.load(model)
     opened.eval().requires_grad_(False)

@@ -214,9 +214,11 @@ class _Asked:
 
         if self.texts is None:
             return []
-        if kind_of(self.texts) == "lines":
+        lines = kind_of(self.texts) == "lines"
+        format = tables.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        if lines:
             return [(text,) for text in texts_of(self.texts)]
-        examples, skipped = collect(stream(self.texts, tables.unlabelled(self.texts, self.text)), str(self.texts))
+        examples, skipped = collect(stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
         return [example.texts for example in examples]

@@ -52,7 +52,9 @@ def debias(
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
     price: PriceOptions = PRICE,
-    page: Annotated[Path | None, typer.Option("--page", help="Page to write: FILE.html.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=tables.ending(".html"))
+    ] = None,
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
@@ -85,8 +87,11 @@ def debias(
     from bertie.audit.remedy_page import page as remedy_page
     from bertie.audit.run import Asked
     from bertie.data.tables import SkipReport
+    from bertie.files import check_new_file
     from bertie.runs.config import FinetuneConfig
 
+    if page is not None:
+        check_new_file(page, overwrite=overwrite)
     swaps, skipped = pairs_of(pairs, list_), SkipReport()
     tuned = {path.stem: settings.load(FinetuneConfig, path, model=str(model)) for path in price.finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))

@@ -1,7 +1,7 @@
 """`bertie evaluate`: the metrics of a model on labeled examples."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +12,33 @@ from bertie.cli import tables
 from bertie.cli.app import app, emit
 from bertie.cli.groups import PredictorOptions, TableOptions
 from bertie.cli.options import grouped
-from bertie.cli.search import AnswerModel, RerankModel, evaluate_index
+from bertie.cli.search import AnswerModel, EmbedModel, RerankModel, StageOptions, evaluate_index
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How an index is evaluated, instead of a model."""
+
+    questions: Annotated[
+        Path | None,
+        typer.Option("--questions", help="Of an index: questions with their documents (.json as SQuAD, or .jsonl)."),
+    ] = None
+    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None
+    embed: EmbedModel = None
+    no_embed: Annotated[bool, typer.Option("--no-embed", help="Search only by words.")] = False
+    rerank: RerankModel = None
+    answer: AnswerModel = None
+
+    def check(self, **of_models: object) -> None:
+        """Raises UsageError for options of an index and of a model together. of_models: those of a model."""
+        if self.questions is None and (given := [name for name, value in vars(self).items() if value]):
+            raise UsageError(f"--{given[0].replace('_', '-')} is an option of an index. Pass --questions FILE too.")
+        if self.questions is not None and (given := [name for name, value in of_models.items() if value]):
+            raise UsageError(f"--questions evaluates an index, without {given[0]}. Omit one of them.")
 
 
 @app.command()
@@ -45,19 +68,20 @@ def evaluate(
             help="Also measure changed texts: typos, spacing, lowercase, uppercase, punctuation, contrast. Repeatable.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file of the metrics.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=tables.ending(".json")),
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="HTML page: confusion matrix, subgroups, worst predictions.")
+        Path | None,
+        typer.Option(
+            "--report",
+            help="HTML page: confusion matrix, subgroups, worst predictions.",
+            callback=tables.ending(".html"),
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of --output and --report.")] = False,
-    questions: Annotated[
-        Path | None,
-        typer.Option("--questions", help="Of an index: questions with their documents (.json as SQuAD, or .jsonl)."),
-    ] = None,
-    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None,
-    rerank: RerankModel = None,
-    answer: AnswerModel = None,
+    index: IndexOptions = IndexOptions(),
 ) -> None:
     """Evaluate a model on labeled examples.
 
@@ -86,11 +110,26 @@ def evaluate(
     from bertie.metrics.base import baseline_notes, summary, undefined
     from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
+    from bertie.runs.published import published
+    from bertie.search.store import DATABASE
     from bertie.tasks.datasets import DATASETS
 
-    if questions is not None:
-        evaluate_index(model, questions, qrels, sample, rerank, answer, reading, output, overwrite=overwrite)
+    of_models = {"--data": data, "--against": against, "--ensemble": ensemble, "--perturb": perturb}
+    index.check(FILE=file, **of_models, **{"--report": report})
+    if index.questions is not None:
+        stages = StageOptions(
+            index.embed,
+            index.rerank,
+            index.answer,
+            index.no_embed,
+            precision=reading.precision,
+            model_engine=reading.engine,
+            device=reading.device,
+        )
+        evaluate_index(model, index.questions, index.qrels, index.sample, stages, output, overwrite=overwrite)
         return
+    if (model / DATABASE).is_file():
+        raise UsageError(f"{model} is an index. Pass questions with their documents: --questions FILE.")
     if (against or perturb) and file == "-":
         option = "--against" if against else "--perturb"
         raise UsageError(f"With {option}, the examples cannot come from standard input. Pass a file.")
@@ -98,24 +137,24 @@ def evaluate(
         raise UsageError("Pass either a FILE, or --data NAME with --data-dir DIR.")
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
+    path: Path | str = file
+    format = table.format()
+    if data:
+        path, format = published(data, split, data_dir, format)
     predictor = reading.predictor(model, ensemble or ())
+    if against:  # what is wrong with the second is said before the first is measured
+        other = reading.predictor(against)
+        compare.check_comparable(predictor, other)
     if perturb:
         from bertie.evaluation import perturb as perturbing
 
         perturbing.chosen(predictor.task, perturb)  # say what is wrong with the names before the work
-    metrics = predictor.task.metrics
-    path: Path | str = file
-    format = table.format()
-    if data:
-        metrics = DATASETS[data].metrics
-        path, published = DATASETS[data].table(split, data_dir or Path())
-        format = replace(published, label_names=format.label_names)
+    metrics = DATASETS[data].metrics if data else predictor.task.metrics
     findings = Findings(predictor.task, metrics[0]) if report else None
     found = predictor.score(
         path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings
     )
     if against:
-        other = reading.predictor(against)
         differences, notes = compare.against(predictor, other, path, format)
         found["against"] = {name: difference.as_json() for name, difference in differences.items()}
         found["notes"] += notes

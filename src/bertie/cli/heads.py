@@ -72,6 +72,8 @@ def heads(
 
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
+    if (text or label) and data is None:
+        raise UsageError("--text and --label name columns of labeled examples. Pass --data FILE too, or omit them.")
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = bertie.load(model)

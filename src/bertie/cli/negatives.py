@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Overwrite, app, emit
 from bertie.cli.options import grouped
 from bertie.cli.search import IndexFolder, StageOptions
@@ -20,7 +21,9 @@ def negatives(
     questions: Annotated[
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON lines to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+    ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
         str, typer.Option("--form", help="lists, for --task choice; pairs, for --task rank and embed.")

@@ -50,12 +50,10 @@ def perplexity(
     """
     from itertools import islice
 
-    from bertie.data.rows import TableFormat, kind_of
     from bertie.data.tables import Example, SkipReport, stream
     from bertie.infer.pseudo import pseudo_perplexity
 
-    format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, kind_of(file), labelled=False)
-    rows, skipped = stream(file, format), SkipReport()
+    rows, skipped = stream(file, tables.unlabelled(file, text, columns, encoding)), SkipReport()
 
     def texts() -> Iterator[str]:
         with console.progress("perplexity", limit, unit="texts") as advance:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import ConfigFile, Overrides, Overwrite, app, emit
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
@@ -85,7 +86,7 @@ def plan(
         str, typer.Option("--budget", help="Time that is available, for example 24h: what fits on the first device?")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Accept a utilization above 0.6.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan as an HTML page.")] = None,
+    output: tables.PageFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Estimate the cost of a run: operations, memory, time, energy, CO2 and money.
@@ -153,7 +154,8 @@ def plan(
     )
     _show(found, given)
     if best:
-        console.say(f"Cheapest: {', '.join(one.device.name for one in best)} (prices of {known.priced}).")
+        source = f"prices of {known.priced}" if assumptions.price is None else "--price"
+        console.say(f"Cheapest: {', '.join(one.device.name for one in best)} ({source}).")
     console.say(
         f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
         f"({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
@@ -214,7 +216,7 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        fits = f"{one.sequences:,} sequences" if one.fits else f"no ({size(one.device.memory_gb * 1e9)})"
+        fits = console.counted(one.sequences, "sequence") if one.fits else f"no ({size(one.device.memory_gb * 1e9)})"
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
             duration(one.seconds),

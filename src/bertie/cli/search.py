@@ -17,7 +17,6 @@ from bertie.errors import DataError, UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bertie.cli.groups import PredictorOptions
     from bertie.search.models import Embedder
     from bertie.search.searcher import Found, Hit, Searcher
 
@@ -57,7 +56,10 @@ class StageOptions:
     fusion: Annotated[
         str, typer.Option(help="How words and vectors are joined: scores (the mean of both) or ranks (reciprocal).")
     ] = "scores"
-    first: Annotated[int, typer.Option(min=1, help="Number of passages from words, and from vectors.")] = 100
+    first: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of passages from words, and from vectors. Default: 100, or --top if higher."),
+    ] = None
     rerank_top: Annotated[int, typer.Option(min=1, help="Number of passages to re-rank.")] = 50
     rerank_alone: Annotated[
         bool, typer.Option("--rerank-alone", help="Ignore the order before; default: the mean of both scores.")
@@ -185,9 +187,7 @@ def evaluate_index(
     file: Path,
     qrels: Path | None,
     sample: int | None,
-    rerank: Path | None,
-    answer: Path | None,
-    reading: "PredictorOptions",
+    stages: StageOptions,
     output: Path | None,
     *,
     overwrite: bool,
@@ -200,9 +200,6 @@ def evaluate_index(
     if output:
         check_new_file(output, overwrite=overwrite)
     asked = questions.read(file, qrels)
-    stages = StageOptions(
-        rerank=rerank, answer=answer, precision=reading.precision, model_engine=reading.engine, device=reading.device
-    )
     found = evaluate(stages.searcher(index), asked, sample=sample)
     if output:
         write_json(output, found)

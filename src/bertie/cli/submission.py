@@ -43,6 +43,7 @@ def submission(
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         console.show(f"{file}: all {len(glue.FILES)} files are complete")
         return
+    tables.kind_of_output(file, (".zip",))
     check_new_file(file, overwrite=overwrite)
     folders = {}
     for model in models:

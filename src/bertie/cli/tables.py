@@ -1,7 +1,7 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,9 +79,31 @@ def resolved(model: Path | str | None) -> Path | str | None:
     return None if model is None else type(model)(model_folder(model))
 
 
+def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
+    """Returns the extension of an output file, one of `kinds`; .jsonl where there is no file."""
+    kind, known = output.suffix.lower() if output else ".jsonl", tuple(kinds)
+    if kind not in known:
+        has = f"has the extension {kind!r}" if kind else "has no extension"
+        raise UsageError(f"{output} {has}. Use {'one of ' * (len(known) > 1)}{', '.join(known)}.")
+    return kind
+
+
+def ending(*kinds: str) -> Callable[[Path | None], Path | None]:
+    """Returns the callback of an option for an output file: it refuses other extensions, before anything is done."""
+
+    def checked(output: Path | None) -> Path | None:
+        if output is not None:
+            kind_of_output(output, kinds)
+        return output
+
+    return checked
+
+
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=resolved)]
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
-PageFile = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")]
+PageFile = Annotated[
+    Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.", callback=ending(".html"))
+]
 OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
 
 
@@ -117,21 +139,20 @@ def unlabelled(
     *,
     keep: bool = False,
 ) -> "TableFormat":
-    """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too."""
+    """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too.
+
+    Raises UsageError for a column of a file that has one text per line.
+    """
     from bertie.data.rows import kind_of
     from bertie.data.tables import TableFormat
 
-    return TableFormat(
-        tuple(text or ()), "", names(columns), encoding, kind or kind_of(file), labelled=False, keep=keep
-    )
-
-
-def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
-    """Returns the extension of an output file, one of `kinds`; .jsonl where there is no file."""
-    kind = output.suffix.lower() if output else ".jsonl"
-    if kind not in kinds:
-        raise UsageError(f"{output} has the extension {kind!r}. Use one of {', '.join(kinds)}.")
-    return kind
+    named, kind = tuple(text or ()), kind or kind_of(file)
+    if kind == "lines" and len(named) == 1 and not columns:
+        raise UsageError(
+            f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "
+            f"Omit --text {named[0]}, or pass a table: csv, tsv, jsonl ..."
+        )
+    return TableFormat(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
 
 
 def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":

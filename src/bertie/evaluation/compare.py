@@ -116,16 +116,24 @@ def _paired(difference: float, differences: NDArray[np.float64]) -> PairedDiffer
     return PairedDifference(difference, float(low), float(high), min(1.0, (beyond + 1) / (len(differences) + 1)))
 
 
+def check_comparable(a: "Predictor", b: "Predictor") -> None:
+    """Raises UsageError for models of different tasks, or without a common label."""
+    if type(a.task) is not type(b.task):
+        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
+    if len(a.task.labels) > 1 and len(b.task.labels) > 1 and not {*a.task.labels} & {*b.task.labels}:
+        labels = (", ".join(task.labels[:5]) for task in (a.task, b.task))
+        raise UsageError(f"The models have no label in common, so they cannot be compared: {'; '.join(labels)}.")
+
+
 def against(
     a: "Predictor", b: "Predictor", path: Path | str, format: TableFormat, *, seed: int = 0
 ) -> tuple[dict[str, PairedDifference], list[str]]:
     """Compares two models of one task on one labeled file: the differences by metric, and notes on skipped rows.
 
     A group of examples (the passages of a question, the questions about a context) is resampled as a unit. Rows that
-    one of the models cannot read are skipped for both. Raises UsageError for models of different tasks.
+    one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
     """
-    if type(a.task) is not type(b.task):
-        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
+    check_comparable(a, b)
     found = [[answer for _, answer in one.stream(one.task.rows(path, one.reading(format)))] for one in (a, b)]
     examples = list(a.task.rows(path, format))
     rows = [

@@ -67,6 +67,10 @@ class Probe(Protocol):
         """Returns whether a sentence has what the probe needs."""
         ...
 
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns whether sentences have more than one answer, so that there is something to learn."""
+        ...
+
     def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
         """Returns the name and the metrics of a baseline without a model."""
         ...
@@ -90,6 +94,10 @@ class LabelProbe:
 
     def _both(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[Items, Items]:
         return self.prepare(self.items(train), self.items(test))
+
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns whether sentences have more than one label."""
+        return len(np.unique(self._both(train, train)[0].labels)) > 1
 
     def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
         """Returns the accuracy of the most frequent label of training."""
@@ -117,6 +125,10 @@ class TreeProbe:
     def usable(self, sentence: Sentence) -> bool:
         """Returns whether a sentence has a tree of at least two words."""
         return len(sentence.heads) > 1
+
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns True: pairs of words have several distances."""
+        return True
 
     def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
         """Returns the metrics of a chain: every word next to the one before it."""

@@ -26,7 +26,7 @@ from bertie.infer.predict import check_reads_texts
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.probing import probes
-from bertie.probing.labels import with_shuffled
+from bertie.probing.labels import FEWEST_WORDS, with_shuffled
 from bertie.probing.page import page
 from bertie.probing.probes import PARTS, Counts, Probe, Sample
 from bertie.probing.sentences import Sentence, Source, source
@@ -217,15 +217,15 @@ def _units(model: Model, settings: Settings, folder: Path) -> Iterator[Unit]:
     """Yields the probes that the files allow. Raises DataError when there is none, or one was asked for by name."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    engines: dict[str, Engine] = {
-        "model": TorchEngine(model),
-        "random": TorchEngine(random_weights(model, settings.seed)),
-    }
     tests, kinds = settings.test or (None,) * len(settings.train), settings.formats or ("",) * len(settings.train)
     sources = [
         source(train, test, kind=kind, encoding=settings.encoding, most=settings.sentences, seed=settings.seed)
         for train, test, kind in zip(settings.train, tests, kinds, strict=True)
     ]
+    engines: dict[str, Engine] = {
+        "model": TorchEngine(model),
+        "random": TorchEngine(random_weights(model, settings.seed)),
+    }
     made: dict[tuple[int, bool], Data] = {}
 
     def data(number: int, whole: bool) -> Data:
@@ -240,17 +240,25 @@ def _units(model: Model, settings: Settings, folder: Path) -> Iterator[Unit]:
             )
         return made[number, whole]
 
-    count = 0
+    count, files = 0, ", ".join(settings.train)
     for name, one in probes.chosen(settings.probes).items():
         fitting = (Unit(name, one, data(number, one.whole)) for number in range(len(sources)))
         unit = next((unit for unit in fitting if unit.train and unit.test), None)
-        if unit is not None:
+        if unit is not None and one.varied(unit.train):
             count += 1
             yield unit
-        elif settings.probes:
-            raise DataError(f"{', '.join(settings.train)}: no sentence has what {name!r} needs: {one.needs}.")
+        elif settings.probes and unit is None:
+            raise DataError(f"{files}: no sentence has what {name!r} needs: {one.needs}.")
+        elif unit is not None:
+            told = f"{unit.data.source.name}: {name!r} has one answer in all sentences to train on ({one.title})"
+            if settings.probes:
+                raise DataError(f"{told}, so nothing can be learned. Pass other sentences, or omit it.")
+            console.warn(f"{told}, so it is left out.")
     if not count:
-        raise DataError(f"{', '.join(settings.train)}: no sentence fits into {model.config.max_length} tokens.")
+        raise DataError(
+            f"{files}: no sentence can be probed. It must fit into {model.config.max_length} tokens. Of a text, it "
+            f"needs {FEWEST_WORDS} different words."
+        )
 
 
 def _plain(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, seed: int) -> list[Sentence]:

@@ -53,7 +53,8 @@ def source(
     """Returns a random sample of at most `most` sentences to train on, and of half as many to test on.
 
     Without a file to test on, a third of the sample is held out. kind: conllu, klue-dp, conll, klue, or a kind of
-    text such as lines; by default by the name. Raises DataError for a file without sentences.
+    text such as lines; by default by the name. Raises DataError for a file without sentences, or with one again and
+    again.
     """
     skipped, more = SkipReport(), (most + 1) // 2
     held_out: Sequence[Sentence]
@@ -66,6 +67,8 @@ def source(
         held_out = _sample(test, kind, encoding, more, seed, skipped)
     if not sample or not held_out:
         raise DataError(f"{train}: too few sentences to train and test on. {skipped if skipped.total else ''}".rstrip())
+    if len({one.text for one in (*sample, *held_out)}) == 1:
+        raise DataError(f"{train}: all sentences are equal, so nothing can be measured. Pass different sentences.")
     return Source(str(train), sample, held_out, skipped)
 
 

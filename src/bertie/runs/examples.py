@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Columns, Example, TableFormat, collect
-from bertie.errors import DataError, UsageError
+from bertie.data.tagged import TaggedExample, sentences
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.runs.config import FinetuneConfig, LabeledFiles
+from bertie.runs.published import check_published
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.parse import ParseTask
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded
+from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
@@ -169,6 +173,7 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
             if given:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
+        check_published(config.data, TableFormat(config.text, config.label, config.columns, config.encoding))
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
@@ -189,11 +194,25 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
     notes: list[str] = []
     for path, format in tables:
         seen = len(found)
-        more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+        try:
+            more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+        except BertieError:
+            if not issubclass(kind, TaggingTask | ParseTask) and _is_tagged(path):
+                trees = ", or --task parse for its trees" if path.suffix.lower() == ".conllu" else ""
+                raise UsageError(f"{path} has tags for words. Pass --task tagging{trees}.") from None
+            raise
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {skipped}"] if skipped.total else []
     return examples, len(found[0].text) if found else 1, notes
+
+
+def _is_tagged(path: Path) -> bool:
+    """Whether a file begins with a sentence whose words have tags."""
+    try:
+        return isinstance(next(sentences(path, TableFormat()), None), TaggedExample)
+    except BertieError:
+        return False
 
 
 def hold_out(

@@ -66,6 +66,11 @@ def finetune(
     check_config(config, FinetuneConfig)
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
+    if not overwrite and any(folder.path.glob(f"seed-*/{CONFIG}")):
+        raise UsageError(
+            f"{run} contains runs of several seeds. Pass their number (--seeds), choose another folder, or pass "
+            "--overwrite to replace them."
+        )
     examples = read_examples(config)
     config = with_steps(config, examples.epoch)
     ready = Run(config, folder.path, examples, callback, without)
@@ -89,12 +94,20 @@ def finetune_seeds(
     """Fine-tunes with the seeds s, s + 1 ... in RUN/seed-<s>, and returns their dev metrics as in results.json.
 
     keep_best: whether RUN/model becomes the model with the best score on dev. A run that predicts one label for every
-    example has failed. It is reported, and its metrics are counted.
+    example has failed. It is reported, and its metrics are counted. More seeds may be added to a folder. Raises
+    UsageError where it has other seeds than these, and as `finetune`.
     """
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
+    asked = [f"seed-{config.train.seed + number}" for number in range(seeds)]
+    others = sorted({one.parent.name for one in run.glob(f"seed-*/{CONFIG}")} - {*asked})
+    if others and not overwrite:
+        raise UsageError(
+            f"{run} contains {', '.join(others)} beside {', '.join(asked)}. Ask for all of them (--seeds), choose "
+            "another folder, or pass --overwrite to start again."
+        )
     with folder.held(overwrite=overwrite):
         return _all_seeds(config, folder, seeds, resume, keep_best)
 

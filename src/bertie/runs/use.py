@@ -7,7 +7,7 @@ N, A, B texts · W numbers of a vector
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -144,7 +144,7 @@ def evaluate(
     Raises:
         UsageError: Both or neither of file and data are given.
     """
-    from bertie.tasks.datasets import DATASETS
+    from bertie.runs.published import published
 
     if bool(file) == bool(data):
         raise UsageError("Give either a file or data and data_dir.")
@@ -160,8 +160,7 @@ def evaluate(
         )
     path: Path | str = file
     if data:
-        path, published = DATASETS[data].table(split, Path(data_dir or ""))
-        told = replace(published, label_names=told.label_names)
+        path, told = published(data, split, data_dir, told)
     return Predictor(opened(model, device, precision), **options).score(path, told)
 
 

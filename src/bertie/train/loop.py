@@ -129,7 +129,7 @@ def fit(
         if found is not None and train.precision == "auto":  # as it began: the machine may be another
             dtype = precision.named(found.state["identity"].get("train.precision"), dtype)
         if world.main:
-            console.say(precision.why(train.precision, dtype, device))
+            precision.tell(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
         request = stack.enter_context(stop_on_signals())
         facts = {

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol
 
 import torch
 
+from bertie import console
 from bertie.errors import UsageError
 from bertie.nn import machine
 from bertie.train import rendezvous
@@ -73,6 +75,12 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
         return f"{chosen}: here {machine.cpu_rates()}."
     able = "multiplies bfloat16 faster than float32" if dtype == torch.bfloat16 else "has no fast bfloat16"
     return f"{chosen}: {device.type} {able}."
+
+
+@cache
+def tell(line: str) -> None:
+    """Prints a line about the compute dtype, once a process: a table is made of many runs."""
+    console.say(line)
 
 
 class HasComputeDtype(Protocol):
