@@ -10,7 +10,12 @@ from bertie.data.collate import pack
 from bertie.hub import names
 
 MB = 2**20
-TEXTS = ["배우들의 연기가 훌륭하고 이야기도 재미있다.", "시간이 아깝다. 다시는 안 본다.", "서울은 대한민국의 수도이다.", "An old film."]
+TEXTS = [
+    "배우들의 연기가 훌륭하고 이야기도 재미있다.",
+    "시간이 아깝다. 다시는 안 본다.",
+    "서울은 대한민국의 수도이다.",
+    "An old film.",
+]
 
 
 def test_they_are_there():
