@@ -12,7 +12,7 @@ from bertie.cli import tables
 from bertie.cli.app import app, emit
 from bertie.cli.groups import PredictorOptions, TableOptions
 from bertie.cli.options import grouped
-from bertie.cli.search import AnswerModel, EmbedModel, RerankModel, StageOptions, evaluate_index
+from bertie.cli.search import AnswerModel, EmbedModel, NoEmbed, RerankModel, StageOptions, evaluate_index
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
@@ -29,7 +29,7 @@ class IndexOptions:
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None
     sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None
     embed: EmbedModel = None
-    no_embed: Annotated[bool, typer.Option("--no-embed", help="Search only by words.")] = False
+    no_embed: NoEmbed = False
     rerank: RerankModel = None
     answer: AnswerModel = None
 
@@ -118,10 +118,10 @@ def evaluate(
     index.check(FILE=file, **of_models, **{"--report": report})
     if index.questions is not None:
         stages = StageOptions(
-            index.embed,
-            index.rerank,
-            index.answer,
-            index.no_embed,
+            embed=index.embed,
+            rerank=index.rerank,
+            answer=index.answer,
+            no_embed=index.no_embed,
             precision=reading.precision,
             model_engine=reading.engine,
             device=reading.device,

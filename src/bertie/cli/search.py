@@ -43,6 +43,8 @@ AnswerModel = Annotated[
     typer.Option("--answer", help="Model that finds the answer (task span).", callback=tables.resolved),
 ]
 
+NoEmbed = Annotated[bool, typer.Option("--no-embed", help="Search only by words.")]
+
 
 @dataclass(frozen=True)
 class StageOptions:
@@ -51,7 +53,7 @@ class StageOptions:
     embed: EmbedModel = None
     rerank: RerankModel = None
     answer: AnswerModel = None
-    no_embed: Annotated[bool, typer.Option("--no-embed", help="Search only by words.")] = False
+    no_embed: NoEmbed = False
     no_words: Annotated[bool, typer.Option("--no-words", help="Search only by vectors.")] = False
     fusion: Annotated[
         str, typer.Option(help="How words and vectors are joined: scores (the mean of both) or ranks (reciprocal).")

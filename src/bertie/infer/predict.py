@@ -288,13 +288,19 @@ class Predictor:
             raise DataError(f"The model reads {wants}, and text {number} is {given}.")
         return Example(texts, None, number) if all(t.strip() for t in texts) else InvalidRow(number, "empty text")
 
+    @property
+    def fixed_texts(self) -> int | None:
+        """The number of texts of every input, if it is known; None for vectors: learned from pairs, they are of
+        texts."""
+        return self.texts if self.texts_known and not isinstance(self._task, EmbedTask) else None
+
     def _reads(self) -> tuple[range, str]:
         """Returns how many texts one input may have, and how a message calls them."""
         counts = self.task.input_texts
         if counts.start > 2:
             return counts, "a context with two or more choices"
-        if self.texts_known and not isinstance(self.task, EmbedTask):  # vectors, learned from pairs, are of texts
-            return range(self.texts, self.texts + 1), "pairs of texts" if self.texts == 2 else "single texts"
+        if (fixed := self.fixed_texts) is not None:
+            return range(fixed, fixed + 1), "pairs of texts" if fixed == 2 else "single texts"
         return counts, "single texts or pairs of texts"
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:

@@ -97,7 +97,8 @@ class LabelProbe:
 
     def varied(self, train: Sequence[Sentence]) -> bool:
         """Returns whether sentences have more than one label."""
-        return len(np.unique(self._both(train, train)[0].labels)) > 1
+        items = self.items(train)
+        return len(np.unique(self.prepare(items, items)[0].labels)) > 1
 
     def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
         """Returns the accuracy of the most frequent label of training."""

@@ -23,7 +23,7 @@ from bertie.report.page import Report
 from bertie.report.training import Curve, curves
 from bertie.report.values import count, duration, number, setting
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.folder import CONFIG, RESULTS, seed_runs
 from bertie.runs.models import MODEL
 from bertie.runs.verify import run_config
 from bertie.train import log
@@ -217,7 +217,7 @@ def _parameters(folder: Path) -> int:
 def _runs(path: Path) -> Iterator[RunComparison]:
     if (path / CONFIG).is_file():
         yield RunComparison(str(path), (path,))
-    elif seeds := sorted(inner.parent for inner in path.glob(f"seed-*/{CONFIG}")):
+    elif seeds := seed_runs(path):
         yield RunComparison(str(path), tuple(seeds))
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
         yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))

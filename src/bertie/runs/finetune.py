@@ -20,7 +20,7 @@ from bertie.runs.config import FinetuneConfig, check_config
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import EvalCallback, Run, Without, take_model, with_steps
-from bertie.runs.folder import CONFIG, RunFolder
+from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.models import MODEL
 from bertie.runs.work import finetuning_work
@@ -66,7 +66,7 @@ def finetune(
     check_config(config, FinetuneConfig)
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
-    if not overwrite and any(folder.path.glob(f"seed-*/{CONFIG}")):
+    if not overwrite and seed_runs(folder.path):
         raise UsageError(
             f"{run} contains runs of several seeds. Pass their number (--seeds), choose another folder, or pass "
             "--overwrite to replace them."
@@ -102,7 +102,7 @@ def finetune_seeds(
     if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
     asked = [f"seed-{config.train.seed + number}" for number in range(seeds)]
-    others = sorted({one.parent.name for one in run.glob(f"seed-*/{CONFIG}")} - {*asked})
+    others = [one.name for one in seed_runs(run) if one.name not in asked]
     if others and not overwrite:
         raise UsageError(
             f"{run} contains {', '.join(others)} beside {', '.join(asked)}. Ask for all of them (--seeds), choose "

@@ -52,6 +52,11 @@ RUN = Kind(
 )
 
 
+def seed_runs(run: Path) -> list[Path]:
+    """Returns the runs in a folder of several seeds, by name; none for another folder."""
+    return sorted(path.parent for path in run.glob(f"seed-*/{CONFIG}"))
+
+
 class RunFolder:
     """The folder of one run."""
 

@@ -189,9 +189,8 @@ class PreparedRun:
             "documents": sum(corpus["documents"] for corpus in corpora),
             "instances_per_epoch": instances,
             "tokens_per_epoch": sum(
-                round(corpus["instances_per_epoch"] * first["tokens_per_step"] / first["sequences_per_step"])
-                if corpus["tokens_per_epoch"] is None  # of a table of vectors, an estimate
-                else corpus["tokens_per_epoch"]
+                corpus["tokens_per_epoch"]  # of a table of vectors, an estimate
+                or round(corpus["instances_per_epoch"] * first["tokens_per_step"] / first["sequences_per_step"])
                 for corpus in corpora
             ),
             "steps": config.train.steps,

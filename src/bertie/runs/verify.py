@@ -25,7 +25,7 @@ from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
-from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY
+from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, seed_runs
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
@@ -84,7 +84,7 @@ def _looks(folder: Path) -> Iterator[Look]:
     """Yields the checks: a name, and a function that returns a message or raises an error."""
     if (folder / CONFIG).is_file():
         yield from _run_looks(folder)
-    elif seeds := sorted(path.parent for path in folder.glob(f"seed-*/{CONFIG}")):
+    elif seeds := seed_runs(folder):
         for seed in seeds:
             yield from ((f"{seed.name}: {name}", look) for name, look in _run_looks(seed))
     elif starts := [folder / name for name in AGAINST if (folder / name).is_dir()]:

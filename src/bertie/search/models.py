@@ -72,7 +72,7 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         pair_list = [Example((question, *texts))]
         encoded = task.encode(pair_list, ranker.tokenizer, max_length=ranker.max_length, too_long="truncate")
         return [float(score) for score in ranker.logits(encoded).ravel()]
-    if ranker.texts_known and ranker.texts == 1 and not isinstance(task, EmbedTask):
+    if ranker.fixed_texts == 1:
         raise UsageError(
             "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
         )

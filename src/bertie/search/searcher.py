@@ -43,7 +43,7 @@ class Depth:
     read: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.rerank, self.read, self.rerank if self.first is None else self.first) < 1:
+        if any(number is not None and number < 1 for number in (self.first, self.rerank, self.read)):
             raise UsageError(f"{self} has a number below 1. Leave a stage out by omitting its model.")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from bertie.data.ids import NOWHERE, Ids
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
-from bertie.serve.handlers import check_count, examples_of
+from bertie.serve.handlers import single_example
 from bertie.serve.remote import BatchFailed, WorkerDied
 from bertie.serve.routes import ANY, OWN, TEXT, Route
 from bertie.serve.served import Call
@@ -22,9 +22,8 @@ MOST_TOKENS = 64  # whose attention is returned: the answer has a number for eac
 
 async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     """Returns the attention of one head: weights[i][j] is what token i pays to token j."""
-    texts = (body.inputs,) if isinstance(body.inputs, str) else tuple(body.inputs)
-    check_count(texts)
-    examples_of(call, [texts])
+    (example,) = single_example(call, body.inputs)
+    texts = example.texts
     if body.layer is None and "head" in body.model_fields_set:
         raise Refusal("Validation", "`head` needs `layer`. Pass both, or omit both.", param="head")
     call.take(1)

@@ -16,7 +16,7 @@ from bertie.explain.words import words_of
 from bertie.infer.engine import Array
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
-from bertie.serve.handlers import check_count, check_texts, examples_of
+from bertie.serve.handlers import check_texts, single_example
 from bertie.serve.served import Call
 from bertie.text.encoding import Encoding
 
@@ -29,9 +29,8 @@ Chosen = tuple[Array, str]
 
 async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     """Returns what the logit of the prediction, or of `label`, loses without each word."""
-    texts = (body.inputs,) if isinstance(body.inputs, str) else tuple(body.inputs)
-    check_count(texts)
-    examples = examples_of(call, [texts])
+    examples = single_example(call, body.inputs)
+    texts = examples[0].texts
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED)
     if kind != "mlm":
         check_texts(call, examples)

@@ -48,6 +48,13 @@ def examples_of(
     return [Example(tuple(parts), None, number) for number, parts in enumerate(texts, 1)]
 
 
+def single_example(call: Call, inputs: str | Sequence[str]) -> list[Example]:
+    """Returns the one example of a text, or of a list of one or two. Raises Refusal as `examples_of`."""
+    texts = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    check_count(texts)
+    return examples_of(call, [texts])
+
+
 def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inputs") -> None:
     """Raises Refusal for no input, and for more than `most`."""
     if not inputs:
@@ -64,10 +71,9 @@ def check_filled(place: str, *texts: str) -> None:
 
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
     """Raises Refusal for pairs if the model was trained on single texts, or the reverse."""
-    predictor = call.model.predictor
-    embeds = isinstance(predictor.task_or_none, EmbedTask)  # learned from pairs, and used for single texts
-    trained = predictor.texts if predictor.texts_known and not embeds else None
-    wrong = [number for number, one in enumerate(examples) if trained and len(one.texts) == 3 - trained]
+    trained = call.model.predictor.fixed_texts
+    other = {1: 2, 2: 1}.get(trained or 0)
+    wrong = [number for number, example in enumerate(examples) if len(example.texts) == other]
     if wrong:
         wants, place = "pairs of texts" if trained == 2 else "single texts", call.place(wrong[0])
         message = f"Model {call.model.name!r} was trained on {wants}; `{place}` is not one."

@@ -160,7 +160,7 @@ def train(
             f"{len(alphabet):,} characters. Choose a --size of {needed + len(family.last):,} or more, "
             "or fewer characters with --limit-alphabet."
         )
-    marks = "▁" if algorithm == "unigram" else ""  # in place of spaces: of the text, but no character of it
+    marks = "▁" if algorithm == "unigram" else ""  # instead of a space: of the text, but no character of it
     left_out = [] if algorithm == "bpe" else _left_out(seen, alphabet, marks)
     total = sum(known.values())
     scale = min(1.0, MAX_FED / max(1, total))
