@@ -42,6 +42,11 @@ def test_what_is_no_row_is_named(tmp_path):
         run("--at", "16", "-o", str(tmp_path / "rows.jsonl"))
 
 
+def test_only_a_file_of_lines_is_written():
+    with pytest.raises(UsageError, match=r"Use \.jsonl"):
+        run("--at", "16", "-o", "rows.csv")
+
+
 def test_a_measurement_that_dies_says_so(monkeypatch):
     monkeypatch.setattr(lengths, "_cell", dies)
     with pytest.raises(BertieError, match="was killed"):

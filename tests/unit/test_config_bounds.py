@@ -27,3 +27,10 @@ def test_a_run_that_cannot_be_is_refused(setting: str) -> None:
 def test_epochs_that_never_end_are_refused(epochs: str) -> None:
     with pytest.raises(UsageError, match="epochs"):
         load(FinetuneConfig, overrides=["model=x", f"epochs={epochs}"])
+
+
+def test_null_removes_the_phases_of_a_recipe() -> None:
+    assert load(PretrainConfig, "pretrain-modern-mini").phases
+    assert load(PretrainConfig, "pretrain-modern-mini", ["phases=null"]).phases == ()
+    with pytest.raises(UsageError, match="phases"):
+        load(PretrainConfig, overrides=["phases=0"])

@@ -241,7 +241,7 @@ def test_counterfactual_texts_are_written_in_both_forms(bertie: CommandLine, tmp
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "x.jsonl", "--list", "gender")
     assert (code, "gender words" in err) == (2, True)
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "both.txt")
-    assert (code, "does not end in .jsonl" in " ".join(err.split())) == (2, True)
+    assert (code, "Use .jsonl." in " ".join(err.split())) == (2, True)
     texts.write_text("\n\n", "utf-8")
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "y.jsonl")
     assert (code, (tmp_path / "y.jsonl").exists()) == (3, False), err

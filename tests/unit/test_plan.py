@@ -273,6 +273,12 @@ def test_the_speed_of_presets_is_tried_here() -> None:
     assert shares["bert-base"] == shares["bert-tiny"], "no time was left to try it"
 
 
+def test_a_budget_for_long_texts(bertie: Any) -> None:
+    longer = ("model=bert-tiny", "max_length=1024", "model_overrides.max_position_embeddings=1024")
+    code, out, _ = bertie("plan", *longer, "--on", "h100", "--budget", "1h")
+    assert (code, "bert-base" in out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -285,6 +291,8 @@ def test_the_speed_of_presets_is_tried_here() -> None:
         (("--utilization", "0.7"), "--force"),
         (("--budget", "soon"), "24h"),
         (("model=bert-bas",), "bert-base"),
+        (("model=bert-tiny", "max_length=1024"), "bert-tiny has 512 positions"),
+        (("-c", "finetune-glue", "model=bert-base", "data=sst2", "max_length=600"), "Pass max_length=512"),
     ],
 )
 def test_bad_input(given: tuple[str, ...], said: str, bertie: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 import bertie
 from bertie.data.tables import TableFormat, find_columns
 from bertie.errors import DataError, UsageError
+from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.search.models import relevance
@@ -168,6 +169,17 @@ def test_tags_answers_and_masks(server, folders):
     assert len(server.ok("/fill_mask", {"inputs": "[MASK] b [MASK]"})) == 2
 
 
+def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
+    texts = ["ab [MASK] c", "[MASK] b [MASK]", "c [MASK]", "a b c [MASK] a"]
+    alone = [server.ok("/fill_mask", {"inputs": text}) for text in texts]
+    for size in (fill.GROUP, 12):
+        monkeypatch.setattr(fill, "GROUP", size)
+        for found, expected in zip(server.ok("/fill_mask", {"inputs": texts}), alone, strict=True):
+            for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):
+                assert {**one, "score": 0} == {**other, "score": 0}
+                assert one["score"] == pytest.approx(other["score"], abs=2e-6)
+
+
 def test_choices_relations_and_next_sentences(server, folders):
     found = server.ok("/choose", {"inputs": {"context": "ab", "choices": ["c", "d", "e"]}})["answers"][0]
     expected = library(folders, "choice").predict([("ab", "c", "d", "e")])[0]
@@ -205,6 +217,8 @@ def test_windows_are_read_by_the_tasks_that_can(folders):
         windows = server.ok("/answer", {"inputs": LONG, "model": "sequence"})["answers"][0]["windows"]
         assert windows > 1
         assert server.ok("/answer", {"inputs": LONG, "model": "embed"})["answers"][0]["truncated"]
+        told = {name: one["too_long"] for name, one in server.get("/info").json()["models"].items()}
+        assert (told["sequence"], told["embed"]) == ("window", "truncate")
 
 
 def test_truncation_is_never_silent(server):

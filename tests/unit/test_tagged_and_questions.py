@@ -86,6 +86,12 @@ def test_tokens_in_jsonl(tmp_path):
     assert len(bad) == 5
 
 
+def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):
+    path = write(tmp_path, "a.jsonl", '{"body": "Ada sails"}\n{"tokens": ["Ada"], "tags": ["O"]}\n')
+    untagged, tagged = sentences(path, TableFormat(text=("body",)))
+    assert (untagged.texts, tagged.texts) == (("Ada sails",), ("Ada",))
+
+
 def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Ada B-PER\n\nalone\n\nx\xff O\n\n\tO\nb\tO\n\nshe O\n")
@@ -107,6 +113,10 @@ def test_what_is_no_file_of_tags_is_refused(tmp_path):
         list(sentences(write(tmp_path, "a.conllu", CONLLU), TableFormat(label="pos")))
     with pytest.raises(UsageError, match="conllu"):
         list(sentences(tmp_path / "a.conllu", TableFormat(kind="conlu")))
+    with pytest.raises(UsageError, match="Omit --text"):
+        list(sentences(tmp_path / "a.conllu", TableFormat(text=("form",))))
+    with pytest.raises(UsageError, match="Omit --columns"):
+        list(sentences(tmp_path / "a.conllu", TableFormat(columns=("id", "form"))))
 
 
 CONTEXT = "Ada sails on Lake Garda."

@@ -8,6 +8,7 @@ from typing import Any
 from bertie.audit.figures import Control
 from bertie.audit.page import number, told
 from bertie.audit.remedy import Removed
+from bertie.console import counted
 from bertie.report import card
 from bertie.report.page import Report
 
@@ -24,7 +25,7 @@ FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
 def sentence(one: Removed) -> str:
     """Returns what was removed in one sentence."""
     return (
-        f"{one.place}: {one.rank} direction{'s' * (one.rank != 1)} removed. A linear classifier found the concept in "
+        f"{one.place}: {counted(one.rank, 'direction')} removed. A linear classifier found the concept in "
         f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
         f"(majority {one.majority:.1%})."
     )
@@ -42,7 +43,7 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     for one in found["fine_tuned"]:
-        name = f"{one['set']}, {one['metric']}, {one['seeds']} seed{'s' * (one['seeds'] > 1)}"
+        name = f"{one['set']}, {one['metric']}, {counted(one['seeds'], 'seed')}"
         rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
     return rows
 

@@ -393,7 +393,7 @@ def published(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
     """Returns all tables as a page with a chart for each task."""
     runs = min(one["runs"] for line in lines for one in line["tasks"].values())
-    page = Report("Ablations", f"{runs} seed{'s' * (runs > 1)} of each row")
+    page = Report("Ablations", f"{console.counted(runs, 'seed')} of each row")
     page.text(
         "Each row is compared with the first row of its table, seed by seed. Intervals are 95% confidence intervals of "
         "the mean over seeds (t distribution). If the interval of a difference contains 0, this experiment does not "

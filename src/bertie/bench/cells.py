@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.bench import harness
+from bertie.console import counted
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import over_seeds
 from bertie.files import folders_above, read_json, write_bytes, write_json
@@ -74,7 +75,7 @@ def cell(values: Sequence[float], *, metric: str = "", form: str = "z.3f") -> st
 def made() -> str:
     """Returns when and on which machine a table was measured, as a sentence."""
     machine = harness.machine()
-    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    threads = counted(machine["threads"], "thread")
     where = machine.get("gpu", machine["processor"])
     return f"Measured on {datetime.date.today().isoformat()} with torch {machine['torch']}, {where}, {threads}."
 

@@ -14,7 +14,12 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per result to this file.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", help="Append one JSON line per result: FILE.jsonl.", callback=tables.ending(".jsonl")
+    ),
+]
 bench = typer.Typer(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
@@ -167,7 +172,10 @@ def lengths(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Append one JSON line per row to this file; rows in the file are not measured again."
+            "-o",
+            "--output",
+            help="Append one JSON line per row: FILE.jsonl. Rows in the file are not measured again.",
+            callback=tables.ending(".jsonl"),
         ),
     ] = None,
     json: Json = False,

@@ -129,7 +129,9 @@ def debias(
 @app.command()
 def counterfactual(
     texts: TextsFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+    ],
     pairs: PairsFile = None,
     list_: PairsList = "",
     text: tables.TextColumns = None,
@@ -153,11 +155,9 @@ def counterfactual(
     """
     from bertie.audit.debias import pairs_of
     from bertie.data.tables import SkipReport
-    from bertie.errors import DataError, UsageError
+    from bertie.errors import DataError
     from bertie.files import atomic_write, check_new_file
 
-    if output.suffix != ".jsonl":  # what else reads the file would take its lines for texts
-        raise UsageError(f"{output} does not end in .jsonl. Pass -o {output.with_suffix('.jsonl')}")
     swaps = pairs_of(pairs, list_)
     check_new_file(output, overwrite=overwrite)
     skipped, counts = SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}

@@ -37,6 +37,20 @@ class Ids:
         ids = np.concatenate([NOWHERE, *(np.asarray(one, np.int64) for one in sequences)])
         return cls(ids, np.zeros_like(ids), np.array([len(one) for one in sequences], np.int64))
 
+    @classmethod
+    def joined(cls, parts: "Sequence[Ids]") -> "Ids":
+        """Returns the sequences of several, in order. All have the extra arrays of the first."""
+        if len(parts) == 1:
+            return parts[0]
+        begins = np.cumsum([0, *(len(ids.input_ids) for ids in parts[:-1])])
+        return cls(
+            np.concatenate([ids.input_ids for ids in parts]),
+            np.concatenate([ids.token_type_ids for ids in parts]),
+            np.concatenate([ids.lengths for ids in parts]),
+            np.concatenate([ids.positions + begin for ids, begin in zip(parts, begins, strict=True)]),
+            {name: np.concatenate([ids.extra[name] for ids in parts]) for name in parts[0].extra},
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 

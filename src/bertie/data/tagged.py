@@ -38,11 +38,15 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
 
     format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag column, by
-    number from 1, or upos, xpos; by default as above. Raises DataError for a missing file, or no column with tags.
+    number from 1, or upos, xpos; by default as above. format.text: the text of .jsonl rows without tokens. Raises
+    DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
     kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(Path(path).suffix.lower(), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
+    if format.columns or (format.text and kind != "jsonl"):
+        option = "--columns" if format.columns else "--text"
+        raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with opened(path) as file:
         yield from FORMATS[kind](file, format, where_of(path))
 
@@ -156,14 +160,15 @@ def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
 
 
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    name = (*format.text, "text")[0]
     for number, line in decoded(file, format.encoding, where):
         if isinstance(line, InvalidRow):
             yield line
             continue
         try:
             row = json_line(line)
-            if "tokens" not in row and isinstance(row["text"], str) and row["text"].strip():
-                yield Example((row["text"],), None, number, source=row if format.keep else None)
+            if "tokens" not in row and isinstance(row[name], str) and row[name].strip():
+                yield Example((row[name],), None, number, source=row if format.keep else None)
                 continue
             words, tags = row["tokens"], row.get(format.label or "tags")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

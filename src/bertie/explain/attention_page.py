@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.console import counted
 from bertie.errors import DataError, UsageError
 from bertie.explain.attention import (
     FLOW_TOKENS,
@@ -239,7 +240,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {statistics.texts:,} text{'s' * (statistics.texts != 1)}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

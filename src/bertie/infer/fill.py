@@ -3,6 +3,7 @@
 N masks · V vocabulary
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,6 +15,8 @@ from bertie.infer.batching import run
 from bertie.infer.engine import Array, Engine
 from bertie.tasks.arrays import softmax
 from bertie.text.tokenizer import Tokenizer
+
+GROUP = 512  # tokens read at once: bounds the memory of the logits, which have V numbers per mask
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,20 @@ class Masked:
             [_filled(tokenizer, self.text, spot, i, float(row[i])) for i in best.tolist()]
             for spot, row, best in zip(self.spots, probability_NV, best_NK, strict=True)
         ]
+
+
+def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
+    """Yields the texts in order, in groups of at most GROUP tokens; a longer text is alone."""
+    group, size = list[Masked](), 0
+    for one in texts:
+        tokens = len(one.ids.input_ids)
+        if group and size + tokens > GROUP:
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += tokens
+    if group:
+        yield group
 
 
 def _filled(

@@ -7,7 +7,7 @@ it as a column, and --help leaves it out.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bertie.data.features import FeatureConfig
 from bertie.errors import UsageError
@@ -71,9 +71,9 @@ class PretrainConfig(Config):
     pseudo_perplexity: int = Field(0, ge=0)
     """When a run continues from a model folder: held-out sentences per corpus whose pseudo-perplexity is measured
     before and after. 0: no measurement. Source: Salazar et al. 2020."""
-    phases: tuple[PhaseConfig, ...] = ()
-    """Consecutive phases, for example short texts and then long texts: [{steps: 0.9}, {max_length: 512}]. Source:
-    Devlin et al. 2018, A.2; growing batches: Geiping and Goldstein 2022."""
+    phases: Annotated[tuple[PhaseConfig, ...], BeforeValidator(lambda given: () if given is None else given)] = ()
+    """Consecutive phases, for example short texts and then long texts: [{steps: 0.9}, {max_length: 512}]. null or []:
+    none. Source: Devlin et al. 2018, A.2; growing batches: Geiping and Goldstein 2022."""
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 

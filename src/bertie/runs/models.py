@@ -48,6 +48,12 @@ def model_folder(path: Path | str) -> Path:
     return folder
 
 
+def check_length(length: int, most: int, model: str) -> None:
+    """Raises UsageError for a max_length beyond the positions of a model."""
+    if length > most:
+        raise UsageError(f"max_length is {length:,}; {model} has {most:,} positions. Pass max_length={most}.")
+
+
 def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
     """Writes the model of a run's newest intact checkpoint, or of a checkpoint folder, as a model folder.
 

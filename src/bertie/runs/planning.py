@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from bertie import families, objectives
+from bertie.console import counted
 from bertie.data.rates import rate_of
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
@@ -25,7 +26,7 @@ from bertie.plan.meter import THREAD_WATTS
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import kind_of, read_examples
 from bertie.runs.here import utilizations
-from bertie.runs.models import model_folder
+from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
 from bertie.tasks.datasets import DATASETS
@@ -38,12 +39,13 @@ TOKENS_PER_PARAMETER = 20
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
     """Returns the job of a config: its model, phases, predictions and extra costs.
 
-    half: computed in 16 bit. Raises UsageError for an unknown model, objective or override, and for fine-tuning without
-    examples to count.
+    half: computed in 16 bit. Raises UsageError for an unknown model, objective or override, a max_length beyond the
+    positions, and for fine-tuning without examples to count.
     """
     if isinstance(config, FinetuneConfig):
         return _finetuning(config, half)
     shape = families.changed(families.config(model_folder(config.model)), config.model_overrides)
+    check_length(max(phase.max_length for phase in phases(config)), shape.max_length, config.model)
     objective = _objective(config.objectives)
     with torch.device("meta"):
         heads = [parameter for head in objective.heads(shape).values() for parameter in head.parameters()]
@@ -73,7 +75,7 @@ def this_machine() -> Device:
     """Returns the processor of this machine. Its rate is that of one small product, measured once."""
     rates, threads = machine.cpu_rates(), torch.get_num_threads()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    name = f"this processor, {threads} thread" + "s" * (threads > 1)
+    name = f"this processor, {counted(threads, 'thread')}"
     return Device(name, max(rates.fp32, rates.bf16) * threads / 1000, THREAD_WATTS * threads, memory)
 
 
@@ -81,7 +83,8 @@ def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train = families.config(model_folder(config.model)), config.train
     steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    length = min(config.max_length, shape.max_length)
+    length = config.max_length
+    check_length(length, shape.max_length, config.model)
     phase = JobPhase(steps, train.batch_size, length, 0.0, micro=micro)
     kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
     if issubclass(kind, Text2TextTask):
@@ -160,7 +163,8 @@ def _sizes(config: PretrainConfig) -> dict[str, Job]:
     that with the shortest name."""
     vocabulary, presets = families.config(config.model).vocab_size, families.family(config.model).presets
     names = sorted((name for name in presets if families.config(name).vocab_size == vocabulary), key=len)
-    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": {}})) for name in names}
+    lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
+    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
     found = dict[str, Job]()
     for name, job in jobs.items():
         same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]

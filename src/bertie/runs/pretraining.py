@@ -18,7 +18,7 @@ from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.models import MODEL, check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.run_data import RunData, is_folder, models_named
 from bertie.runs.teachers import open_teacher
@@ -103,9 +103,7 @@ class PreparedRun:
             fields = read_with(preset, self.tokenizer, said=families.family(config.model).keys)
             shape = families.changed(preset, {**fields, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
-        longest = max(phase.max_length for phase in phases(config))
-        if longest > shape.max_length:
-            raise UsageError(f"max_length is {longest:,}; {config.model} has {shape.max_length:,} positions.")
+        check_length(max(phase.max_length for phase in phases(config)), shape.max_length, config.model)
         return shape
 
     def _check_vectors(self, size: int) -> None:

@@ -17,6 +17,7 @@ from bertie.models.saving import check_vocabulary
 from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.models import check_length
 from bertie.tasks import Task, name_of
 from bertie.tasks.pattern import PatternTask, check_head
 from bertie.text.tokenizer import Tokenizer
@@ -64,10 +65,7 @@ def start_model(
     if not any(p.requires_grad and (pooled or ".pooler." not in name) for name, p in model.named_parameters()):
         raise UsageError(f"freeze={config.freeze} leaves nothing to train in this task. Freeze fewer layers.")
     check_vocabulary(tokenizer, model.config, start)
-    if config.max_length > (most := model.config.max_length):
-        raise UsageError(
-            f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
-        )
+    check_length(config.max_length, model.config.max_length, config.model)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return model, lacking
 

@@ -268,17 +268,7 @@ class Batcher:
 
 def joined(parts: Sequence[Part]) -> Ids:
     """Returns the sequences of several jobs as one batch."""
-    taken = [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
-    if len(taken) == 1:
-        return taken[0]
-    begins = np.cumsum([0, *(len(ids.input_ids) for ids in taken[:-1])])
-    return Ids(
-        np.concatenate([ids.input_ids for ids in taken]),
-        np.concatenate([ids.token_type_ids for ids in taken]),
-        np.concatenate([ids.lengths for ids in taken]),
-        np.concatenate([ids.positions + begin for ids, begin in zip(taken, begins, strict=True)]),
-        {name: np.concatenate([ids.extra[name] for ids in taken]) for name in taken[0].extra},
-    )
+    return Ids.joined([job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts])
 
 
 def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from bertie.data.ids import Ids
 from bertie.data.rows import flat
 from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
 from bertie.infer.engine import Array
-from bertie.infer.fill import Masked
+from bertie.infer.fill import Masked, MaskPrediction, groups
 from bertie.infer.pairs import HEAD, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
 from bertie.models.facts import layer_output
@@ -26,6 +27,7 @@ from bertie.tasks.relation import Entity, RelationExample
 from bertie.tasks.several import Part, SeveralTask, unread
 from bertie.tasks.source import Encoded, ids_of
 from bertie.tasks.tagging import TagPrediction
+from bertie.text.tokenizer import Tokenizer
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
@@ -436,22 +438,19 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     examples_of(call, [[one] for one in inputs])
     tokenizer, top, found = call.model.tokenizer, body.parameters.top_k or 5, []
     call.take(len(inputs))
-    for masked in [masked_text(call, text, number) for number, text in enumerate(inputs)]:
-        logits = (await call.arrays(masked.ids, ("mlm",)))["mlm"]
-        masks = [
-            [
-                {
-                    "score": one.probability,
-                    "token": tokenizer.token_to_id(one.token),
-                    "token_str": one.token,
-                    "sequence": one.text,
-                }
-                for one in proposals
-            ]
-            for proposals in masked.proposals(logits, tokenizer, top=top)
-        ]
-        found.append(masks[0] if len(masks) == 1 else masks)
+    for group in groups([masked_text(call, text, number) for number, text in enumerate(inputs)]):
+        logits = (await call.arrays(Ids.joined([one.ids for one in group]), ("mlm",)))["mlm"]
+        ends = np.cumsum([len(one.spots) for one in group])
+        for one, rows in zip(group, np.split(logits, ends[:-1]), strict=True):
+            masks = [[filled(tokenizer, token) for token in best] for best in one.proposals(rows, tokenizer, top=top)]
+            found.append(masks[0] if len(masks) == 1 else masks)
     return found[0] if single else found
+
+
+def filled(tokenizer: Tokenizer, one: MaskPrediction) -> dict[str, Any]:
+    """Returns a token for a mask as transformers' pipeline does."""
+    token = tokenizer.token_to_id(one.token)
+    return {"score": one.probability, "token": token, "token_str": one.token, "sequence": one.text}
 
 
 def masked_text(call: Call, text: str, number: int) -> Masked:

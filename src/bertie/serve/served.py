@@ -119,8 +119,14 @@ class Served:
 
         return {"name": self.folder.parent.name, "settings_xxh3": xxhash.xxh3_128_hexdigest(settings.read_bytes())}
 
-    def info(self) -> dict[str, Any]:
-        """Returns the record for /info."""
+    def policy(self, asked: TooLong | None, task: Task | None) -> TooLong:
+        """Returns the handling of long texts that is asked for, if the task has it, or that of training."""
+        if asked and not (asked == "window" and task is not None and task.no_windows):
+            return asked
+        return self.predictor.too_long if task in (None, self.predictor.task_or_none) else task.too_long
+
+    def info(self, too_long: TooLong | None = None) -> dict[str, Any]:
+        """Returns the record for /info. too_long: the server's handling of long texts."""
         facts, labels = self.facts, {str(i): label for i, label in enumerate(self.facts.labels)}
         names = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
         kind = self.kinds[0]
@@ -136,7 +142,7 @@ class Served:
             "answers": list(self.kinds),
             "labels": list(self.facts.labels),
             "texts": self.predictor.texts,
-            "too_long": self.predictor.too_long,
+            "too_long": self.policy(too_long, self.predictor.task_or_none),
             "calibrated": getattr(task, "temperature", 1.0) != 1.0,
             "device": facts.device,
             "hidden_size": facts.hidden_size,
@@ -207,9 +213,7 @@ class Call:
 
     def policy_for(self, task: Task) -> TooLong:
         """Returns the handling of long texts: that of the request, of the server, or of training."""
-        predictor = self.model.predictor
-        asked = None if self.too_long == "window" and task.no_windows else self.too_long
-        return asked or (predictor.too_long if task is predictor.task_or_none else task.too_long)
+        return self.model.policy(self.too_long, task)
 
     async def predict(self, examples: Sequence[Example], task: Task | None = None) -> list[Answer]:
         """Returns predictions of the model's task, or of another task on the same arrays."""
