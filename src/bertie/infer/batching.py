@@ -8,7 +8,7 @@ The cost of a batch is its padded size, count x longest. A server calls `cost` b
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,6 +52,20 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | N
                 found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)
             found[name][at[rows[name]](sequences)] = array
     return found
+
+
+def chunks_of_tokens(items: Iterable[T], most: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yields lists of consecutive items of at most `most` tokens together, or one item that is longer."""
+    chunk: list[T] = []
+    tokens = 0
+    for item in items:
+        if chunk and tokens + size(item) > most:
+            yield chunk
+            chunk, tokens = [], 0
+        chunk.append(item)
+        tokens += size(item)
+    if chunk:
+        yield chunk
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import run
+from bertie.infer.batching import chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
 from bertie.tasks.arrays import softmax
 from bertie.text.tokenizer import Tokenizer
@@ -80,17 +80,8 @@ class Masked:
 
 
 def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
-    """Yields the texts in order, in groups of at most GROUP tokens; a longer text is alone."""
-    group, size = list[Masked](), 0
-    for one in texts:
-        tokens = len(one.ids.input_ids)
-        if group and size + tokens > GROUP:
-            yield group
-            group, size = [], 0
-        group.append(one)
-        size += tokens
-    if group:
-        yield group
+    """Yields the texts in order, in groups that are read at once."""
+    return chunks_of_tokens(texts, GROUP, lambda one: len(one.ids.input_ids))
 
 
 def _filled(

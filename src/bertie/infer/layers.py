@@ -16,7 +16,7 @@ import numpy as np
 from bertie.data.ids import Ids, Int
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError, nearest
-from bertie.infer.batching import CHUNK, chunks, run
+from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
 from bertie.infer.predict import Predictor, Row, TooLongCount
 from bertie.models.facts import Facts, layer_output
@@ -109,7 +109,8 @@ def token_vectors(
     most = max(1, BYTES // (4 * engine.facts.hidden_size * len(outputs)))
     for some in chunks(texts, CHUNK):
         encoded = iter(tokenizer.encode_batch([text for text in some if text is not None], max_length=max_length))
-        for part in _of_size([None if text is None else next(encoded) for text in some], most):
+        read = [None if text is None else next(encoded) for text in some]
+        for part in chunks_of_tokens(read, most, lambda one: 0 if one is None else len(one)):
             arrays = run(engine, _ids(part), tuple(outputs.values()))
             yield Chunk(part, {layer: arrays[name] for layer, name in outputs.items()})
 
@@ -138,21 +139,6 @@ def row_vectors(
         yield chunk
     if skipped.total == skipped.rows:
         raise DataError(f"No text could be read. {skipped if skipped.total else 'The input is empty.'}")
-
-
-def _of_size(encodings: Sequence[Encoding | None], most: int) -> Iterator[list[Encoding | None]]:
-    """Yields consecutive encodings of at most `most` tokens together, or one that is longer."""
-    part: list[Encoding | None] = []
-    tokens = 0
-    for encoding in encodings:
-        size = 0 if encoding is None else len(encoding)
-        if part and tokens + size > most:
-            yield part
-            part, tokens = [], 0
-        part.append(encoding)
-        tokens += size
-    if part:
-        yield part
 
 
 def _ids(encodings: Sequence[Encoding | None]) -> Ids:
