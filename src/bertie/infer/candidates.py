@@ -12,7 +12,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor, each_text
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.pattern import PatternTask, check_head
+from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import TooLong
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def fill_in(
     Raises UsageError: a model without a masked-LM head, a pattern without a mask, or a word of several tokens.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
-    check_head(PatternTask.head in found.engine.facts.heads)
+    PatternTask.check_head(PatternTask.head in found.engine.facts.heads)
     found.task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(found.tokenizer)
     found.texts = max(1, pattern.count("{}"))
     found.texts_known = "{}" in pattern

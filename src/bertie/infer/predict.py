@@ -23,7 +23,6 @@ from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task, name_of, task_of
-from bertie.tasks.embed import EmbedTask
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
@@ -290,9 +289,8 @@ class Predictor:
 
     @property
     def fixed_texts(self) -> int | None:
-        """The number of texts of every input, if it is known; None for vectors: learned from pairs, they are of
-        texts."""
-        return self.texts if self.texts_known and not isinstance(self._task, EmbedTask) else None
+        """The number of texts of every input, if it is known and does not vary."""
+        return self.texts if self.texts_known and not (self._task and self._task.texts_vary) else None
 
     def _reads(self) -> tuple[range, str]:
         """Returns how many texts one input may have, and how a message calls them."""

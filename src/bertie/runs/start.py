@@ -19,7 +19,6 @@ from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.models import check_length
 from bertie.tasks import Task, name_of
-from bertie.tasks.pattern import PatternTask, check_head
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rates import ABSURD, usual_rate
 
@@ -49,8 +48,7 @@ def start_model(
         model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
         check_trainable(model, start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
-        if isinstance(task, PatternTask):
-            check_head(not any(name.startswith(f"heads.{task.head}.") for name in report.fresh))
+        task.check_head(not any(name.startswith(f"heads.{task.head}.") for name in report.fresh))
         if report.dropped:
             console.say(
                 f"{config.model} was fine-tuned for another task or other labels, so the head starts from "

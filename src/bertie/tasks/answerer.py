@@ -59,6 +59,8 @@ class Answerer(ABC):
     """The reported metrics. The first one is the main metric; higher is better."""
     input_texts: ClassVar[range] = range(1, 3)
     """The numbers of texts that an input may have."""
+    texts_vary: ClassVar[bool] = False
+    """Whether an input may have another number of texts than in training: vectors of texts are learned from pairs."""
     too_long: ClassVar[TooLong] = "truncate"
     """The default for long texts."""
     no_windows: ClassVar[str] = ""

@@ -49,6 +49,10 @@ class Task(Reader, Learner, Answerer, View):
     most_labels: ClassVar[int | None] = None
     """The maximum number of labels, where each label needs memory for every token or prediction."""
 
+    @classmethod
+    def check_head(cls, has_head: bool) -> None:
+        """Raises UsageError for a start model without the weights of the head, where the task needs them."""
+
     @property
     def activation_of_score(self) -> str | None:
         """The activation of its only output, of models/sentence.py, where other tools would assume another one."""

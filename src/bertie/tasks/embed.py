@@ -86,6 +86,7 @@ class EmbedTask(Task):
 
     head = "embed"
     command = "embed"
+    texts_vary = True
     no_windows = "Embeddings do not support windows"
     metrics = ("spearman", "pearson")
     baselines = ("overlap",)

@@ -83,6 +83,12 @@ class PatternTask(SequenceTask):
         return task
 
     @classmethod
+    def check_head(cls, has_head: bool) -> None:
+        """Raises UsageError for a model without the head of masked language models."""
+        if not has_head:
+            raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
+
+    @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """Only where the folder names the task: a masked language model has no pattern of its own."""
         return cls.make((), settings) if settings and cls.head in facts.heads else None
@@ -182,12 +188,6 @@ class PatternTask(SequenceTask):
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
         return super().decode(logits[:, self.tokens], encoded, examples)
-
-
-def check_head(has_head: bool) -> None:
-    """Raises UsageError for a model without the head of masked language models."""
-    if not has_head:
-        raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
 
 
 def _surplus(offsets: NDArray[np.int64], spans: Sequence[tuple[int, int]], count: int) -> list[int]:
