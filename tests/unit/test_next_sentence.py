@@ -41,6 +41,13 @@ def test_sentence_order_is_told_by_the_family_and_by_the_run(folder, tmp_path):
     assert kind_of(copy) == "sop"
 
 
+def test_a_head_for_pictures_gives_no_answer_for_texts(folder, bertie: CommandLine, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "run" / "model")
+    (tmp_path / "run" / "run.yaml").write_text("objectives:\n  itm: {}\n")
+    code, out, err = bertie("next-sentence", copy, "a", "b")
+    assert (code, out, "picture" in err) == (2, "", True)
+
+
 def test_a_model_without_the_head_is_refused(folder, bertie: CommandLine, tmp_path):
     code, out, err = bertie("next-sentence", folder.parent / "sequence", "a", "b")
     assert (code, out) == (2, "")

@@ -176,9 +176,9 @@ class BetweenSentences(StereoSet):
     chunk = 64
 
     def missing(self, subject: Subject) -> str:
-        """Sentence-order heads do not predict whether a sentence follows."""
+        """Only a head of next-sentence prediction predicts whether a sentence follows."""
         short = super().missing(subject)
-        return short or ("" if subject.kind == "nsp" else "a next-sentence head; its head predicts the sentence order")
+        return short or ("" if subject.kind == "nsp" else "a next-sentence head; its own is for order or pictures")
 
     def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""

@@ -21,10 +21,11 @@ from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 
 HEAD = "pair"
-Kind = Literal["nsp", "sop"]
+Kind = Literal["nsp", "sop", ""]
 NAMES: dict[Kind, tuple[str, str]] = {"nsp": ("follows", "random"), "sop": ("in_order", "swapped")}
 """What the two outputs mean: the first one is "it is so"."""
 ORDERED = ("albert",)  # families that are pre-trained with sentence order
+PICTURED = ("visual_bert", "vilbert", "lxmert")  # families whose head says whether a picture belongs to a text
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,35 @@ def judge(
 
 
 def kind_of(folder: Path) -> Kind:
-    """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's."""
-    settings = folder.parent / "run.yaml"
+    """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's.
+
+    "" where the head says whether a picture belongs to a text.
+    """
+    settings, objectives = folder.parent / "run.yaml", None
     if settings.is_file():
         from bertie.settings import read_yaml
 
         objectives = read_yaml(settings).get("objectives")
-        for kind in NAMES:
-            if isinstance(objectives, dict) and objectives.get(kind) is not None:
-                return kind
-    return "sop" if read_json(folder / "config.json").get("model_type") in ORDERED else "nsp"
+    learned = (
+        [name for name, options in objectives.items() if options is not None] if isinstance(objectives, dict) else []
+    )
+    for kind in NAMES:
+        if kind in learned:
+            return kind
+    family = read_json(folder / "config.json").get("model_type")
+    if "itm" in learned or family in PICTURED:
+        raise UsageError(
+            "The head for pairs of this model says whether a picture belongs to a text, not a second text."
+        )
+    return "sop" if family in ORDERED else "nsp"
 
 
 def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
-    """The verdicts of a batch. logits (B, 2)"""
+    """The verdicts of a batch. logits (B, 2). Raises UsageError for a head that does not compare texts."""
+    if not kind:
+        raise UsageError(
+            "The head for pairs of this model compares a text with a picture. It gives no answer for texts."
+        )
     found = []
     for yes, no in softmax(logits).tolist():
         found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))

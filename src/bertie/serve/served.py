@@ -106,7 +106,7 @@ class Served:
 
     @cached_property
     def pair_kind(self) -> Kind:
-        """The kind of its head for pairs."""
+        """The kind of its head for pairs of texts; "" for a text and a picture."""
         return kind_of(self.folder)
 
     @cached_property
