@@ -65,7 +65,7 @@ def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, t
         tune(config, tmp_path / "run", {"optim.rl": (1, 2)})
     with pytest.raises(UsageError, match="--trials"):
         tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
-    with pytest.raises(UsageError, match="max_length 99"):
+    with pytest.raises(UsageError, match="max_length is 99"):
         tune(varied(config, {"max_length": 99}), tmp_path / "run", SPACE)
     assert not (tmp_path / "run").exists()
     assert varied(config, {"optim.lr": 0.5}).optim.lr == 0.5
