@@ -71,22 +71,18 @@ def kind_of(folder: Path) -> Kind:
 
     "" where the head says whether a picture belongs to a text.
     """
-    settings, objectives = folder.parent / "run.yaml", None
+    settings, learned = folder.parent / "run.yaml", list[str]()
     if settings.is_file():
         from bertie.settings import read_yaml
 
-        objectives = read_yaml(settings).get("objectives")
-    learned = (
-        [name for name, options in objectives.items() if options is not None] if isinstance(objectives, dict) else []
-    )
+        if isinstance(objectives := read_yaml(settings).get("objectives"), dict):
+            learned = [name for name, options in objectives.items() if options is not None]
     for kind in NAMES:
         if kind in learned:
             return kind
     family = read_json(folder / "config.json").get("model_type")
     if "itm" in learned or family in PICTURED:
-        raise UsageError(
-            "The head for pairs of this model says whether a picture belongs to a text, not a second text."
-        )
+        return ""
     return "sop" if family in ORDERED else "nsp"
 
 
