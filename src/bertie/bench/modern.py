@@ -46,7 +46,7 @@ Values = Mapping[str, Any]
 PUBLISHED, TOGETHER = "as published", "all together"
 SIZES = ("mini", "small")  # of the presets bert-mini and bert-small, and of the recipes of `all together`
 DEV = 1_000  # dev examples of a task, evenly spaced
-TRIED_S = 30.0  # seconds of a trial: tens of steps at the sizes of the table, also on a shared machine
+TRIED_S = 30.0  # seconds of a trial of a phase: tens of steps at the sizes of the table, also on a shared machine
 FEWEST = 20  # steps of a run, so that each phase has one
 
 
@@ -207,7 +207,8 @@ def _steps(table: Table, row: str) -> dict[str, float]:
     """Tries a row, and returns how many steps the budget has. Raises UsageError for fewer than a run needs."""
     ready = PreparedRun(table.config(row, 0))
     clock = _clock(ready.config)
-    found = forecast_of(pretraining_work(ready, ready.model()), TRIED_S, clock)
+    work = pretraining_work(ready, ready.model())
+    found = forecast_of(work, TRIED_S * len(work.phases), clock)
     if found is None:
         raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
     step_s = found.parts["steps"] / ready.config.train.steps
