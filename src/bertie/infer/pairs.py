@@ -54,11 +54,20 @@ def check_head(facts: Facts) -> None:
         )
 
 
+def check_kind(kind: Kind) -> None:
+    """Raises UsageError for a head that does not compare texts."""
+    if not kind:
+        raise UsageError(
+            "The head for pairs of this model compares a text with a picture. It gives no answer for texts."
+        )
+
+
 def judge(
     engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], kind: Kind, *, max_length: int
 ) -> list[PairVerdict]:
     """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
     check_head(engine.facts)
+    check_kind(kind)
     for number, pair in enumerate(pairs, 1):
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
@@ -87,11 +96,7 @@ def kind_of(folder: Path) -> Kind:
 
 
 def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
-    """The verdicts of a batch. logits (B, 2). Raises UsageError for a head that does not compare texts."""
-    if not kind:
-        raise UsageError(
-            "The head for pairs of this model compares a text with a picture. It gives no answer for texts."
-        )
+    """The verdicts of a batch. logits (B, 2)"""
     found = []
     for yes, no in softmax(logits).tolist():
         found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))

@@ -45,7 +45,8 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     if isinstance(config, FinetuneConfig):
         return _finetuning(config, half)
     shape = families.changed(families.config(model_folder(config.model)), config.model_overrides)
-    check_length(max(phase.max_length for phase in phases(config)), shape.max_length, config.model)
+    planned = phases(config)
+    check_length(max(phase.max_length for phase in planned), shape.max_length, config.model)
     objective = _objective(config.objectives)
     with torch.device("meta"):
         heads = [parameter for head in objective.heads(shape).values() for parameter in head.parameters()]
@@ -53,7 +54,7 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     head = sum(parameter.numel() for parameter in heads)
     head += sum(sum(parameters(smaller).values()) for smaller in generators)
     found = []
-    for phase in phases(config):
+    for phase in planned:
         objective = _objective(phase.objectives)
         shares = {one.name: _predicted(one, shape) for one in parts_of(objective) if one.on_tokens}
         asked = shares | {"generator": shares.get("rtd", 0.0)}
@@ -80,11 +81,10 @@ def this_machine() -> Device:
 
 
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
-    shape, train = families.config(model_folder(config.model)), config.train
+    shape, train, length = families.config(model_folder(config.model)), config.train, config.max_length
+    check_length(length, shape.max_length, config.model)
     steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    length = config.max_length
-    check_length(length, shape.max_length, config.model)
     phase = JobPhase(steps, train.batch_size, length, 0.0, micro=micro)
     kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
     if issubclass(kind, Text2TextTask):

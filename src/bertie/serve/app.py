@@ -264,19 +264,20 @@ class Application:
     def info(self, name: str | None = None) -> Told:
         """Returns the facts of the first or the named model, and the limits of the server."""
         fleet = self.fleet
-        chosen = fleet.models[name] if name else next(iter(fleet.models.values()))
-        own = chosen.info(self.too_long)
+        models = {key: one.info(self.too_long) for key, one in fleet.models.items()}
+        name = name or next(iter(models))
+        own = models[name]
         return {
             **own,
             "max_concurrent_requests": fleet.admission.texts.most,
-            "max_batch_tokens": chosen.batcher.max_tokens,
+            "max_batch_tokens": fleet.models[name].batcher.max_tokens,
             "max_queued_tokens": fleet.admission.max_tokens,
             "max_client_batch_size": MOST_INPUTS,
             "max_body_bytes": self.limits.max_body_bytes,
             "auto_truncate": own["too_long"] != "error",
             "version": self.app.version,
             "attention": fleet.settings.attention,
-            "models": {key: one.info(self.too_long) for key, one in fleet.models.items()},
+            "models": models,
             "indexes": {key: {**one.counts, "vectors_of": one.embedder} for key, one in fleet.indexes.items()},
         }
 

@@ -13,7 +13,7 @@ from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
 from bertie.infer.engine import Array
 from bertie.infer.fill import Masked, MaskPrediction, groups
-from bertie.infer.pairs import HEAD, verdicts
+from bertie.infer.pairs import HEAD, check_kind, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
 from bertie.models.facts import layer_output
 from bertie.serve import schemas
@@ -464,6 +464,7 @@ def masked_text(call: Call, text: str, number: int) -> Masked:
 
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
+    check_kind(call.model.pair_kind)
     inputs, _ = as_list(call, body.inputs)
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))

@@ -123,7 +123,7 @@ class Served:
         """Returns the handling of long texts that is asked for, if the task has it, or that of training."""
         if asked and not (asked == "window" and task is not None and task.no_windows):
             return asked
-        return self.predictor.too_long if task in (None, self.predictor.task_or_none) else task.too_long
+        return self.predictor.too_long if task is None or task is self.predictor.task_or_none else task.too_long
 
     def info(self, too_long: TooLong | None = None) -> dict[str, Any]:
         """Returns the record for /info. too_long: the server's handling of long texts."""
