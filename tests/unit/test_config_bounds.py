@@ -29,8 +29,9 @@ def test_epochs_that_never_end_are_refused(epochs: str) -> None:
         load(FinetuneConfig, overrides=["model=x", f"epochs={epochs}"])
 
 
-def test_null_removes_the_phases_of_a_recipe() -> None:
+def test_null_removes_phases_and_overrides_of_a_recipe() -> None:
     assert load(PretrainConfig, "pretrain-modern-mini").phases
     assert load(PretrainConfig, "pretrain-modern-mini", ["phases=null"]).phases == ()
+    assert load(PretrainConfig, "pretrain-modern-mini", ["model_overrides=null"]).model_overrides == {}
     with pytest.raises(UsageError, match="phases"):
         load(PretrainConfig, overrides=["phases=0"])

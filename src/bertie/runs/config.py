@@ -18,6 +18,11 @@ from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
 MOST_EPOCHS = 100_000
 
 
+def null_is(empty: Any) -> BeforeValidator:
+    """Reads null, with which a command line removes a setting of a recipe, as an empty value."""
+    return BeforeValidator(lambda given: empty if given is None else given)
+
+
 class CorpusShare(Config):
     """One of several corpora."""
 
@@ -58,8 +63,8 @@ class PretrainConfig(Config):
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`), or a model folder to continue from. Source: Turc et al. 2019 for the
     small presets."""
-    model_overrides: dict[str, Any] = {}
-    """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}."""
+    model_overrides: Annotated[dict[str, Any], null_is({})] = {}
+    """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}. null or {}: none."""
     objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
     """Objective name -> its options. The losses of all objectives are added. null removes one: objectives.nsp=null.
     Source: Devlin et al. 2018, 3.1."""
@@ -71,7 +76,7 @@ class PretrainConfig(Config):
     pseudo_perplexity: int = Field(0, ge=0)
     """When a run continues from a model folder: held-out sentences per corpus whose pseudo-perplexity is measured
     before and after. 0: no measurement. Source: Salazar et al. 2020."""
-    phases: Annotated[tuple[PhaseConfig, ...], BeforeValidator(lambda given: () if given is None else given)] = ()
+    phases: Annotated[tuple[PhaseConfig, ...], null_is(())] = ()
     """Consecutive phases, for example short texts and then long texts: [{steps: 0.9}, {max_length: 512}]. null or []:
     none. Source: Devlin et al. 2018, A.2; growing batches: Geiping and Goldstein 2022."""
     optim: OptimConfig = OptimConfig()

@@ -94,7 +94,7 @@ class PreparedRun:
             if config.model_overrides:
                 raise UsageError(
                     f"model_overrides change the architecture of a preset, but {config.model} is a model "
-                    "folder with weights."
+                    "folder with weights. Set model_overrides=null to continue from it."
                 )
             shape = families.config(self.start)
             check_vocabulary(self.tokenizer, shape, Path(config.model))
