@@ -24,6 +24,8 @@ from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
+SAME_EXAMPLES = {"embed": "regression"}
+"""Tasks that read the examples of another task, and so its published sets."""
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
@@ -54,11 +56,19 @@ class Examples:
 
 
 def kind_of(config: FinetuneConfig) -> type[Task]:
-    """Returns the kind of task: that of a published data set, of which only text to text or a special case may be
-    chosen."""
-    kind, dataset = TASKS[config.task], DATASETS[config.data] if config.data else None
-    free = dataset is None or config.task == WRITTEN or issubclass(kind, TASKS[dataset.task])
-    return kind if free or dataset is None else TASKS[dataset.task]
+    """Returns the kind of task: that of a published data set, unless a task is chosen that reads its examples.
+
+    Raises UsageError for a task that the published set is not for.
+    """
+    kind = TASKS[config.task]
+    if not config.data:
+        return kind
+    own = DATASETS[config.data].task
+    if config.task == WRITTEN or SAME_EXAMPLES.get(config.task) == own or issubclass(kind, TASKS[own]):
+        return kind
+    if config.task not in (own, FinetuneConfig.model_fields["task"].default):
+        raise UsageError(f"task={config.task} does not read the examples of {config.data}. Omit it: the task is {own}.")
+    return TASKS[own]
 
 
 def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
@@ -70,21 +80,22 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     if config.mix or config.task == SEVERAL:
         return _mixed(config)
     dataset = DATASETS[config.data] if config.data else None
-    written = config.task == WRITTEN  # any labels are texts
     if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
         raise UsageError(
             f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
             "sequence, multilabel or regression with --train, or omit --features."
         )
     kind = kind_of(config)
+    if dataset and not issubclass(kind, TASKS[dataset.task]):
+        dataset = None  # its options, labels and metrics are those of its own task
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     named = config.label_names
     tables = {
         split: [(path, replace(one, label_names=named)) for path, one in files] for split, files in tables.items()
     }
     train, texts, notes = _read(kind, tables["train"])
-    options = {**(dataset.options if dataset and not written else {}), **config.task_options}
-    published = dataset.labels if dataset and not written else ()
+    options = {**(dataset.options if dataset else {}), **config.task_options}
+    published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
     if unused := [label for label, name in named.items() if name not in task.labels]:
@@ -121,7 +132,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, dataset.metrics if dataset and not written else task.metrics, texts, notes)
+    return Examples(task, train, dev, dataset.metrics if dataset else task.metrics, texts, notes)
 
 
 def _mixed(config: FinetuneConfig) -> Examples:
