@@ -133,7 +133,8 @@ def test_a_public_folder_where_the_pooler_is_read(start: Path, tmp_path: Path, c
         (rows(), ("task=tagging",), "--few-shot and --task tagging exclude each other"),
         (rows(), ("train.batch_size=3",), "at least 4"),
         (rows(), ("train.micro_batch_size=2",), "at least 4"),
-        (rows(), ("--data", "stsb", "--data-dir", "."), "STS-B/train.tsv"),
+        (rows(), ("--data", "sst2", "--data-dir", "."), "SST-2/train.tsv"),
+        (rows(), ("--data", "stsb", "--data-dir", "."), "task=few-shot does not read the examples of stsb"),
     ],
 )
 def test_bad_input(start: Path, tmp_path: Path, cli: CommandLine, examples: list[Example], more, told: str) -> None:
