@@ -24,8 +24,6 @@ from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
-SAME_EXAMPLES = {"embed": "regression"}
-"""Tasks that read the examples of another task, and so its published sets."""
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
@@ -64,9 +62,9 @@ def kind_of(config: FinetuneConfig) -> type[Task]:
     if not config.data:
         return kind
     own = DATASETS[config.data].task
-    if config.task == WRITTEN or SAME_EXAMPLES.get(config.task) == own or issubclass(kind, TASKS[own]):
+    if kind.reads_sets_of(TASKS[own]):
         return kind
-    if config.task not in (own, FinetuneConfig.model_fields["task"].default):
+    if config.task != FinetuneConfig.model_fields["task"].default:
         raise UsageError(f"task={config.task} does not read the examples of {config.data}. Omit it: the task is {own}.")
     return TASKS[own]
 

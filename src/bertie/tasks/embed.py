@@ -34,7 +34,7 @@ from bertie.models.sentence import (
 )
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import unit
-from bertie.tasks.base import Task
+from bertie.tasks.base import Reader, Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
@@ -100,6 +100,11 @@ class EmbedTask(Task):
             raise UsageError(f"pooling is empty; it must name one way at least. Known: {', '.join(MODES)}.")
         if not all(isinstance(one, Dense) for one in self.dense):
             raise UsageError("dense cannot be set: the matrices are read from a model folder.")
+
+    @classmethod
+    def reads_sets_of(cls, own: type[Reader]) -> bool:
+        """Returns whether the published sets have pairs with a score, or are of this task."""
+        return own is RegressionTask or super().reads_sets_of(own)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:

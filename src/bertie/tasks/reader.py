@@ -13,6 +13,11 @@ class Reader:
     """The part of a task that reads examples. The labels are not known yet, so its methods are class methods."""
 
     @classmethod
+    def reads_sets_of(cls, own: type["Reader"]) -> bool:
+        """Returns whether the published sets of a task can be read. Default: of this task or one that it extends."""
+        return issubclass(cls, own)
+
+    @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:

@@ -23,7 +23,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
 from bertie.models.generation import GenerationConfig, written_output
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.base import Task
+from bertie.tasks.base import Reader, Task
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -98,6 +98,11 @@ class Text2TextTask(Task):
         return tokenizer
 
     # Reading
+
+    @classmethod
+    def reads_sets_of(cls, own: type[Reader]) -> bool:
+        """Returns True, since any label is a text."""
+        return True
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
