@@ -1,10 +1,11 @@
-"""The learning rate that is chosen by size, said and given way to a choice; slips draw a warning."""
+"""The learning rate that is chosen by size and the evaluations by length, unless they are set; slips draw a warning."""
 
 import pytest
 
 from bertie import settings
 from bertie.files import read_json
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetuning import with_steps
 from bertie.train.rates import usual_rate
 from toys import CommandLine, toy_model
 
@@ -19,6 +20,16 @@ def test_what_was_given_is_known():
     config = settings.load(FinetuneConfig, None, ["optim.warmup=0.2"], model="x")
     assert config.optim.model_fields_set == {"warmup"}
     assert (config.optim.lr, config.optim.warmup) == (3e-5, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "examples", "every"),
+    [([], 500, 100), ([], 67_349, 632), (["train.save_every=9"], 67_349, 632), (["train.eval_every=50"], 67_349, 50)],
+)
+def test_a_long_run_is_evaluated_ten_times(overrides, examples, every):
+    config = with_steps(settings.load(FinetuneConfig, None, ["epochs=3", *overrides], model="x"), examples)
+    assert config.train.eval_every == every
+    assert with_steps(config, 10 * examples).train.eval_every == every, "known, as it is in run.yaml"
 
 
 @pytest.fixture

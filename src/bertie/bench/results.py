@@ -29,6 +29,7 @@ from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes
+from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import SMALL
@@ -37,6 +38,7 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.text.sentences import boundaries
 from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.rates import usual_rate
 
 BERTIE, PEER = "Bertie", "transformers"
 ENGLISH, KOREAN = "english", "korean"
@@ -48,15 +50,15 @@ class ResultSpec:
 
     folder: of its files, below the folder of all data. parted: the training file is not available, so the first four
     fifths of dev are used for training, and the last fifth for evaluation. made: makes training examples from another
-    set below the folder of all data; the whole dev split is then for evaluation. model: which of the two models is
-    fine-tuned; scratch: random weights of the same architecture. by_length: whether the Trainer groups texts of similar
-    length, its fastest way.
+    set below the folder of all data; the whole dev split is then for evaluation. rate: times the usual learning rate
+    of the model's hidden size. model: which of the two models is fine-tuned; scratch: random weights of the same
+    architecture. by_length: whether the Trainer groups texts of similar length, its fastest way.
     """
 
     data: str
     folder: str = "glue"
-    epochs: float = 2.0
-    lr: float = 1e-4
+    epochs: float = 3.0
+    rate: float = 1.0
     batch_size: int = 32
     max_length: int = 128
     parted: bool = False
@@ -96,28 +98,29 @@ def _published(*scores: float) -> dict[str, float]:
 
 
 QNLI_YES, QNLI_NO = "entailment", "not_entailment"
+PER_TOKEN = 2.0  # times the usual rate, of tasks that answer for each token
 ROWS = {
     "cola": ResultSpec("cola"),
-    "sst2": ResultSpec("sst2"),
+    "sst2": ResultSpec("sst2", epochs=2),
     "mrpc": ResultSpec("mrpc"),
-    "stsb": ResultSpec("stsb", epochs=1, by_length=False),  # by length the Trainer learns less: docs/LOG.md
-    "qqp": ResultSpec("qqp"),
-    "mnli": ResultSpec("mnli"),
+    "stsb": ResultSpec("stsb", by_length=False),  # by length the Trainer learns less: docs/LOG.md
+    "qqp": ResultSpec("qqp", epochs=2),
+    "mnli": ResultSpec("mnli", epochs=2),
     "qnli": ResultSpec("qnli", epochs=1, made=questions_and_sentences),
-    "rte": ResultSpec("rte", epochs=1, batch_size=16),
+    "rte": ResultSpec("rte", batch_size=16),
     "wnli": ResultSpec("wnli"),
-    "wnut17": ResultSpec("wnut17", "tagging", lr=2e-4),
-    "conll2003": ResultSpec("conll2003", "tagging", lr=2e-4),
-    "ud": ResultSpec("ud", "tagging/UD_English-EWT", lr=2e-4),
-    "squad": ResultSpec("squad", "squad", max_length=256),
-    "squad2": ResultSpec("squad2", "squad", max_length=256, parted=True),
-    "nsmc": ResultSpec("nsmc", "nsmc", lr=5e-4, model=KOREAN),
-    "nsmc-from-scratch": ResultSpec("nsmc", "nsmc", lr=5e-4, model=KOREAN, scratch=True),
+    "wnut17": ResultSpec("wnut17", "tagging", rate=PER_TOKEN),
+    "conll2003": ResultSpec("conll2003", "tagging", rate=PER_TOKEN),
+    "ud": ResultSpec("ud", "tagging/UD_English-EWT", rate=PER_TOKEN),
+    "squad": ResultSpec("squad", "squad", epochs=1, rate=PER_TOKEN, max_length=256),
+    "squad2": ResultSpec("squad2", "squad", epochs=2, rate=PER_TOKEN, max_length=256, parted=True),
+    "nsmc": ResultSpec("nsmc", "nsmc", epochs=2, model=KOREAN),
+    "nsmc-from-scratch": ResultSpec("nsmc", "nsmc", epochs=2, model=KOREAN, scratch=True),
     "korsts": ResultSpec("korsts", "korean", model=KOREAN),
     "kornli": ResultSpec("kornli", "korean", model=KOREAN, parted=True),
     "klue-nli": ResultSpec("klue-nli", "korean", model=KOREAN, parted=True),
-    "klue-dp": ResultSpec("klue-dp", "korean", lr=2e-4, model=KOREAN, parted=True),
-    "korquad": ResultSpec("korquad", "korean", max_length=256, model=KOREAN, parted=True),
+    "klue-dp": ResultSpec("klue-dp", "korean", rate=PER_TOKEN, model=KOREAN, parted=True),
+    "korquad": ResultSpec("korquad", "korean", epochs=2, rate=PER_TOKEN, max_length=256, model=KOREAN, parted=True),
 }
 """What the table has. The sets are those `bertie data` lists."""
 PEERLESS = ("parse",)  # tasks without a head in transformers
@@ -151,7 +154,7 @@ def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> Finetun
         max_length=row.max_length,
         from_scratch=row.scratch,
         epochs=row.epochs,
-        optim=OptimConfig(lr=row.lr, warmup=0.1),
+        optim=OptimConfig(warmup=0.1),
         train=TrainConfig(batch_size=row.batch_size, seed=seed, steps=1, eval_every=10**6),
     )
 
@@ -187,6 +190,7 @@ def reproduce(
         for name in names:
             row = ROWS[name]
             check_model(run / name, Path(models[row.model]))
+            check_same(run / name, settings_of(row), of="other settings")
             check_same(run / name, {"train": train}, of="another number of training examples", file=TRAIN)
             sides = [BERTIE] if DATASETS[row.data].task in PEERLESS or not peer_seeds else list(SIDES)
             made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
@@ -199,6 +203,11 @@ def reproduce(
             found.append({**_summary(name, made), "limit": train})
             done(found)
     return found
+
+
+def settings_of(row: ResultSpec) -> dict[str, float]:
+    """Returns the hyperparameters of a row, which all its runs share."""
+    return {name: getattr(row, name) for name in ("epochs", "rate", "batch_size", "max_length")}
 
 
 def seeds_of(row: ResultSpec, train: int | None = None) -> int:
@@ -243,12 +252,16 @@ def check_model(folder: Path, model: Path) -> None:
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:
-    """The examples of a run as token ids, and its steps. train: the most training examples."""
+    """The examples of a run as token ids, its steps and its learning rate. train: the most training examples."""
     read = read_row(row, config)
     examples = replace(read, train=spaced(read.train, train))
     steps = steps_of(len(examples.train), batch_size=config.train.batch_size, epochs=config.epochs)
-    config = config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
-    return prepare(config, examples)
+    rate = row.rate * usual_rate(read_public(Path(config.model))["hidden_size"])
+    known = {
+        "train": config.train.model_copy(update={"steps": steps}),
+        "optim": config.optim.model_copy(update={"lr": rate}),
+    }
+    return prepare(config.model_copy(update=known), examples)
 
 
 def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
@@ -280,6 +293,7 @@ def _side(
             "train": len(made.examples.train),
             "dev": len(made.examples.dev),
             "steps": made.config.train.steps,
+            "rate": made.config.optim.lr,
             "precision": "bf16" if harness.bf16_is_quicker("cpu") else "fp32",
         }
 
@@ -304,7 +318,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "precision": first.get("precision", "bf16"),  # of files that version 0.1 wrote
         "train": first["train"],
         "dev": first["dev"],
-        "hyper": f"{row.epochs:g} epochs, learning rate {row.lr:g}, batch {row.batch_size}, {length}",
+        "hyper": f"{row.epochs:g} epochs, learning rate {first['rate']:g}, batch {row.batch_size}, {length}",
         **{
             side: {
                 **over_seeds([one["quality"] for one in runs], first["metric"]).as_json(),

@@ -171,6 +171,7 @@ class FinetuneConfig(LabeledFiles):
     """The optimizer. Without optim.lr, the learning rate depends on the model's width: 3e-5 for BERT-base, 5e-4 for
     bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
+    """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
 
 
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}

@@ -46,6 +46,7 @@ from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
+LOOKS = 10  # evaluations on dev in a long run
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
 EvalCallback = Callable[[float, Mapping[str, float]], None]
@@ -373,6 +374,12 @@ def take_model(source: Path, out: Path) -> None:
 
 
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
-    """Returns the config with the number of steps of its epochs."""
+    """Returns the config with the number of steps of its epochs and, unless it was set, of steps between evaluations.
+
+    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps.
+    """
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
-    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+    known = {"steps": steps}
+    if not {"train", "eval_every"} <= config.model_fields_set | config.train.model_fields_set:
+        known["eval_every"] = max(config.train.eval_every, -(-steps // LOOKS))
+    return config.model_copy(update={"train": config.train.model_copy(update=known)})
