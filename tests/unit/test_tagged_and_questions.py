@@ -6,6 +6,8 @@ from bertie.data.questions import MISPLACED, placed, questions
 from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.tagging import TaggingTask
 
 CONLL2003 = """-DOCSTART- -X- -X- O
 
@@ -166,3 +168,16 @@ def test_answers_are_found_where_they_stand_or_not_at_all():
 def test_other_json_is_refused(tmp_path, text):
     with pytest.raises(DataError):
         list(questions(write(tmp_path, "a.json", text)))
+
+
+@pytest.mark.parametrize("name", [name for name, each in DATASETS.items() if each.kind in ("conll", "conllu")])
+def test_every_published_set_of_tags_is_read(name, tmp_path):
+    """From a file as published, with the set's own columns, to examples."""
+    word = "{i}\t{w}\t_\tNOUN\tNN\t_\t0\troot\t_\t_\n" if DATASETS[name].kind == "conllu" else "{w} NN O B-LOC\n"
+    text = "\n".join("".join(word.format(i=i + 1, w=w) for i, w in enumerate(s.split())) for s in ("Anna met Li", "Go"))
+    for split in DATASETS[name].splits.values():
+        (tmp_path / split.file).write_text(text + "\n")
+    frame, format = DATASETS[name].table("train", tmp_path)
+    read = list(TaggingTask.rows(frame, format))
+    assert [row.texts for row in read] == [("Anna met Li",), ("Go",)]
+    assert all(row.label for row in read)
