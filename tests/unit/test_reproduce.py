@@ -1,6 +1,7 @@
 """The table of results is resumed where it was stopped, and states how it was made."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,30 @@ def test_only_what_is_missing_is_measured(measured: list, tmp_path: Path):
     assert "| BERT-base † |" in text
     assert "| rte | 2,490, 277 | 3 | 3 |" in text
     assert "    bertie reproduce results --only rte\n" in text
-    assert "threads per process, fp32." in text
+    assert "per process, fp32." in text
+    assert f": Bertie {version('bertie')}, torch" in text
 
 
 def test_what_is_not_as_published_is_told(measured: list, tmp_path: Path):
     rows = module.reproduce(["squad2"], ENGLISH, tmp_path, tmp_path / "run", seeds=5)
     text = module.page(rows, models=ENGLISH, command="")
     assert "* squad2: training on the first four fifths of dev, evaluation on the last fifth" in text
+
+
+def test_a_page_without_the_trainer_does_not_name_it(measured: list, tmp_path: Path):
+    rows = module.reproduce(["stsb"], ENGLISH, tmp_path, tmp_path / "run", seeds=2, peer_seeds=0)
+    assert measured == [("b", "stsb", 0), ("b", "stsb", 1)]
+    text = module.page(rows, models=ENGLISH, command="")
+    assert "rainer" not in text
+    assert "transformers" not in text
+    assert "| stsb | accuracy | 2 | 0.550 ± 0.071 | 80.0 |" in text
+
+
+def test_other_settings_are_not_mixed_in(measured: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
+    monkeypatch.setitem(module.ROWS, "rte", module.ResultSpec("rte", epochs=7))
+    with pytest.raises(UsageError, match="other settings"):
+        module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
 
 
 def test_seeds_depend_on_the_examples():

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,25 @@ ROWS = {
     "korquad": ResultSpec("korquad", "korean", epochs=2, rate=PER_TOKEN, max_length=256, model=KOREAN, parted=True),
 }
 """What the table has. The sets are those `bertie data` lists."""
+SCORES = (
+    "* Scores marked † are published, in points, and most are of test sets: they are not measured here.",
+    "* Times are CPU seconds per run, averaged over seeds, for training plus evaluation.",
+)
+WITH_PEER = (
+    "This page compares Bertie with the Hugging Face `Trainer` on published data sets. Both start from the same",
+    "weights and use the same token ids, hyperparameters, seeds and precision. The same code scores both.",
+    "",
+    "* Scores are on dev: mean ± standard deviation over seeds. The Trainer has fewer seeds.",
+    "* The difference has Welch's 95% confidence interval, where both have two seeds or more. If the interval",
+    "  contains 0, the two agree within the spread of their seeds.",
+    *SCORES,
+)
+ALONE = (
+    "This page shows the scores of fine-tuned models on published data sets.",
+    "",
+    "* Scores are on dev: mean ± standard deviation over seeds.",
+    *SCORES,
+)
 PEERLESS = ("parse",)  # tasks without a head in transformers
 SEEDS, SEEDS_OF_LARGE = 5, 3  # runs of a row, by whether it has fewer than `SMALL` training examples
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")  # the sets of its average; the paper omits WNLI
@@ -353,43 +373,30 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | 
 
 
 def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: str) -> str:
-    """docs/results.md: the table, with what it takes to make it again."""
-    import transformers
-
-    import bertie
-
-    machine, version = harness.machine(), getattr(bertie, "__version__", "0.1.0")
+    """docs/results.md: the table, with what it takes to make it again. Without runs of the Trainer, it is not named."""
+    machine, compared = harness.machine(), any(PEER in row for row in rows)
     used = [name for name in models if any(ROWS[row["name"]].model == name for row in rows)]
     named = "; ".join(f"{name}: `{Path(models[name]).absolute().name}`" for name in used)
-    lines = [
-        "# Results",
-        "",
-        "This page compares Bertie with the Hugging Face `Trainer` on published data sets. Both start from the same",
-        "weights and use the same token ids, hyperparameters, seeds and precision. The same code scores both.",
-        "",
-        "* Scores are on dev: mean ± standard deviation over seeds. The Trainer has fewer seeds.",
-        "* The difference has Welch's 95% confidence interval, where both have two seeds or more. If the interval",
-        "  contains 0, the two agree within the spread of their seeds.",
-        "* Scores marked † are published, in points, and most are of test sets: they are not measured here.",
-        "* Times are CPU seconds per run, averaged over seeds, for training plus evaluation.",
-        "",
-        f"Models: {named}.",
-        "",
-    ]
+    lines = ["# Results", "", *(WITH_PEER if compared else ALONE), "", f"Models: {named}.", ""]
     marked = [f"{system} †" for system in PUBLISHED]
-    lines += _table(["data set", "metric", "seeds", "Bertie", "Trainer", "difference", *marked], map(_cells, rows))
+    beside = ["Trainer", "difference"] if compared else []
+    lines += _table(
+        ["data set", "metric", "seeds", "Bertie", *beside, *marked], (_cells(row, compared) for row in rows)
+    )
     if average := glue_average(rows):
         told = ", ".join(f"{name}{' †' * (name in PUBLISHED)} {value:.1f}" for name, value in average.items())
         lines += [f"GLUE, mean of eight sets: {told}.", ""]
-    lines += _table(["data set", "train, dev", "CPU s, Bertie", "CPU s, Trainer", "settings"], map(_costs, rows))
+    times = ["CPU s, Bertie", "CPU s, Trainer"] if compared else ["CPU s"]
+    lines += _table(["data set", "train, dev", *times, "settings"], (_costs(row, compared) for row in rows))
     precisions = " and ".join(sorted({row["precision"] for row in rows}))
     notes = [note for row in rows if (note := _note(ROWS[row["name"]], row))]
     lines += [*(f"* {note}" for note in notes), ""] if notes else []
+    others = [f"transformers {version('transformers')}"] if compared else []
+    libraries = [f"Bertie {version('bertie')}", f"torch {machine['torch']}", *others, f"Python {machine['python']}"]
     lines += [
-        f"Measured on {datetime.date.today().isoformat()}: Bertie {version}, torch {machine['torch']}, transformers "
-        f"{transformers.__version__}, Python {machine['python']}; {machine['processor']},",
-        f"{machine['threads']} threads per process, {precisions}. This command reproduces the table and resumes after "
-        "interruptions:",
+        f"Measured on {datetime.date.today().isoformat()}: {', '.join(libraries)}; {machine['processor']},",
+        f"{console.counted(machine['threads'], 'thread')} per process, {precisions}. This command reproduces the table "
+        "and resumes after interruptions:",
         "",
         f"    {command}",
     ]
@@ -401,17 +408,21 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _cells(row: Mapping[str, Any], compared: bool) -> list[str]:
     told = row["difference"]
     difference = f"{told['difference']:+z.3f} ({told['low']:+z.3f} to {told['high']:+z.3f})" if told else "-"
-    qualities = [_shown(row[side]) if side in row else "-" for side in SIDES]
+    qualities = [_shown(row[side]) if side in row else "-" for side in _sides(compared)]
     others = [f"{row['published'][system]:.1f}" if system in row["published"] else "-" for system in PUBLISHED]
-    return [row["name"], row["metric"], str(row[BERTIE]["runs"]), *qualities, difference, *others]
+    return [row["name"], row["metric"], str(row[BERTIE]["runs"]), *qualities, *[difference] * compared, *others]
 
 
-def _costs(row: Mapping[str, Any]) -> list[str]:
-    times = [f"{row[side]['processor_seconds']:,.0f}" if side in row else "-" for side in SIDES]
+def _costs(row: Mapping[str, Any], compared: bool) -> list[str]:
+    times = [f"{row[side]['processor_seconds']:,.0f}" if side in row else "-" for side in _sides(compared)]
     return [row["name"], f"{row['train']:,}, {row['dev']:,}", *times, row["hyper"]]
+
+
+def _sides(compared: bool) -> Sequence[str]:
+    return tuple(SIDES) if compared else (BERTIE,)
 
 
 def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
@@ -425,7 +436,7 @@ def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
         parts.append(f"{line['train']:,} training examples only, evenly spaced")
     if row.scratch:
         parts.append("random weights instead of pre-trained ones")
-    if not row.by_length:
+    if not row.by_length and PEER in line:
         parts.append("the Trainer reads examples in random order")
     return f"{line['name']}: {'; '.join(parts)}." if parts else ""
 
