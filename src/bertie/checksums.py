@@ -51,12 +51,17 @@ def write(
 
 
 def update(folder: Path, *names: str) -> None:
-    """Writes the hashes of some replaced files again; nothing without a list."""
+    """Writes the hashes of some replaced files again, and that of the list in the list above, where it is in one.
+
+    Without a list it does nothing.
+    """
     if not (folder / CHECKSUMS).exists():
         return
     listing = read(folder)
     listing["files"] |= {name: entry(folder / name) for name in names}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
+    if (inner := f"{folder.name}/{CHECKSUMS}") in listed(folder.parent):
+        update(folder.parent, inner)
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -46,8 +46,14 @@ class Kind:
         return next((kind or self for pattern, kind in self.folders.items() if fnmatchcase(name, pattern)), None)
 
     def begun(self, folder: Path) -> bool:
-        """Returns whether a folder contains the beginning of something of this kind."""
-        return self.started(folder) or any((folder / name).exists() for name in (checksums.CHECKSUMS, self.lock))
+        """Returns whether a folder contains the beginning of something of this kind, and not of another kind."""
+        if self.started(folder):
+            return True
+        known = checksums.listed(folder)
+        if any(fnmatchcase(name, pattern) for name in known for pattern in self.begins):
+            return True
+        alike = {checksums.CHECKSUMS, LOCK, self.lock}  # of every kind
+        return all(path.name in alike or is_leftover(path.name) for path in folder.iterdir())
 
     def started(self, folder: Path) -> bool:
         """Returns whether a folder contains one of the files that always exist."""

@@ -143,6 +143,10 @@ def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):
     assert f"model is the model of seed {best}, which has the best score of 3 on dev" in results["chosen"]
     assert results["chosen"] in (run / "report.html").read_text()
     assert verify(run)["ok"]
+    with one_thread():
+        assert "chosen" not in finetune_seeds(config(home, epochs=1), run, 4)
+    assert not (run / "model").exists(), "it was the best of fewer seeds"
+    assert verify(run)["ok"]
 
 
 def test_no_seed_of_a_folder_is_left_out(home, tmp_path):

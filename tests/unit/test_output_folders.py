@@ -16,6 +16,8 @@ from bertie import checksums, folders
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
+from bertie.hub import names
+from bertie.report import card
 from bertie.runs.folder import RUN
 from toys import toy_model
 
@@ -130,6 +132,34 @@ def test_a_note_in_a_run_stands_in_the_way_and_is_named(tmp_path):
     (run / "model/notes.md").unlink()
     with held(run, RUN, overwrite=True):
         assert tree(run) == {".lock"}
+
+
+def test_a_folder_of_another_kind_is_not_gone_on_with(tmp_path):
+    """A model, a corpus or a run has a list too, or a lock: neither makes it an index."""
+    with new_folder(tmp_path / "model", ANYTHING) as made:
+        fill(made, "config.json")
+    fill(tmp_path / "run", "run.yaml", ".lock")
+    for other in ("model", "run"):
+        with pytest.raises(UsageError, match="contains files that are not a toy"):
+            folders.check(tmp_path / other, KIND)
+    fill(tmp_path / "begun", ".lock")
+    folders.check(tmp_path / "begun", KIND)
+
+
+def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
+    fill(tmp_path, "run/run.yaml", "run/model/config.json", "run/model/README.md")
+    checksums.write(tmp_path / "run/model", "model")
+    checksums.write(tmp_path / "run", "run")
+    card.put(tmp_path / "run/model", "Attention", "Heads.")
+    assert checksums.check(tmp_path / "run").damage == []
+
+
+def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(names, "BUNDLED", (tmp_path / "models",))
+    fill(tmp_path, "models/starter/README.md")
+    with pytest.raises(UsageError, match="bertie convert starter -o FOLDER"):
+        card.put(tmp_path / "models/starter", "Attention", "Heads.")
+    assert (tmp_path / "models/starter/README.md").read_text() == "models/starter/README.md"
 
 
 def test_files_in_the_list_are_ours_whatever_their_names(tmp_path):

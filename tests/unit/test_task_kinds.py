@@ -151,6 +151,9 @@ def test_label_sets_in_every_notation(tmp_path):
     assert [row.label for row in listed] == [("a", "b"), ()]
     joined = rows_of("multilabel", "text\tlabels\nt\tb, a\nu\t\n", tmp_path / "a.tsv")
     assert [row.label for row in joined] == [("a", "b"), ()]
+    written = rows_of("multilabel", 'text,labels\nt,"[""b, c"", ""a""]"\nu,[]\nv,[a\n', tmp_path / "a.csv")
+    assert [row.label for row in written[:2]] == [("a", "b, c"), ()], "as `predict` writes a list into a csv"
+    assert written[2] == InvalidRow(4, "labels begins with [ and is not a JSON list")
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
     assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")

@@ -7,6 +7,7 @@ N rows · G groups · L labels · B bins
 """
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -177,7 +178,9 @@ def _metrics(cells: Float, bins: Float, groups: Sequence[str], labels: Sequence[
     total, total_rest = cells.sum((-1, -2))[..., None], others.sum((-1, -2))[..., None]
     tpr = 100 * (hits / true - rest / true_rest)
     fpr = 100 * ((given - hits) / (total - true) - (given_rest - rest) / (total_rest - true_rest))
-    found["RMS gap of the true positive rate"] = np.sqrt(np.nanmean(tpr**2, axis=(-1, -2)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a mean without a value, which is NaN
+        found["RMS gap of the true positive rate"] = np.sqrt(np.nanmean(tpr**2, axis=(-1, -2)))
     ece = 100 * np.abs(bins[..., 1] - bins[..., 2]).sum(-1) / bins[..., 0].sum(-1)
     for g, group in enumerate(groups):
         found[f"{group}: accuracy"] = 100 * hits[..., g, :].sum(-1) / total[..., g, 0]

@@ -92,7 +92,9 @@ class TrainingOptions:
         bool,
         typer.Option("--movement", help="Like --distil, but learn what to keep during training (movement pruning)."),
     ] = False
-    epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0
+    epochs: Annotated[
+        float, typer.Option("--epochs", min=0.01, help="With --distil or --data: epochs of training.")
+    ] = 3.0
 
     @property
     def learned(self) -> str:
@@ -307,6 +309,8 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
     predictor = Predictor(found)
     examples = asked.examples(predictor)
     run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
+    if asked.overwrite:
+        shutil.rmtree(run, ignore_errors=True)
     small = made(found, recipe, Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
     shutil.rmtree(run, ignore_errors=True)
     return small

@@ -223,8 +223,10 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels that the model does not know, counted as errors: {unknown}")
         if sum(report["unknown_labels"].values()) == report["examples"]:
+            renamed = ",".join(f"{label}=NAME" for label in report["unknown_labels"])
             console.warn(
-                "no label is one of the model's. To rename those of the file: --label-names 0=negative,1=positive"
+                f"no label is one of the model's, which `bertie info` prints. To rename those of the file: "
+                f"--label-names {renamed}"
             )
     for line in undefined(report):
         console.warn(line)

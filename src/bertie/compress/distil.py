@@ -247,6 +247,6 @@ def distil(
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
     )
-    fit(student, objective, source, train=train, optim=optim, run=run, on_step=on_step)
+    fit(student, objective, source, train=train, optim=optim, run=run, on_step=on_step, allow_change=None)
     student.compute_dtype = None
     student.eval()

@@ -94,8 +94,9 @@ def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -
     used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(texts.lengths[order]), TOKENS)) + 1)
     if len(texts) - used < LEAST_TEXTS:
         raise DataError(
-            f"{len(texts):,} texts are too few. Calibration needs {LEAST_TEXTS} texts with {TOKENS:,} tokens, "
-            f"and the measurement {LEAST_TEXTS} others. Add representative texts, one per line."
+            f"{len(texts):,} texts with {int(texts.lengths.sum()):,} tokens are too few. Calibration needs "
+            f"{LEAST_TEXTS} texts or more with {TOKENS:,} tokens, and the measurement {LEAST_TEXTS} others. Add "
+            "representative texts, one per line."
         )
     calibration, measured = texts.take(order[:used]), texts.take(np.arange(min(MOST_TEXTS, len(texts) - used)))
     before = _means(TorchEngine(model), measured)

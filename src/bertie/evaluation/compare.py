@@ -64,6 +64,9 @@ def over_seeds(values: Sequence[float], metric: str = "") -> SeedSummary:
     return SeedSummary(len(values), mean, sd, max(lowest, mean - half), min(highest, mean + half))
 
 
+SMALLEST_P = 0.001  # a smaller p-value is printed as below it
+
+
 @dataclass(frozen=True)
 class PairedDifference:
     """A metric of model A minus that of model B on the same examples. p: two-sided paired-bootstrap p-value."""
@@ -74,7 +77,8 @@ class PairedDifference:
     p: float
 
     def __str__(self) -> str:
-        return f"{self.difference:+z.3f}, 95% interval {self.low:+z.3f} to {self.high:+z.3f}, p = {self.p:z.3f}"
+        p = f"p = {self.p:z.3f}" if self.p >= SMALLEST_P else f"p < {SMALLEST_P}"
+        return f"{self.difference:+z.3f}, 95% interval {self.low:+z.3f} to {self.high:+z.3f}, {p}"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""

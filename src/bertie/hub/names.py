@@ -82,6 +82,13 @@ def bundled() -> dict[str, Path]:
     return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{CONFIG}"))}
 
 
+def shared(folder: Path) -> bool:
+    """Returns whether a folder is that of a named model, which Bertie must not change: all its users have the same."""
+    packages = (row.found() for _, row in PACKAGED.items())
+    places = [*BUNDLED, hub_cache(), *(package for package in packages if package is not None)]
+    return any(folder.resolve().is_relative_to(place.resolve()) for place in places)
+
+
 def cached(name: str, revision: str = "main") -> Path | None:
     """Returns the folder of a repository in the cache of the Hugging Face Hub. revision: a branch, tag or commit."""
     repository = cache_of(name)

@@ -251,7 +251,7 @@ class Predictor:
             if findings is not None:
                 findings.add(examples, predictions, encoded.tokens[read].tolist(), encoded.fits[read].tolist())
         if not scores.total:
-            raise DataError(f"There is no labeled example to evaluate on. {skipped if skipped else ''}".rstrip())
+            raise DataError(f"There is no labeled example to evaluate on. {skipped if skipped.total else ''}".rstrip())
         return scores
 
     def score(

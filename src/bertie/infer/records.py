@@ -83,7 +83,8 @@ def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
     def write(source: Values | None, numbers: Values, answer: Values) -> None:
         nonlocal before
         if "error" not in answer:
-            name = json.dumps(str(numbers.get("id", numbers["line"])), ensure_ascii=False)
+            own = numbers.get("id") or (source or {}).get("id") or numbers["line"]  # `id` may be a column of the rows
+            name = json.dumps(str(own), ensure_ascii=False)
             out.write(f"{before}\n{name}: {json.dumps(answer[form.key], ensure_ascii=False)}".encode())
             before = ","
 

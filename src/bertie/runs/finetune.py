@@ -6,6 +6,7 @@ The task defines examples, labels, head, loss and metrics (tasks/base.py). Devli
 is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge et al. 2020).
 """
 
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -137,6 +138,9 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
         summed["worth"] = verdict({**summed, metric: mean["mean"], "interval_95": {metric: interval}}, metric)[0]
     folder.begin()
+    if (run / MODEL).exists() and not keep_best:
+        console.warn(f"{run / MODEL}, the best of fewer seeds, is deleted. Pass --keep-best to choose it again.")
+        shutil.rmtree(run / MODEL)
     if keep_best:
         best = max(results, key=lambda seed: results[seed]["dev"][metrics[0]])  # the first of equal ones
         take_model(run / f"seed-{best}" / MODEL, run / MODEL)

@@ -3,6 +3,7 @@
 One binary decision per label, on one head. E examples · W sequences · B sequences of a batch · L labels
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +82,11 @@ class MultiLabelTask(Task):
             value = fields[columns.label]
             if value is None:
                 return InvalidRow(line, f"no {columns.label}")
+            if isinstance(value, str) and value.lstrip().startswith("["):  # as `predict` writes it into a csv
+                try:
+                    value = json.loads(value)
+                except ValueError:
+                    return InvalidRow(line, f"{columns.label} begins with [ and is not a JSON list")
             names = [str(name).strip() for name in (value if isinstance(value, list) else value.split(","))]
         else:
             for name in columns.label.split(","):
