@@ -83,6 +83,14 @@ def listed(folder: Path) -> set[str]:
         return set()
 
 
+def kind(folder: Path) -> str:
+    """Returns what a folder is, as its checksums.json says: "model", "run"; empty where it is missing or damaged."""
+    try:
+        return str(read(folder).get("kind", ""))
+    except DataError:
+        return ""
+
+
 def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> FolderCheck:
     """Compares every file of a folder with the list there, and with the lists of the folders inside.
 

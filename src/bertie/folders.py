@@ -47,10 +47,7 @@ class Kind:
 
     def begun(self, folder: Path) -> bool:
         """Returns whether a folder contains the beginning of something of this kind, and not of another kind."""
-        if self.started(folder):
-            return True
-        known = checksums.listed(folder)
-        if any(fnmatchcase(name, pattern) for name in known for pattern in self.begins):
+        if self.started(folder) or checksums.kind(folder) == self.name:
             return True
         alike = {checksums.CHECKSUMS, LOCK, self.lock}  # of every kind
         return all(path.name in alike or is_leftover(path.name) for path in folder.iterdir())

@@ -11,6 +11,7 @@ from bertie.compress import gate
 from bertie.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError
+from bertie.infer import predict
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
@@ -170,6 +171,31 @@ def test_pairs_are_calibrated_as_pairs(folder, tmp_path, bertie, monkeypatch):
     assert first.input_ids.tolist() == list(last.ids)
     assert first.token_type_ids.tolist() == list(last.type_ids)
     assert set(last.type_ids) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layers", 1, "--epochs", 5], "--epochs needs training"),
+        (["--max-drop", 0.1], "--max-drop, --size, --speed and --minutes need"),
+        (["--layers", 1, "--text", "a"], "--text and --label name columns"),
+        (["--layers", 1, "--label", "a", "--texts", "x.txt"], "--label names a column of labeled"),
+    ],
+)
+def test_options_without_effect_are_refused(folder, tmp_path, bertie, options, message):
+    code, _, err = bertie("compress", folder, *options, "-o", tmp_path / "out")
+    assert code == 2
+    assert message in err
+
+
+def test_a_pair_model_is_not_calibrated_on_single_texts(folder, tmp_path, bertie, monkeypatch):
+    monkeypatch.setattr(
+        predict, "training_facts", lambda tokenizer: {"texts": 2, "texts_known": True, "features": None}
+    )
+    (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
+    code, _, err = bertie("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "out")
+    assert code == 2
+    assert "The model reads pairs of texts" in err
 
 
 def test_gptq_beats_rounding_to_nearest():

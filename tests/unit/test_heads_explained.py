@@ -239,6 +239,8 @@ def test_the_command(tmp_path: Path, bertie: Any, trained: Any) -> None:
         assert found_code == code, err
         assert words in err
     toy_model(tmp_path / "plain", LETTERS)
+    code, _, err = bertie("heads", tmp_path / "plain", "--texts", tmp_path / "d.csv", "--points", 3)
+    assert (code, "--points counts" in err) == (2, True)
     code, _, err = bertie("heads", tmp_path / "plain", "--data", tmp_path / "d.csv")
     assert code == 2
     assert "no task head" in err

@@ -367,6 +367,22 @@ def test_a_distilbert_of_all_layers_is_the_bert(tmp_path: Path) -> None:
     torch.testing.assert_close(there(input_ids=ids).logits, student(ids)["mlm"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("source", "family"), [("roberta-base", "distilbert"), ("bert-tiny", "roberta")])
+def test_positions_of_another_family_begin_elsewhere(source: str, family: str) -> None:
+    """The first position of RoBERTa is the row after the padding token's; that of BERT and DistilBERT is row 0."""
+    model = made(source, "mlm").eval()
+    student = take_layers(model, range(model.config.num_hidden_layers), variant=families.VARIANTS[family]).eval()
+    assert student.config.max_length == model.config.max_length
+    ids = torch.randint(5, 50, (3, 12))
+    torch.testing.assert_close(student.encoder(ids).last_hidden_state, model.encoder(ids).last_hidden_state)
+
+
+@pytest.mark.parametrize("source", ["mpnet-base", "longformer-base-4096", "bigbird-roberta-base"])
+def test_what_another_family_lacks_is_not_lost_in_silence(source: str) -> None:
+    with pytest.raises(UsageError, match="Cannot initialize a distilbert"):
+        take_layers(made(source, "mlm"), [0, 1], variant=families.VARIANTS["distilbert"])
+
+
 def test_layers_that_cannot_be_taken() -> None:
     for layers in ([], [3], [-1]):
         with pytest.raises(UsageError, match="layers 0 to 2"):

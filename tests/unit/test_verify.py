@@ -8,7 +8,7 @@ import pytest
 from test_pretrain import documents, home, make_corpus, settings, thread
 from typer.testing import CliRunner
 
-from bertie import console
+from bertie import checksums, console
 from bertie.cli.app import app
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import file_hash
@@ -108,6 +108,16 @@ def test_another_corpus_in_its_place_is_found(home, tmp_path):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(DataError, match="contains no run, corpus, tokenizer or model"):
         verify(tmp_path)
+
+
+def test_an_onnx_export_is_checked_by_its_files(tmp_path):
+    (tmp_path / "onnx").mkdir()
+    for name in ("config.json", "onnx/model.onnx"):
+        (tmp_path / name).write_text("{}")
+    checksums.write(tmp_path, "export")
+    assert verify(tmp_path)["ok"]
+    (tmp_path / "onnx/model.onnx").write_text("[]")
+    assert not verify(tmp_path)["ok"]
 
 
 def test_a_run_is_repeated_to_the_bit(run, tmp_path):

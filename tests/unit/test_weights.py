@@ -88,6 +88,9 @@ def test_a_folder_without_its_parts_says_what_it_lacks(tmp_path, folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"has no model.safetensors"):
         families.load(folder)
+    (folder / "onnx").mkdir()
+    with pytest.raises(DataError, match="is an ONNX export"):
+        families.load(folder)
 
 
 class Malicious:

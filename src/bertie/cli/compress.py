@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
+EPOCHS, MAX_DROP = 3.0, 0.01  # defaults, if the options are not given
+
+
 @dataclass(frozen=True)
 class LimitOptions:
     """Limits of the search for a smaller model."""
 
-    max_drop: Annotated[float, typer.Option("--max-drop", min=0, help="With --data: maximum loss of the metric.")] = (
-        0.01
-    )
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", min=0, help="With --data: maximum loss of the metric.", show_default="0.01"),
+    ] = None
     size: Annotated[str, typer.Option("--size", help="With --data: maximum size of the weights, for example 16MB.")] = (
         ""
     )
@@ -93,8 +97,9 @@ class TrainingOptions:
         typer.Option("--movement", help="Like --distil, but learn what to keep during training (movement pruning)."),
     ] = False
     epochs: Annotated[
-        float, typer.Option("--epochs", min=0.01, help="With --distil or --data: epochs of training.")
-    ] = 3.0
+        float | None,
+        typer.Option("--epochs", min=0.01, help="With --distil or --data: epochs of training.", show_default="3"),
+    ] = None
 
     @property
     def learned(self) -> str:
@@ -179,9 +184,18 @@ def compress(
                 "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
                 "--layer-wise, --movement, --int8 and --int4."
             )
-    elif limits.size or limits.speed or limits.minutes is not None:
-        raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
-    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, training.epochs, overwrite, force)
+    elif limits != LIMITS:
+        raise UsageError(
+            "--max-drop, --size, --speed and --minutes need labeled examples to measure with. Pass --data FILE."
+        )
+    elif training.epochs is not None and not learned:
+        raise UsageError("--epochs needs training. Pass --distil, --layer-wise or --movement too, or omit it.")
+    if (text or label) and not (texts or train or data):
+        raise UsageError("--text and --label name columns of a table. Pass --texts, --train or --data too.")
+    if label and not (train or data):
+        raise UsageError("--label names a column of labeled examples. Pass --train or --data too, or omit it.")
+    epochs = EPOCHS if training.epochs is None else training.epochs
+    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
     if data is not None:
         _search(asked, limits)
     else:
@@ -319,10 +333,15 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
 def _calibration(asked: _Asked, found: "Model") -> "Ids":
     """The texts to calibrate weights on, as the model reads them."""
     from bertie.compress import gate
-    from bertie.infer.predict import Predictor
+    from bertie.infer.predict import Predictor, training_facts
 
     if asked.texts is not None:
-        return gate.read(found, asked.read_texts())
+        read = asked.read_texts()
+        facts = training_facts(found.tokenizer) if found.tokenizer else {}
+        if facts.get("texts_known") and any(len(row) != facts["texts"] for row in read):
+            wanted = "pairs of texts: a table with two text columns" if facts["texts"] == 2 else "single texts"
+            raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
+        return gate.read(found, read)
     predictor = Predictor(found)
     examples = asked.examples(predictor)[: gate.MOST_READ]
     return predictor.task.encode(
@@ -355,7 +374,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
     from bertie.runs.compressing import Data, Limits, search, told
 
     assert asked.data is not None
-    limits = Limits(given.max_drop, _bytes(given.size), _times(given.speed))
+    limits = Limits(MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed))
     found = search(
         asked.model,
         asked.output,

@@ -135,6 +135,8 @@ def evaluate(
         raise UsageError(f"With {option}, the examples cannot come from standard input. Pass a file.")
     if bool(file) == bool(data):
         raise UsageError("Pass either a FILE, or --data NAME with --data-dir DIR.")
+    if data and data_dir is None:
+        raise UsageError(f"--data {data} needs --data-dir: the folder with its files.")
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
     path: Path | str = file

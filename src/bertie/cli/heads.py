@@ -19,6 +19,9 @@ SHOWN = 15  # rows in the terminal
 LENGTH = 512  # tokens of a text, at most
 
 
+POINTS = 24
+
+
 @app.command()
 def heads(
     model: tables.ModelFolder,
@@ -37,8 +40,11 @@ def heads(
         int, typer.Option("--most", min=2, help="Maximum number of texts, sentences or examples that are read.")
     ] = 2000,
     points: Annotated[
-        int, typer.Option("--points", min=1, help="With --data: how many numbers of removed heads are measured.")
-    ] = 24,
+        int | None,
+        typer.Option(
+            "--points", min=1, help="With --data: how many numbers of removed heads are measured.", show_default="24"
+        ),
+    ] = None,
     text: tables.TextColumns = None,
     label: tables.LabelColumn = "",
     max_length: tables.MaxLength = None,
@@ -74,6 +80,8 @@ def heads(
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:
         raise UsageError("--text and --label name columns of labeled examples. Pass --data FILE too, or omit them.")
+    if points is not None and data is None:
+        raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = bertie.load(model)
@@ -85,7 +93,7 @@ def heads(
     if parsed is not None:
         sections["relations"] = _relations(opened, parsed, most, max_length)
     if data is not None:
-        sections["removal"] = _removal(opened, data, most, points, tuple(text or ()), label, max_length)
+        sections["removal"] = _removal(opened, data, most, points or POINTS, tuple(text or ()), label, max_length)
     if output is not None:
         page(str(model), **sections).save(output)
         console.say(f"Page: {output}")

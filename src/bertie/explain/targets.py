@@ -48,6 +48,7 @@ def question_of(
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(tokenizer, "bertie explain")
+    head = _head(model)
     facts = training_facts(tokenizer)
     if facts["texts_known"] and facts["texts"] != len(texts):
         wants, given = ("pairs of texts", "two texts") if facts["texts"] == 2 else ("single texts", "one text")
@@ -56,7 +57,6 @@ def question_of(
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError("The text has no words to explain.")
-    head = _head(model)
     ids = torch.tensor([encoding.ids], device=model.device)
     pad = tokenizer.pad_id
     mask = tokenizer.special_id("mask")

@@ -77,7 +77,7 @@ def layers_of(asked: str | Sequence[int], facts: Facts) -> tuple[int, ...]:
     if not last:
         raise UsageError(
             "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
-            "encoder, such as bert. ONNX graphs, elmo, lxmert and vilbert give only their last layer."
+            "encoder, such as bert. ONNX graphs, elmo, lxmert, vilbert and xlnet give only their last layer."
         )
     if asked == "all":
         return tuple(range(last + 1))

@@ -106,7 +106,9 @@ def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer, so it cannot read text. Copy its files into the model's folder.")
     if "mlm" not in model.heads:
-        raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
+        raise UsageError(
+            "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
+        )
     head = model.heads["mlm"]
     assert isinstance(head, VocabularyHead)
     return model.tokenizer, head

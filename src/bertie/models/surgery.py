@@ -185,17 +185,26 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     if variant is None or variant is model.variant:
         return rebuilt(model, _of_layers(config, layers), kept)
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
-    if SEGMENT in kept and not shape.type_vocab_size:
-        kept[POSITION] = kept[POSITION] + kept.pop(SEGMENT)[0]
+    if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token
+        rows = kept[POSITION][config.position_offset :]
+        if SEGMENT in kept and not shape.type_vocab_size:
+            rows = rows + kept.pop(SEGMENT)[0]
+        kept[POSITION] = torch.cat([rows.new_zeros(shape.position_offset, rows.shape[1]), rows])
+        shape = shape.replace(max_position_embeddings=len(kept[POSITION]))
+    if SEGMENT in kept:
+        kept[SEGMENT] = kept[SEGMENT][: shape.type_vocab_size]
     heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table]
     with shapes_only():
         new = Model(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
     wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
+    cannot = f"Cannot initialize a {variant.model_type} from this model:"
     if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:
-        raise UsageError(
-            f"Cannot initialize a {variant.model_type} from this model: weight {lacking[0]} is missing or has "
-            "a different shape."
-        )
+        raise UsageError(f"{cannot} weight {lacking[0]} is missing or has a different shape.")
+    parts = [name for name in kept if name.startswith("encoder.") and not name.startswith("encoder.pooler.")]
+    if left := [name for name in parts if name not in wanted]:
+        raise UsageError(f"{cannot} a {variant.model_type} has no {left[0]}.")
+    if other := [name for name in ("attention", "causal") if getattr(config, name) != getattr(shape, name)]:
+        raise UsageError(f"{cannot} the setting {other[0]} of the two families differs.")
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer
     return new.train(model.training)

@@ -186,7 +186,16 @@ def weight_files(folder: Path) -> list[Path]:
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
             raise DataError(f"{folder / name} {reason}. Bertie does not open it. {_way_out(folder, name)}")
+    if is_export(folder):
+        raise DataError(
+            f"{folder} is an ONNX export and has no {WEIGHTS}. Pass the model folder that the export was made from."
+        )
     raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.")
+
+
+def is_export(folder: Path) -> bool:
+    """Returns whether a folder has ONNX graphs and no weights."""
+    return (folder / "onnx").is_dir() and not any((folder / name).exists() for name in (WEIGHTS, INDEX, *FOREIGN))
 
 
 def _way_out(folder: Path, name: str) -> str:

@@ -45,6 +45,8 @@ def model_folder(path: Path | str) -> Path:
         return _opened(folder)
     if seeds := sorted(folder.glob("seed-*")):
         raise UsageError(f"{folder} contains one run per seed. Choose one of them: {seeds[0]}.")
+    if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
+        raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
     return folder
 
 

@@ -24,6 +24,7 @@ from bertie.models import variant as models
 from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
+from bertie.models.weights import is_export
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
 from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, seed_runs
 from bertie.runs.models import MODEL, model_folder
@@ -98,7 +99,7 @@ def _looks(folder: Path) -> Iterator[Look]:
     elif (folder / "manifest.json").is_file():
         yield "shards", partial(_shards, folder)
         yield from ((path.name, partial(_shards, path)) for path in sorted(folder.glob("tokens-*")) if path.is_dir())
-    elif (folder / models.CONFIG).is_file():
+    elif (folder / models.CONFIG).is_file() and not is_export(folder):
         yield "model", partial(_opens, folder)
     elif (folder / "tokenizer.json").is_file():
         yield "tokenizer", lambda: f"{Tokenizer.load(folder).vocab_size:,} entries"
