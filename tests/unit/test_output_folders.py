@@ -19,7 +19,7 @@ from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
 from bertie.hub import names
 from bertie.report import card
 from bertie.runs.folder import RUN
-from toys import toy_model
+from toys import CommandLine, toy_model
 
 KIND = Kind("toy", begins=("a.txt",), files=("a.txt", "b-*.txt"), folders={"inner": None})
 
@@ -154,11 +154,13 @@ def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
     assert checksums.check(tmp_path / "run").damage == []
 
 
-def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch):
+def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(names, "BUNDLED", (tmp_path / "models",))
-    fill(tmp_path, "models/starter/README.md")
-    with pytest.raises(UsageError, match="bertie convert starter -o FOLDER"):
-        card.put(tmp_path / "models/starter", "Attention", "Heads.")
+    fill(tmp_path, "models/starter/README.md", "models/starter/config.json")
+    command = ("explain", "starter", "A text.", "--card"), ("heads", "starter", "--data", "x.csv", "--card")
+    for line in command:
+        code, _, err = CommandLine(monkeypatch, capsys)(*line)
+        assert (code, "bertie convert starter -o FOLDER" in err) == (2, True), err
     assert (tmp_path / "models/starter/README.md").read_text() == "models/starter/README.md"
 
 

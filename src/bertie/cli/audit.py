@@ -70,6 +70,7 @@ def audit(
     from bertie.errors import UsageError
     from bertie.infer.engine import check_names
 
+    tables.check_card(card, model)
     if group and group_table is None:
         raise UsageError("--group names a column of a table. Pass the table too: --table FILE.")
     asked = Asked(tuple(data or ()), tables.names(sets), group_table, group, table.format(), limit, controls, seed)

@@ -58,6 +58,7 @@ def explain(
     from bertie.files import check_new_file
     from bertie.report.card import put
 
+    tables.check_card(card, model)
     tables.check_one_or_two(texts)
     if output is not None:
         check_new_file(output, overwrite=overwrite)

@@ -76,6 +76,7 @@ def heads(
     from bertie.infer.predict import check_reads_texts
     from bertie.report.card import put
 
+    tables.check_card(card, model)
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:

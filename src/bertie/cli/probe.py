@@ -69,6 +69,7 @@ def probe(
     from bertie.report.card import put
     from bertie.runs.use import probe as run
 
+    tables.check_card(card, model)
     results = run(
         model,
         train,

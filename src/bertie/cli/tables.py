@@ -9,6 +9,7 @@ import typer
 
 from bertie import console
 from bertie.errors import DataError, UsageError
+from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
@@ -101,6 +102,17 @@ def ending(*kinds: str) -> Callable[[Path | None], Path | None]:
 
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=resolved)]
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
+
+
+def check_card(card: bool, model: Path) -> None:
+    """Raises UsageError for the card of a model that was found by its name: others use this model too."""
+    if card and shared(model):
+        raise UsageError(
+            f"The card of {model.name} is not changed, since the model is found by its name and others use it too. "
+            f"Copy the model first: bertie convert {model.name} -o FOLDER."
+        )
+
+
 PageFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.", callback=ending(".html"))
 ]

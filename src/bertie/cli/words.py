@@ -51,6 +51,7 @@ def words(
     from bertie.report.card import put
     from bertie.runs.use import words as compare
 
+    tables.check_card(card, model)
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else ()

@@ -4,25 +4,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertie import checksums
-from bertie.errors import UsageError
 from bertie.files import write_bytes
-from bertie.hub import names
 
 CARD = "README.md"
 NEXT = "\n## "
 
 
 def put(folder: Path, title: str, *parts: str) -> None:
-    """Writes a section into the card of a model folder, instead of an earlier one with the same title.
-
-    Raises UsageError for a model that was found by its name.
-    """
+    """Writes a section into the card of a model folder, instead of an earlier one with the same title."""
     path = folder / CARD
-    if names.shared(folder):
-        raise UsageError(
-            f"The card of {folder.name} is not changed, since the model is found by its name and others use it too. "
-            f"Copy the model first: bertie convert {folder.name} -o FOLDER."
-        )
     text = "\n" + (path.read_text("utf-8") if path.exists() else "")
     before, _, after = text.partition(f"{NEXT}{title}\n")
     rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
