@@ -45,6 +45,8 @@ def test_the_same_seeds_from_both(models, bertie, tmp_path):
     assert {"first: files", "second: seed-1: model"} <= {check["name"] for check in checked}
     told = bertie.good(*command)  # finished: read, not trained again
     assert "started from random weights" in told
+    code, _, err = bertie("predict", out, table)
+    assert (code, f"Choose one of them: {out / 'first' / 'seed-0'}" in err) == (2, True), err
 
 
 def test_a_folder_of_another_kind_is_refused(models, bertie, tmp_path):

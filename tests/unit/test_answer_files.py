@@ -141,6 +141,9 @@ def test_other_tasks_give_their_label_by_line(tmp_path: Path, bertie: CommandLin
     (tmp_path / "new.txt").write_text("y a\n\nn b\n")
     bertie.good("predict", tmp_path / "run/model", tmp_path / "new.txt", "-o", tmp_path / "answers.json")
     assert json.loads((tmp_path / "answers.json").read_text()) == {"1": "good", "3": "bad"}
+    (tmp_path / "other.csv").write_text("label,text\n1.0,y a\n")
+    _, _, err = bertie("evaluate", tmp_path / "run/model", tmp_path / "other.csv")
+    assert "--label-names 1.0=NAME" in err
     (tmp_path / "named.csv").write_text("id,text\nq1,y a\nq2,n b\n")
     bertie.good("predict", tmp_path / "run/model", tmp_path / "named.csv", "-o", tmp_path / "named.json")
     assert json.loads((tmp_path / "named.json").read_text()) == {"q1": "good", "q2": "bad"}

@@ -166,6 +166,8 @@ def test_scoring_streams_and_counts(model, tmp_path):
     skipped = SkipReport()
     with pytest.raises(DataError, match=r"no labeled example.*1 of 1 rows skipped"):
         Predictor(model).evaluate([InvalidRow(2, "empty text")], skipped=skipped)
+    with pytest.raises(DataError, match=r"no labeled example to evaluate on\.$"):
+        Predictor(model).evaluate([], skipped=SkipReport())
 
 
 def test_eager_answers_what_has_arrived(model):

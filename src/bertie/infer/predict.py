@@ -251,7 +251,8 @@ class Predictor:
             if findings is not None:
                 findings.add(examples, predictions, encoded.tokens[read].tolist(), encoded.fits[read].tolist())
         if not scores.total:
-            raise DataError(f"There is no labeled example to evaluate on. {skipped if skipped.total else ''}".rstrip())
+            why = f" {skipped}" if skipped and skipped.total else ""
+            raise DataError(f"There is no labeled example to evaluate on.{why}")
         return scores
 
     def score(
