@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bertie import settings
+from bertie import families, settings
 from bertie.cli.finetune import settings_of
+from bertie.models.encoder import Encoder
+from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.start import with_rate
 from bertie.tasks.datasets import DATASETS
+from bertie.train.rates import usual_rate
 
 PUBLISHED = {  # batch size, epochs, learning rate. Devlin et al. 2018, 4.1 to 4.4; KLUE-baseline, run_all.sh
     "rte": (32, 3, 2e-5),
@@ -38,6 +42,17 @@ def test_a_set_s_recipe_is_chosen_by_its_name(name: str, capsys: pytest.CaptureF
 def test_what_is_typed_counts_more_than_the_recipe() -> None:
     chosen = settings_of("m", ["epochs=2", "train.batch_size=12"], None, {"data": "squad"})
     assert (chosen.epochs, chosen.train.batch_size, chosen.max_length, chosen.optim.lr) == (2, 12, 384, 5e-5)
+
+
+@pytest.mark.parametrize(
+    ("width", "typed", "rate"),
+    [(256, [], usual_rate(256)), (768, [], 2e-5), (1024, [], 2e-5), (256, ["optim.lr=7e-5"], 7e-5)],
+)
+def test_a_published_rate_is_for_wide_models(width: int, typed: list[str], rate: float) -> None:
+    model = Model(Encoder(families.config("bert-tiny", hidden_size=width, num_hidden_layers=0, vocab_size=9)))
+    assert with_rate(settings_of("m", typed, None, {"data": "rte"}), model, []).optim.lr == rate
+    named = settings_of("m", typed, Path(DATASETS["rte"].recipe), {"data": "rte"})
+    assert with_rate(named, model, []).optim.lr == named.optim.lr
 
 
 def test_a_file_that_is_named_is_taken_instead(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`bertie finetune`: a model for one task, from labeled examples and a pre-trained model."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,17 +137,25 @@ def finetune(
 def settings_of(
     model: str | None, overrides: list[str] | None, config: Path | None, given: OptionValues
 ) -> "FinetuneConfig":
-    """Returns the settings of a run. Options override a file or the data set's recipe; key=value overrides options."""
+    """Returns the settings of a run. Options override a file or the data set's recipe; key=value overrides options.
+
+    The learning rate of the data set's recipe counts as not set, because narrow models need another one.
+    """
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig
     from bertie.tasks.datasets import DATASETS
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
-    if config is None and (data := given.get("data")):
-        config = Path(DATASETS[data].recipe)
-        console.say(f"{data}: using the published settings of {config} (-c {config}); override any with key=value")
-    return configs.load(FinetuneConfig, config, overrides or (), model=model, **given)
+    load = partial(configs.load, FinetuneConfig, overrides=overrides or (), model=model, **given)
+    if config is not None or not (data := given.get("data")):
+        return load(config)
+    recipe = Path(DATASETS[data].recipe)
+    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
+    settings = load(recipe)
+    if not load(None).rate_is_set:
+        settings.optim.__pydantic_fields_set__.discard("lr")
+    return settings
 
 
 def _show(results: dict[str, Any], output: Path) -> None:

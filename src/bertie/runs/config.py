@@ -173,6 +173,11 @@ class FinetuneConfig(LabeledFiles):
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
 
+    @property
+    def rate_is_set(self) -> bool:
+        """Whether optim.lr was given, so that the model's width does not decide it."""
+        return "optim" in self.model_fields_set and "lr" in self.optim.model_fields_set
+
 
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
 

@@ -20,7 +20,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.models import check_length
 from bertie.tasks import Task, name_of
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.rates import ABSURD, usual_rate
+from bertie.train.rates import ABSURD, BASE_WIDTH, usual_rate
 
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 
@@ -89,10 +89,16 @@ def _same_task(task: Task, tokenizer: Tokenizer, start: Path) -> bool:
 
 
 def with_rate(config: FinetuneConfig, model: Model, notes: list[str]) -> FinetuneConfig:
-    """Returns the config with a learning rate for the model's size, unless one was set. `notes` gets the reason."""
-    if "optim" in config.model_fields_set and "lr" in config.optim.model_fields_set:
+    """Returns the config with a learning rate for the model's size, unless one was set. `notes` gets the reason.
+
+    The rate of a data set's recipe is not set by the user: it is for models of BERT-base's width and wider ones.
+    """
+    if config.rate_is_set:
         return config
-    rate, million = usual_rate(model.config.hidden_size), sum(p.numel() for p in model.parameters()) / 1e6
+    width, default = model.config.hidden_size, FinetuneConfig.model_fields["optim"].default.lr
+    if width >= BASE_WIDTH and config.optim.lr != default:
+        return config
+    rate, million = usual_rate(width), sum(p.numel() for p in model.parameters()) / 1e6
     if rate != config.optim.lr:
         why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
         notes.append(f"optim.lr {rate:g}, {why}")
