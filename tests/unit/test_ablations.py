@@ -72,6 +72,9 @@ def test_differences_are_paired_by_seed(setup: module.Setup, measured: list, tmp
     assert "| left to right, no NSP | 82.1 (-2.3) | 84.3 (-4.1) |" in text
     page = module.report(lines, "command").render()
     assert page.count("<svg") == 2
+    drawn = module.pictures(lines)
+    assert all(f"]({file})" in text and svg.startswith("<svg") for file, svg in drawn.items())
+    assert drawn.keys() == {"ablations-tasks-sst2.svg", "ablations-tasks-wnut17.svg"}
     assert "Pre-training tasks" in page
 
 

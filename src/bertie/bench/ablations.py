@@ -403,15 +403,31 @@ def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
         page.section(TABLES[name].title, f"Compare: {TABLES[name].source}.")
         charts = []
         for task, first in rows[0]["tasks"].items():
-            groups = {r["row"]: (r["tasks"][task]["scores"], *_ends(r["tasks"][task])) for r in rows}
             label = f"{task}, {first['metric']}"
-            drawn = interval_chart(groups, x_label=label, colours=[2] + [1] * (len(rows) - 1))
-            charts.append((drawn, f"{label}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."))
+            shown = f"{label}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."
+            charts.append((_chart(rows, task), shown))
         page.charts(charts)
         for columns, body in (cells(rows), published(rows)):
             if body:
                 page.table(columns, body, stack=True)
     return page.footer(command=command, docs="docs/results.md")
+
+
+def pictures(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the chart of each table and task as SVG, by the name of its file."""
+    return {
+        _picture(name, task): _chart(rows, task) for name, rows in by_table(lines).items() for task in rows[0]["tasks"]
+    }
+
+
+def _picture(table: str, task: str) -> str:
+    return f"ablations-{table}-{task}.svg"
+
+
+def _chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
+    groups = {row["row"]: (row["tasks"][task]["scores"], *_ends(row["tasks"][task])) for row in rows}
+    label = f"{task}, {rows[0]['tasks'][task]['metric']}"
+    return interval_chart(groups, x_label=label, colours=[2] + [1] * (len(rows) - 1))
 
 
 def _ends(one: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -427,7 +443,7 @@ def by_table(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
 
 
 def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the tables as Markdown."""
+    """Returns the tables as Markdown, with the files of `pictures`."""
     parts = []
     for name, rows in by_table(lines).items():
         parts += [f"## {TABLES[name].title}", "", f"Compare: {TABLES[name].source}.", ""]
@@ -435,4 +451,5 @@ def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
             if body:
                 parts += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
                 parts += [*(f"| {' | '.join(row)} |" for row in body), ""]
+        parts += [f"![{TABLES[name].title}, {task}]({_picture(name, task)})\n" for task in rows[0]["tasks"]]
     return "\n".join(parts)

@@ -192,15 +192,15 @@ def ablations(
     r"""Repeat the ablations of the BERT paper on your corpus.
 
     Pre-trains a small model for each row, fine-tunes it, and compares each row with the first one of its table by seed.
-    Writes ablations.html and ablations.md after every seed. The same command resumes an interrupted one. Settings of
-    pre-training are key=value; the recipe is pretrain-ten-minutes.
+    Writes ablations.html, ablations.md and a picture of each table and task after every seed. The same command resumes
+    an interrupted one. Settings of pre-training are key=value; the recipe is pretrain-ten-minutes.
 
     [bold]Example[/]
 
       bertie reproduce ablations --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/ablations
     """
     from bertie.bench import ablations as program
-    from bertie.bench.cells import measuring_in
+    from bertie.bench.cells import measuring_in, write_picture
 
     setup = program.Setup(
         corpus,
@@ -220,6 +220,8 @@ def ablations(
 
     def write(lines: list[dict[str, Any]]) -> None:
         program.report(lines, command).save(output / "ablations.html")
+        for name, svg in program.pictures(lines).items():
+            write_picture(output / name, svg)
         write_bytes(output / "ablations.md", program.markdown(lines).encode())
 
     with measuring_in(output):
