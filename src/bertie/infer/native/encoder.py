@@ -31,7 +31,8 @@ Precision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
 DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
-ACTIVATIONS |= {"geglu_erf": 8 + 1, "geglu": 8 + 2, "reglu": 8 + 3, "swiglu": 8 + 4}  # of gates
+GATED = 8  # added to the activation of a gate
+ACTIVATIONS |= {"geglu_erf": GATED + 1, "geglu": GATED + 2, "reglu": GATED + 3, "swiglu": GATED + 4}
 CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
 BLOCKS: dict[Precision, int] = {  # rows that pass the feed-forward network together
     "fp32": CHUNK,  # whose weights are larger than the caches, so that they are read once a chunk
@@ -227,7 +228,8 @@ class NativeEncoder:
             min((len(table) for table in tables if table is not None), default=EVERYWHERE),
         )
         weights, order = weights.grouped()
-        turns = {id(one.turns): self._kept_or_none(one.turns) for one in weights.layers}
+        once = {id(one.turns): one.turns for one in weights.layers}
+        turns = {key: self._kept_or_none(table) for key, table in once.items()}
         layers: dict[int, _Layer] = {}
         for one in weights.layers:
             if id(one) not in layers:
