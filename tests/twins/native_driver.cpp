@@ -1,6 +1,8 @@
 // The native encoder in a program of its own: a made-up model of the sizes given, the hidden states on standard output.
 //
-//     native_driver KIND H I E HEADS LAYERS ACTIVATION LENGTH LENGTH ...      KIND: 0 float32, 1 bf16, 2 int8
+//     native_driver KIND H I E HEADS LAYERS ACTIVATION RADIUS LENGTH LENGTH ...      KIND: 0 float32, 1 bf16, 2 int8
+//
+// RADIUS: 0 for BERT's layers; else ModernBERT's, every second one of which has a window of this radius.
 //
 // For what a Python process cannot do: sanitizers, and emulated processors. Every array is allocated
 // at its exact size, so that a sanitizer sees each element read beyond it.
@@ -58,27 +60,31 @@ static Linear linear(int N, int K, int kind) {
 }
 
 int main(int argc, char** argv) {
-    if (argc < 9) return 2;
-    const int kind = atoi(argv[1]), H = atoi(argv[2]), I = atoi(argv[3]), E = atoi(argv[4]), vocab = 50;
+    if (argc < 10) return 2;
+    const int kind = atoi(argv[1]), H = atoi(argv[2]), I = atoi(argv[3]), E = atoi(argv[4]), D = H / atoi(argv[5]), activation = atoi(argv[7]), radius = atoi(argv[8]), vocab = 50;
     std::vector<int32_t> starts{0};
     int longest = 0;
-    for (int i = 8; i < argc; i++) starts.push_back(starts.back() + atoi(argv[i])), longest = std::max(longest, atoi(argv[i]));
+    for (int i = 9; i < argc; i++) starts.push_back(starts.back() + atoi(argv[i])), longest = std::max(longest, atoi(argv[i]));
     if (!(bertie_kinds() >> kind & 1)) return 3;
     Model md{};
-    md.word = numbers((size_t)vocab * E, 1), md.position = numbers((size_t)longest * E, 1), md.type = numbers(2 * E, 1);
-    md.g0 = numbers(E, .2f, 1), md.b0 = numbers(E, .2f);
+    md.word = numbers((size_t)vocab * E, 1), md.position = radius ? nullptr : numbers((size_t)longest * E, 1), md.type = numbers(2 * E, 1);
+    auto norm = [](int size) { const float* g = numbers(size, .2f, 1); return Norm{g, numbers(size, .2f)}; };
+    md.embedded = norm(E), md.pre = radius > 0;
+    if (md.pre) md.final = norm(H);
+    const float* turns = radius ? numbers((size_t)longest * D, 1) : nullptr;  // of no angle, but read as any
     const Linear project = linear(H, E, kind);
     md.project = E == H ? nullptr : &project;
     std::vector<Layer> layers;
     for (int l = 0; l < atoi(argv[6]); l++) {
-        Layer y{linear(3 * H, H, kind), linear(H, H, kind), linear(I, H, kind), linear(H, I, kind)};
-        y.g1 = numbers(H, .2f, 1), y.b1 = numbers(H, .2f), y.g2 = numbers(H, .2f, 1), y.b2 = numbers(H, .2f);
+        Layer y{linear(3 * H, H, kind), linear(H, H, kind), linear(activation & GATED ? 2 * I : I, H, kind), linear(H, I, kind)};
+        if (l || !radius) y.attention = norm(H);
+        y.fed = norm(H), y.turns = turns, y.radius = l % 2 && radius ? radius : 1 << 30;
         layers.push_back(y);
     }
     std::vector<const Layer*> order;
     for (const Layer& y : layers) order.push_back(&y);
     md.layers = order.data(), md.num_layers = (int)order.size(), md.H = md.A = H, md.E = E, md.I = I, md.heads = atoi(argv[5]);
-    md.activation = atoi(argv[7]), md.attention = kind != FLOAT && HAS_BF16 ? HALF : FLOAT, md.eps = 1e-12f;
+    md.activation = activation, md.attention = kind != FLOAT && HAS_BF16 ? HALF : FLOAT, md.eps = 1e-12f;
     const int T = starts.back();
     std::vector<int32_t> ids(T), types(T), positions(T);
     for (size_t b = 0; b + 1 < starts.size(); b++)

@@ -70,6 +70,10 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
         families.build("bert-base", heads=heads["choice"], intermediate_size=128, **SMALL), tmp_path / "choice"
     )
     families.save(families.build("mobilebert-uncased", vocab_size=90, num_hidden_layers=1), tmp_path / "other")
+    for preset in ("ModernBERT-base", "nomic-bert-2048"):
+        families.save(
+            families.build(preset, intermediate_size=128, **SMALL | {"num_attention_heads": 2}), tmp_path / preset
+        )
     families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
     assert opened(tmp_path / "cut", "fp32") is not None
     weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
@@ -77,7 +81,7 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
     config = json.loads((tmp_path / "choice" / "config.json").read_text())
     shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
     (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
-    for name in ("choice", "other", "cut", "sizes", "none"):
+    for name in ("choice", "other", "ModernBERT-base", "nomic-bert-2048", "cut", "sizes", "none"):
         assert opened(tmp_path / name, "fp32") is None, name
 
 

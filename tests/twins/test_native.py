@@ -12,28 +12,37 @@ from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.infer.native import library
 from bertie.infer.native.encoder import KEEP, chunks
-from bertie.infer.native.fits import rows_read
+from bertie.infer.native.fits import positions_of, rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models.model import Model
 from bertie.tasks import SequenceTask
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])
+SMALL = {"hidden_size": 96, "num_attention_heads": 3, "intermediate_size": 176}
 SHAPES = {  # odd numbers of panels, one head and many, heads of 16 to 128
-    "bert-tiny": {"vocab_size": 300},
-    "one head": {"vocab_size": 300, "hidden_size": 96, "num_attention_heads": 1, "intermediate_size": 176},
-    "narrow heads": {"vocab_size": 300, "hidden_size": 80, "num_attention_heads": 5, "intermediate_size": 320},
-    "fewer heads": {"vocab_size": 300, "num_attention_heads": 4, "attention_head_size": 16},
-    "relu": {"vocab_size": 300, "hidden_act": "relu"},
-    "tanh": {"vocab_size": 300, "hidden_act": "gelu_tanh"},
+    "bert-tiny": {},
+    "one head": {"hidden_size": 96, "num_attention_heads": 1, "intermediate_size": 176},
+    "narrow heads": {"hidden_size": 80, "num_attention_heads": 5, "intermediate_size": 320},
+    "fewer heads": {"num_attention_heads": 4, "attention_head_size": 16},
+    "relu": {"hidden_act": "relu"},
+    "tanh": {"hidden_act": "gelu_tanh"},
+    "ModernBERT": {"preset": "ModernBERT-base", **SMALL, "num_hidden_layers": 5, "local_attention": 12},
+    "ModernBERT, 64 wide heads": {
+        **{"preset": "ModernBERT-base", **SMALL, "hidden_size": 128, "num_attention_heads": 2},
+        **{"num_hidden_layers": 2, "local_attention": 64, "hidden_act": "swiglu", "first_attention_norm": True},
+    },
+    "NomicBERT": {"preset": "nomic-bert-2048", **SMALL, "num_hidden_layers": 2, "hidden_act": "geglu"},
+    "pre-norm": {"norm": "pre", "embedding_size": 64},
 }
 
 
-def ids(vocab: int) -> Ids:
+def ids(vocab: int, types: int = 2) -> Ids:
     generator = np.random.default_rng(0)
     total = int(LENGTHS.sum())
-    return Ids(generator.integers(5, vocab, total), generator.integers(0, 2, total), LENGTHS)
+    return Ids(generator.integers(5, vocab, total), generator.integers(0, max(types, 1), total), LENGTHS)
 
 
 def spread(model: torch.nn.Module) -> None:
@@ -41,6 +50,16 @@ def spread(model: torch.nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.08)
+        else:  # biases, and the scales of norms around 1
+            parameter.data += 0.1 * torch.randn_like(parameter)
+
+
+def built(name: str, **settings: object) -> Model:
+    chosen = {"preset": "bert-tiny", **SHAPES[name], **settings}
+    model = families.build(chosen.pop("preset"), vocab_size=300, seed=1, **chosen).eval()
+    torch.manual_seed(0)
+    spread(model)
+    return model
 
 
 @pytest.fixture(
@@ -54,10 +73,10 @@ def target(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_float32_is_torchs(name, target):
-    model = families.build("bert-tiny", **SHAPES[name]).eval()
-    spread(model)
-    read = ids(300)
-    outputs = ("last_hidden_state", "pooler_output")
+    model = built(name)
+    assert unsupported(model) is None
+    read = ids(300, model.config.type_vocab_size)
+    outputs = ("last_hidden_state", *(["pooler_output"] if model.config.pooler else []))
     expected, found = TorchEngine(model).run(read, outputs), NativeEngine(model, target=target).run(read, outputs)
     for output in outputs:
         np.testing.assert_allclose(found[output], expected[output], atol=1e-5, rtol=0)  # hidden states are about 1
@@ -76,12 +95,11 @@ def test_kin_of_bert_run_too(preset):
     np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["bert-tiny", "fewer heads"])
+@pytest.mark.parametrize("name", ["bert-tiny", "fewer heads", "ModernBERT"])
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_fewer_bits_stay_near(precision, name, target):
-    model = families.build("bert-tiny", **SHAPES[name]).eval()
-    spread(model)
-    read = ids(300)
+    model = built(name)
+    read = ids(300, model.config.type_vocab_size)
     try:
         engine = NativeEngine(model, precision, target=target)
     except ValueError:
@@ -92,10 +110,10 @@ def test_fewer_bits_stay_near(precision, name, target):
     assert cosines.min() > 0.998
 
 
-def test_a_text_does_not_depend_on_its_neighbors():
-    model = families.build("bert-tiny", vocab_size=300).eval()
-    spread(model)
-    read, engine = ids(300), NativeEngine(model, "int8")
+@pytest.mark.parametrize("name", ["bert-tiny", "ModernBERT"])
+def test_a_text_does_not_depend_on_its_neighbors(name):
+    model = built(name)
+    read, engine = ids(300, model.config.type_vocab_size), NativeEngine(model, "int8")
     together = engine.run(read, ["last_hidden_state"])["last_hidden_state"]
     for number in range(len(LENGTHS)):
         alone = read.take(np.array([number]))
@@ -104,32 +122,60 @@ def test_a_text_does_not_depend_on_its_neighbors():
 
 
 @pytest.mark.parametrize(
-    ("preset", "why"), [("longformer-base-4096", "attention"), ("gpt2", "attention"), ("mobilebert-uncased", "layers")]
+    ("preset", "why"),
+    [
+        ("longformer-base-4096", "attention is window"),
+        ("gpt2", "attention is causal"),
+        ("mobilebert-uncased", "layers are bottleneck"),
+        ("deberta-v3-base", "positions are disentangled"),
+    ],
 )
 def test_other_shapes_are_named(preset, why):
     model = families.build(preset, vocab_size=300, num_hidden_layers=1)
     assert why in str(unsupported(model))
 
 
+def given(read: Ids, model: Model) -> tuple[np.ndarray | None, ...]:
+    types = read.token_type_ids if model.config.type_vocab_size > 1 else None
+    return read.input_ids, types, positions_of(model.config, read), read.lengths
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "ModernBERT"])
 @pytest.mark.parametrize("threads", [2, 3])
-def test_threads_that_share_a_text_compute_the_same(threads, target):
-    model = families.build("bert-tiny", vocab_size=300).eval()
-    spread(model)
+def test_threads_that_share_a_text_compute_the_same(threads, name, target):
+    model = built(name)
     native = NativeEngine(model, "int8", target=target).native
-    read = ids(300)
-    positions = np.arange(len(read.input_ids)) - np.repeat(read.starts[:-1], LENGTHS)
-    given = (read.input_ids, read.token_type_ids, positions, LENGTHS)
+    read = given(ids(300), model)
     for keep in KEEP:
-        alone, together = (native.run(*given, threads=number, keep=keep) for number in (1, threads))
+        alone, together = (native.run(*read, threads=number, keep=keep) for number in (1, threads))
         assert (alone == together).all(), keep
 
 
+@pytest.mark.parametrize("name", ["bert-tiny", "ModernBERT", "pre-norm"])
+def test_each_layer_gives_the_states_of_torchs(name):
+    model = built(name)
+    read, rounds = ids(300, model.config.type_vocab_size), range(model.config.num_hidden_layers + 1)
+    expected = TorchEngine(model).run(read, [f"layer_{number}" for number in rounds])
+    native = NativeEngine(model).native
+    for number in rounds:
+        for threads in (1, 2):
+            found = native.run(*given(read, model), layers=number, threads=threads)
+            np.testing.assert_allclose(found, expected[f"layer_{number}"], atol=1e-5, rtol=0)
+
+
+def test_positions_beyond_those_of_the_model_are_refused():
+    model = built("ModernBERT", max_position_embeddings=100)
+    with pytest.raises(IndexError, match="positions go from 0 to 127; the model has 100"):
+        NativeEngine(model).native.run(*given(ids(300), model))
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "ModernBERT"])
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, target):
-    model = families.build("bert-tiny", vocab_size=300, heads=SequenceTask(("no", "yes")).heads).eval()
-    spread(model)
-    engine, read = NativeEngine(model, precision, target=target), ids(300)
-    few = ("cls", "pooler_output", "sequence")
+def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, name, target):
+    labeled = name == "bert-tiny"  # ModernBERT's labels are read from all tokens
+    model = built(name, **({"heads": SequenceTask(("no", "yes")).heads} if labeled else {}))
+    engine, read = NativeEngine(model, precision, target=target), ids(300, model.config.type_vocab_size)
+    few = ("cls", "pooler_output", "sequence") if labeled else ("cls",)
     whole = engine.run(read, ("last_hidden_state", "mean", *few))  # of all tokens
     assert rows_read(model.config, few) == "firsts"
     for name, found in engine.run(read, few).items():

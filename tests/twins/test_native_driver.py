@@ -17,11 +17,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(found_compiler() is None, rea
 DRIVER = Path(__file__).with_name("native_driver.cpp")
 SANITIZERS = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ARM, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-SHAPES = {  # H I E heads layers activation, then the lengths
-    "one head of 32, four activations": (96, 176, 96, 3, 2, 1, 1, 2, 5, 17, 33),
-    "narrow heads": (80, 320, 80, 5, 2, 2, 7, 47),
-    "wide heads, factorized embeddings": (128, 128, 64, 1, 2, 3, 16, 15, 9),
-    "narrower than a panel": (48, 64, 48, 3, 1, 4, 1, 3, 70),
+SHAPES = {  # H I E heads layers activation radius, then the lengths
+    "one head of 32, four activations": (96, 176, 96, 3, 2, 1, 0, 1, 2, 5, 17, 33),
+    "narrow heads": (80, 320, 80, 5, 2, 2, 0, 7, 47),
+    "wide heads, factorized embeddings": (128, 128, 64, 1, 2, 3, 0, 16, 15, 9),
+    "narrower than a panel": (48, 64, 48, 3, 1, 4, 0, 1, 3, 70),
+    "gates and windows of few tokens": (96, 176, 96, 3, 3, 9, 3, 1, 2, 17, 33, 151),
+    "gates and wider windows": (64, 80, 64, 1, 2, 12, 40, 5, 47, 203),
 }
 
 

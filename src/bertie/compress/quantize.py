@@ -3,7 +3,7 @@
     1  sort the features: those with the largest range form a group with its own scale
     2  shift each input feature by its mean and divide it by sqrt(range of x / range of w); the weight is adapted
     3  round the weight, and compensate each error in the features that are not rounded yet (GPTQ, Frantar et al. 2022)
-    4  add the remaining mean error to the bias
+    4  add the remaining mean error to the bias, where the matrix has one
 
 Smoothing: Xiao et al. 2022. The input of the second feed-forward matrix is not smoothed, which would cost more than it
 gains. Activations are rounded as in the native encoder of this machine: 255 steps from the minimum to the maximum of a
@@ -29,6 +29,7 @@ from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import Model
 from bertie.models.packed import PackedWeight
 from bertie.nn.layer import Layer
+from bertie.nn.rotary import TurnedAttention, turned, turns
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
@@ -68,7 +69,9 @@ def quantize(model: Model, texts: Ids) -> Quantized:
     Raises UsageError for a model that the native encoder does not support.
     """
     if reason := unsupported(model):
-        raise UsageError(f"This model cannot be quantized: {reason}. Only BERT-shaped encoders can.")
+        raise UsageError(
+            f"This model cannot be quantized: {reason}. Only encoders of the native engine can (docs/inference.md)."
+        )
     with torch.inference_mode():
         return _Calibration(model.encoder, texts, rounding()).run()
 
@@ -130,12 +133,12 @@ class _Calibration:
     def _groups(self, ranges: dict[int, Tensor]) -> dict[int, Tensor]:
         """The group of each input feature of each module, from the features' ranges."""
         layers = [layer for layer in self.encoder.in_order() if isinstance(layer, Layer)]
-        readers = [ranges[id(m)] for layer in layers for m in (layer.attention.get_submodule("qkv"), layer.up)]
+        readers = [ranges[id(m)] for layer in layers for m in (layer.attention.get_submodule("qkv"), layer.rise)]
         hidden = torch.stack([r / r.median().clamp_min(LEAST_RANGE) for r in readers]).mean(0)
         natural = torch.arange(self.config.attention_size, dtype=torch.float)
         groups: dict[int, Tensor] = {}
         for layer in layers:
-            groups[id(layer.attention.get_submodule("qkv"))] = groups[id(layer.up)] = widest(hidden, (WIDE,))
+            groups[id(layer.attention.get_submodule("qkv"))] = groups[id(layer.rise)] = widest(hidden, (WIDE,))
             groups[id(layer.attention.get_submodule("output"))] = widest(natural, (2 * WIDE,))
             groups[id(layer.down)] = widest(ranges[id(layer.down)], (HALF_WIDE, WIDE))
         return groups
@@ -143,9 +146,10 @@ class _Calibration:
     def _embedded(self, word: Tensor) -> Tensor:
         """Returns the input of the first layer, or of the projection before it. (T, E)"""
         embeddings = self.encoder.embeddings
-        positions = torch.cat([torch.arange(n) for n in self.lengths]) + self.config.position_offset
-        assert embeddings.position is not None
-        x = word[self.ids] + embeddings.position(positions)
+        x = word[self.ids]
+        if embeddings.position is not None:
+            positions = torch.cat([torch.arange(n) for n in self.lengths]) + self.config.position_offset
+            x = x + embeddings.position(positions)
         if embeddings.segment is not None:
             x = x + embeddings.segment(self.types)
         return _linear(embeddings.norm, x)
@@ -154,18 +158,27 @@ class _Calibration:
         """Runs all layers on both streams. `linear` is called for each matrix, with whether its input is smoothed."""
         for layer in self.encoder.in_order():
             assert isinstance(layer, Layer)
-            attention = layer.attention
-            attended = [self._attend(y) for y in linear(attention.get_submodule("qkv"), x, True)]
+            attention, nothing = layer.attention, nn.Identity()
+            before, after = (layer.attention_norm, nothing) if layer.pre_norm else (nothing, layer.attention_norm)
+            read = [before(y) for y in x]
+            attended = [self._attend(attention, y) for y in linear(attention.get_submodule("qkv"), read, True)]
             added = linear(attention.get_submodule("output"), attended, True)
-            x = [layer.attention_norm(a + b) for a, b in zip(x, added, strict=True)]
-            inner = [layer.activation(y) for y in linear(layer.up, x, True)]
-            x = [layer.output_norm(a + b) for a, b in zip(x, linear(layer.down, inner, False), strict=True)]
+            x = [after(a + b) for a, b in zip(x, added, strict=True)]
+            before, after = (layer.output_norm, nothing) if layer.pre_norm else (nothing, layer.output_norm)
+            inner = [layer.activated(y) for y in linear(layer.rise, [before(y) for y in x], True)]
+            x = [after(a + b) for a, b in zip(x, linear(layer.down, inner, False), strict=True)]
 
-    def _attend(self, qkv: Tensor) -> Tensor:
+    def _attend(self, attention: nn.Module, qkv: Tensor) -> Tensor:
         heads, parts = self.config.num_attention_heads, []
         for x in torch.split(qkv, self.lengths):
+            seen, places = None, torch.arange(len(x))
+            if isinstance(attention, TurnedAttention):
+                if attention.theta is not None:
+                    x = turned(x, *turns(places, self.config.head_size, attention.theta), heads)
+                if attention.radius is not None:
+                    seen = (places - places[:, None]).abs() <= attention.radius
             q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)
-            parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(len(x), -1))
+            parts.append(F.scaled_dot_product_attention(q, k, v, seen).transpose(0, 1).reshape(len(x), -1))
         return torch.cat(parts)
 
     def _quantized(
@@ -181,10 +194,12 @@ class _Calibration:
                 (x - shift).abs().amax(0).clamp_min(LEAST_RANGE) / weight.abs().amax(0).clamp_min(LEAST_RANGE)
             ).sqrt()
             factor = factor / factor.log().mean().exp()
-        read = rounded_rows((x - shift) / factor, group, self.rounding.steps)
+        read, biased = rounded_rows((x - shift) / factor, group, self.rounding.steps), module.bias is not None
+        if not biased:  # the mean is then for the weights to keep, too
+            read = read + shift / factor
         values, scale = gptq(weight * factor, read.T @ read / len(read), group, self.rounding.most)
         product = read @ (values * scale[group].T).T
-        bias = (wanted - product).mean(0)
+        bias = (wanted - product).mean(0) if biased else torch.zeros(len(weight))
         one = Int8Weight(
             values.to(torch.int8).numpy(),
             scale.float().numpy(),
@@ -195,7 +210,8 @@ class _Calibration:
         name = self.names[id(module)]
         self.found.weights[f"{name}.weight"] = one
         self.found.errors[name] = relative_error(product + bias, wanted)
-        self.found.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
+        if biased:
+            self.found.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
         return product + bias, wanted
 
 

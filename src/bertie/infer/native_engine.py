@@ -12,6 +12,7 @@ from torch import nn
 from bertie.data.ids import Ids
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
+    EVERYWHERE,
     EncoderWeights,
     FloatLinear,
     Int8Linear,
@@ -19,6 +20,7 @@ from bertie.infer.native.encoder import (
     LayerWeights,
     Linear,
     NativeEncoder,
+    Norm,
     Precision,
 )
 from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
@@ -26,8 +28,10 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.models.encoder import Encoder, EncoderOutput, summary
 from bertie.models.facts import layer_of
 from bertie.models.int8 import Floats, Int8Weight
+from bertie.models.layers import rotations
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Packed
+from bertie.nn.rotary import TurnedAttention, turns
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class NativeEngine(TorchEngine):
-    """Runs a BERT-shaped model's encoder in the native library, packed, without padding.
+    """Runs the encoder of a model like BERT or ModernBERT in the native library, packed, without padding.
 
     Raises ValueError for a model that the library does not support (see `unsupported`), OSError where the library is
     not available.
@@ -100,13 +104,24 @@ def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyTy
         whole = int8.get(f"encoder.{names[id(module)]}.weight")
         return FloatLinear(_array(weight), bias_N) if whole is None else Int8Linear(whole, bias_N)
 
+    positions = torch.arange(encoder.config.max_position_embeddings)
+    tables: dict[float | None, Floats] = {
+        theta: _array(torch.cat(turns(positions, encoder.config.head_size, theta), -1))
+        for theta in rotations(encoder.config)
+    }
+
     def layer_weights(layer: Layer) -> LayerWeights:
+        attention = layer.attention
+        theta, radius = (attention.theta, attention.radius) if isinstance(attention, TurnedAttention) else (None, None)
         return LayerWeights(
-            qkv=linear(layer.attention.get_submodule("qkv")),
-            out=linear(layer.attention.get_submodule("output")),
-            up=linear(layer.up),
+            qkv=linear(attention.get_submodule("qkv")),
+            out=linear(attention.get_submodule("output")),
+            up=linear(layer.rise),
             down=linear(layer.down),
-            norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)),
+            attention_norm=None if isinstance(layer.attention_norm, nn.Identity) else _norm(layer.attention_norm),
+            output_norm=_norm(layer.output_norm),
+            turns=tables.get(theta),
+            radius=EVERYWHERE if radius is None else radius,
         )
 
     seen, layers = dict[int, LayerWeights](), []
@@ -116,10 +131,9 @@ def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyTy
             seen[id(layer)] = layer_weights(layer)
         layers.append(seen[id(layer)])
     embeddings = encoder.embeddings
-    assert embeddings.position is not None
     return EncoderWeights(
         word=_array(embeddings.word.weight),
-        position=_array(embeddings.position.weight),
+        position=None if embeddings.position is None else _array(embeddings.position.weight),
         segment=None if embeddings.segment is None else _array(embeddings.segment.weight),
         norm=_norm(embeddings.norm),
         projection=None if embeddings.projection is None else linear(embeddings.projection),
@@ -127,11 +141,13 @@ def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyTy
         num_heads=encoder.config.num_attention_heads,
         activation=encoder.config.hidden_act,
         eps=encoder.config.layer_norm_eps,
+        final_norm=None if encoder.final_norm is None else _norm(encoder.final_norm),
     )
 
 
-def _norm(norm: nn.Module) -> tuple[Floats, Floats]:
-    return _array(norm.get_parameter("weight")), _array(norm.get_parameter("bias"))
+def _norm(norm: nn.Module) -> Norm:
+    weight, bias = _array(norm.get_parameter("weight")), dict(norm.named_parameters()).get("bias")
+    return weight, np.zeros_like(weight) if bias is None else _array(bias)
 
 
 def _array(tensor: torch.Tensor) -> Floats:

@@ -113,14 +113,22 @@ class Layer(nn.Module):
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """The second half. (..., H) -> (..., H)"""
         x = self.output_norm(hidden) if self.pre_norm else hidden
-        if self.gated:
-            gate, up = self.gate_up(x).chunk(2, -1)
-            x = self.activation(gate) * up
-        else:
-            x = self.activation(self.up(x))
+        x = self.activated(self.rise(x))
         x = self.down(dropout(x, self.inner_dropout_p, self.training))
         hidden = add_dropout(hidden, x, self.fed_dropout_p, self.training)
         return hidden if self.pre_norm else self.output_norm(hidden)
+
+    @property
+    def rise(self) -> nn.Module:
+        """The first matrix of the feed-forward network, with the gate where there is one."""
+        return self.gate_up if self.gated else self.up
+
+    def activated(self, x: Tensor) -> Tensor:
+        """What the second matrix reads, from the output of the first. (..., I or 2 I) -> (..., I)"""
+        if not self.gated:
+            return self.activation(x)
+        gate, up = x.chunk(2, -1)
+        return self.activation(gate) * up
 
 
 class DecoderLayer(Layer):

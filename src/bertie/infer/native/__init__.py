@@ -1,1 +1,1 @@
-"""The native encoder: a BERT-shaped encoder in C++, in float32, bf16 or int8, on packed sequences."""
+"""The native encoder: an encoder like BERT or ModernBERT in C++, in float32, bf16 or int8, on packed sequences."""

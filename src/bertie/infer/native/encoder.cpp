@@ -1,4 +1,7 @@
-// A BERT encoder on packed sequences: token ids in, hidden states out. One call is one thread; nothing is padded.
+// A transformer encoder on packed sequences: token ids in, hidden states out. One call is one thread; nothing is padded.
+//
+// Layers are BERT's or ModernBERT's: normalized after each half or before it, with learned or rotary positions, with or
+// without gates and windows. A window's keys are read in stripes of queries, so that no work is done beyond it.
 //
 // A call takes a chunk of sequences through all layers, so that activations stay in the cache and threads never wait for
 // each other. Where there are fewer chunks than threads, several calls share one chunk's rows and meet once a layer. Linear layers are float32, bf16 or int8, each as it was prepared. In int8, rows are quantized as they are
@@ -20,7 +23,7 @@
 namespace {
 
 enum Kind { FLOAT, HALF, BYTE };
-enum Activation { NONE, GELU, GELU_TANH, RELU, SILU };
+enum Activation { NONE, GELU, GELU_TANH, RELU, SILU, GATED = 8 };  // GATED: added to another; the second half of a row multiplies
 
 struct Linear {          // 64-byte aligned arrays; N is rounded up to panels in all of them
     const char* panels;  // [N / NR][K / depth][NR][depth]
@@ -30,16 +33,20 @@ struct Linear {          // 64-byte aligned arrays; N is rounded up to panels in
     const float *inv, *off;  // [K] the row that is quantized is x inv + off: smoothing and shift of each feature; null: x
     int32_t N, K, kind, G, size[4];  // G groups of features, each with scales of its own
 };
+struct Norm { const float *g, *b; };  // null: there is none
 struct Layer {
-    Linear qkv, out, up, down;
-    const float *g1, *b1, *g2, *b2;
+    Linear qkv, out, up, down;  // up: to 2 I features where the activation is GATED
+    Norm attention, fed;        // of the two halves
+    const float* turns;         // [positions][D] the cosines of a position's D / 2 angles, then the sines; null: not rotary
+    int32_t radius;             // tokens on each side that a token sees
 };
 struct Model {
-    const float *word, *position, *type, *g0, *b0;  // E wide; type may be null
-    const Linear* project;                          // E -> H, or null
+    const float *word, *position, *type;  // E wide; position and type may be null
+    Norm embedded, final;                 // final: after the last of the pre-norm layers
+    const Linear* project;                // E -> H, or null
     const Layer* const* layers;
     const int32_t* order;  // [H] feature k here is feature order[k] of the model; null: k
-    int32_t num_layers, H, E, A, I, heads, activation, attention;  // A: of all heads together; attention: FLOAT or HALF
+    int32_t num_layers, H, E, A, I, heads, activation, attention, pre;  // A: of all heads together; attention: FLOAT or HALF
     float eps;
 };
 enum Keep { TOKENS, MEANS, FIRSTS };  // what a call gives: a row a token, or a sequence's mean or first row
@@ -91,13 +98,19 @@ struct Rows {  // of one linear layer: M rows of K elements, and for int8 each g
 };
 INLINE size_t element(int kind) { return kind == BYTE ? 1 : kind == HALF ? 2 : 4; }
 
+// W features of the row that a linear layer reads, K of them
+template <int ACT, bool ROUGHLY>
+INLINE vf activated(const float* x, int K) {
+    const vf v = activate<ACT & ~GATED, ROUGHLY>(load(x));
+    return ACT & GATED ? v * load(x + K) : v;
+}
 template <int ACT>
 INLINE void quantize(const float* x, const Linear& w, uint8_t* q, float* s, float* m, size_t stride, float* row) {
     for (int g = 0, from = 0; g < w.G; from += w.size[g++]) {
         const int to = from + w.size[g];
         vf lo = all(3e38f), hi = all(-3e38f);
         for (int k = from; k < to; k += W) {
-            vf v = activate<ACT, true>(load(x + k));
+            vf v = activated<ACT, true>(x + k, w.K);
             if (w.inv) v = v * load(w.inv + k) + load(w.off + k);
             store(row + k, v);
             lo = vmin(lo, v), hi = vmax(hi, v);
@@ -113,11 +126,11 @@ INLINE void prepare_as(const float* x, const Linear& w, const Rows& rows, size_t
     if (w.kind == BYTE) return quantize<ACT>(x, w, (uint8_t*)to, rows.s + i, rows.m + i, rows.stride, row);
 #if HAS_BF16
     if (w.kind == HALF) {
-        for (int k = 0; k < w.K; k += W) store_half((uint16_t*)to + k, activate<ACT, true>(load(x + k)));
+        for (int k = 0; k < w.K; k += W) store_half((uint16_t*)to + k, activated<ACT, true>(x + k, w.K));
         return;
     }
 #endif
-    for (int k = 0; k < w.K; k += W) store((float*)to + k, activate<ACT, false>(load(x + k)));
+    for (int k = 0; k < w.K; k += W) store((float*)to + k, activated<ACT, false>(x + k, w.K));
 }
 void prepare(const float* x, const Linear& w, const Rows& rows, size_t i, float* row, int activation = NONE) {
     switch (activation) {
@@ -125,16 +138,20 @@ void prepare(const float* x, const Linear& w, const Rows& rows, size_t i, float*
         case GELU_TANH: return prepare_as<GELU_TANH>(x, w, rows, i, row);
         case RELU: return prepare_as<RELU>(x, w, rows, i, row);
         case SILU: return prepare_as<SILU>(x, w, rows, i, row);
+        case GELU | GATED: return prepare_as<GELU | GATED>(x, w, rows, i, row);
+        case GELU_TANH | GATED: return prepare_as<GELU_TANH | GATED>(x, w, rows, i, row);
+        case RELU | GATED: return prepare_as<RELU | GATED>(x, w, rows, i, row);
+        case SILU | GATED: return prepare_as<SILU | GATED>(x, w, rows, i, row);
         default: return prepare_as<NONE>(x, w, rows, i, row);
     }
 }
-void normalize(const float* x, int H, const float* g, const float* b, float eps, float* y) {
+void normalize(const float* x, int H, Norm norm, float eps, float* y) {
     vf s = vf{}, ss = vf{};
     for (int k = 0; k < H; k += W) s += load(x + k);
     const float mean = sum(s) / H;
     for (int k = 0; k < H; k += W) { const vf d = load(x + k) - mean; ss += d * d; }
     const float r = 1.f / std::sqrt(sum(ss) / H + eps);
-    for (int k = 0; k < H; k += W) store(y + k, (load(x + k) - mean) * r * load(g + k) + load(b + k));
+    for (int k = 0; k < H; k += W) store(y + k, (load(x + k) - mean) * r * load(norm.g + k) + load(norm.b + k));
 }
 
 // ---- products ----------------------------------------------------------------------------------------------------------
@@ -167,6 +184,8 @@ INLINE void clear(V (&sums)[R][N]) {
 enum Finish { PLAIN, ADD, AS_HALF };  // ADD: onto what is there, the residual
 INLINE void store_as(float* p, vf v) { store(p, v); }
 INLINE void store_as(uint16_t* p, vf v) { store_half(p, v); }
+INLINE vf load_as(const float* p) { return load(p); }
+INLINE vf load_as(const uint16_t* p) { return load_half(p); }
 INLINE void finish(Finish how, char* out, size_t at, vf f) {
     if (how == AS_HALF) store_half((uint16_t*)out + at, f);
     else store((float*)out + at, how == ADD ? f + load((float*)out + at) : f);
@@ -220,12 +239,22 @@ void product(Finish how, const Rows& x, size_t first, int M, const Linear& w, vo
 }
 
 // ---- attention of one sequence, its products in P: float32 or bf16 -------------------------------------------------------------
+// Rotary positions: the first half of each head is turned with the second. turns [D] of the row's position
+template <class T>
+INLINE void turn(T* x, int size, int D, const float* turns) {
+    for (int h = 0; h < size; h += D)
+        for (int k = 0; k < D / 2; k += W) {  // D is a multiple of 32
+            T *one = x + h + k, *two = one + D / 2;
+            const vf a = load_as(one), b = load_as(two), c = load(turns + k), s = load(turns + D / 2 + k);
+            store_as(one, a * c - b * s), store_as(two, b * c + a * s);
+        }
+}
 template <class P, int R, int NVT>
-INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S) {
+INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, int width, float* S) {
     vf sums[R][NVT];
     clear(sums);
     multiply<P, R, NVT>(q, ld, kt + (size_t)j * 4, (size_t)Lp * 4, D, sums);
-    each<R>([&](auto r) INLINED { each<NVT>([&](auto c) INLINED { store(S + (size_t)r * Lp + j + W * c, sums[r][c]); }); });
+    each<R>([&](auto r) INLINED { each<NVT>([&](auto c) INLINED { store(S + (size_t)r * width + j + W * c, sums[r][c]); }); });
 }
 template <class P, int R, int NVT>
 INLINE void values_tile(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
@@ -236,50 +265,57 @@ INLINE void values_tile(const typename P::A* p, size_t ldp, const char* v, size_
 }
 // all columns in tiles of N vectors, then what is left of them
 template <class P, int R, int N>
-INLINE void scores(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S) {
-    for (; j + N * W <= Lp; j += N * W) scores_tile<P, R, N>(q, ld, kt, Lp, D, j, S);
-    if constexpr (N > 1) scores<P, R, N - 1>(q, ld, kt, Lp, D, j, S);
+INLINE void scores(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, int width, float* S) {
+    for (; j + N * W <= width; j += N * W) scores_tile<P, R, N>(q, ld, kt, Lp, D, j, width, S);
+    if constexpr (N > 1) scores<P, R, N - 1>(q, ld, kt, Lp, D, j, width, S);
 }
 template <class P, int R, int N>
 INLINE void values(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, int D, int d, const float* inv, float* out, size_t ldo) {
     for (; d + N * W <= D; d += N * W) values_tile<P, R, N>(p, ldp, v + (size_t)d * 4, step, L, inv, out + d, ldo);
     if constexpr (N > 1) values<P, R, N - 1>(p, ldp, v, step, L, D, d, inv, out, ldo);
 }
+// the rows i to i + R of L: their keys, values and scores begin at multiples of 16, so that a row's numbers do not depend on
+// the others of its tile
 template <class P, int R>
-INLINE void attend_rows(const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    scores<P, R, std::min(NV, 3)>(q, ld, kt, Lp, D, 0, S);
+INLINE void attend_rows(int i, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int radius, int D, float* S, float* out, size_t ldo, float scale) {
+    const int from = std::max(i - radius, 0) / 16 * 16, keys = std::min(i + R + radius, L) - from, width = (keys + 15) / 16 * 16;
+    scores<P, R, std::min(NV, 3)>(q, ld, kt + (size_t)from * 4, Lp, D, 0, width, S);
     float inv[R];
     for (int r = 0; r < R; r++) {  // probabilities go where the scores were
-        float* p = S + (size_t)r * Lp;
+        float* p = S + (size_t)r * width;
         typename P::A* to = (typename P::A*)p;
-        const int full = L / W * W;  // beyond L the scores are of nothing
+        const int first = std::max(i + r - radius, 0) - from, end = std::min(i + r + radius + 1, L) - from;  // of the row's own window
+        const int start = first / W * W, full = end / W * W;
+        for (int j = start; j < first; j++) p[j] = -1e30f;
         vf top = all(-1e30f), total = vf{};
-        for (int j = 0; j < full; j += W) top = vmax(top, load(p + j));
-        if (full < L) top = vmax(top, first_lanes(load(p + full), L - full, -1e30f));
+        for (int j = start; j < full; j += W) top = vmax(top, load(p + j));
+        if (full < end) top = vmax(top, first_lanes(load(p + full), end - full, -1e30f));
         const vf most = all(highest(top) * scale);
         auto power = [&](int j) {
             const vf x = load(p + j) * scale - most;
             return P::depth == 2 ? exp2_roughly(x) : exp2_of(x);
         };
-        for (int j = 0; j < full; j += W) {
+        for (int j = start; j < full; j += W) {
             const vf e = power(j);
             total += e;
             store_as(to + j, e);
         }
-        if (full < L) {
-            const vf e = first_lanes(power(full), L - full, 0);
+        if (full < end) {
+            const vf e = first_lanes(power(full), end - full, 0);
             total += e;
             store_as(to + full, e);
         }
+        for (int j = 0; j < start; j += W) store_as(to + j, vf{});  // other rows of the tile see these
+        for (int j = (end + W - 1) / W * W; j < keys; j += W) store_as(to + j, vf{});
         inv[r] = 1.f / sum(total);
     }
-    const size_t ldp = (size_t)Lp * sizeof(float) / sizeof(typename P::A);
-    values<P, R, 2>((const typename P::A*)S, ldp, v, v_step, (L + P::depth - 1) / P::depth * P::depth, D, 0, inv, out, ldo);
+    const size_t ldp = (size_t)width * sizeof(float) / sizeof(typename P::A);
+    values<P, R, 2>((const typename P::A*)S, ldp, v + (size_t)from / P::depth * v_step, v_step, (keys + P::depth - 1) / P::depth * P::depth, D, 0, inv, out, ldo);
 }
 template <class P, int R>
-INLINE void attend_all_rows(int i, int end, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    for (; i + R <= end; i += R) attend_rows<P, R>(q + i * ld, ld, kt, v, v_step, L, Lp, D, S, out + i * ldo, ldo, scale);
-    if constexpr (R > 1) attend_all_rows<P, R / 2>(i, end, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
+INLINE void attend_all_rows(int i, int end, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int radius, int D, float* S, float* out, size_t ldo, float scale) {
+    for (; i + R <= end; i += R) attend_rows<P, R>(i, q + i * ld, ld, kt, v, v_step, L, Lp, radius, D, S, out + i * ldo, ldo, scale);
+    if constexpr (R > 1) attend_all_rows<P, R / 2>(i, end, q, ld, kt, v, v_step, L, Lp, radius, D, S, out, ldo, scale);
 }
 // 32-bit words (floats, or pairs of bf16) of L rows, `words` a row -> transposed, Lp a row, zeros beyond L
 void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* out) {
@@ -296,26 +332,28 @@ void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* o
         }
 }
 constexpr int AR = W == 16 ? 8 : W == 8 ? 6 : 3;  // rows of queries at a time
-// the rows `first` to `end` of one sequence of L
+// the rows `first` to `end` of one sequence of L, in stripes of rows that share their keys and values
 template <class P>
-void attend(const typename P::A* qkv, int L, int first, int end, int A, int heads, float* out, char* work) {
-    const int D = A / heads, Lp = (L + 15) / 16 * 16;
+void attend(const typename P::A* qkv, int L, int first, int end, int radius, int A, int heads, float* out, char* work) {
+    const int D = A / heads, stripe = radius < L ? std::max(2 * radius, 64) / AR * AR : L;
     const size_t ld = 3 * (size_t)A;
     const float scale = 1.44269504f / std::sqrt((float)D);
-    char *kt = work, *pairs = kt + (size_t)D / P::depth * Lp * 4;
-    float* S = (float*)(pairs + (P::depth == 2 ? (size_t)D / 2 * Lp * 4 + D * 4 : 0));
-    for (int h = 0; h < heads; h++) {
-        const typename P::A *q = qkv + h * D, *k = q + A, *v = q + 2 * A;
-        transpose((const int32_t*)k, ld * sizeof(typename P::A) / 4, L, D / P::depth, Lp, (int32_t*)kt);
-        const char* values = (const char*)v;
-        size_t v_step = ld * sizeof(typename P::A);
-        if constexpr (P::depth == 2) {  // two rows side by side: [L / 2][D][2]
-            for (int i = 0; i < L; i += 2)
-                for (int d = 0; d < D; d += W) pair(v + i * ld + d, i + 1 < L ? v + (i + 1) * ld + d : nullptr, (int32_t*)pairs + (size_t)i / 2 * D + d);
-            values = pairs, v_step = (size_t)D * 4;
+    for (int h = 0; h < heads; h++)
+        for (int i = first; i < end; i += stripe) {
+            const int stop = std::min(i + stripe, end), low = std::max(i - radius, 0) / 16 * 16, n = std::min(stop + radius, L) - low, Lp = (n + 15) / 16 * 16;
+            const typename P::A *q = qkv + low * ld + h * D, *k = q + A, *v = q + 2 * A;
+            char *kt = work, *pairs = kt + (size_t)D / P::depth * Lp * 4;
+            float* S = (float*)(pairs + (P::depth == 2 ? (size_t)D / 2 * Lp * 4 + D * 4 : 0));
+            transpose((const int32_t*)k, ld * sizeof(typename P::A) / 4, n, D / P::depth, Lp, (int32_t*)kt);
+            const char* values = (const char*)v;
+            size_t v_step = ld * sizeof(typename P::A);
+            if constexpr (P::depth == 2) {  // two rows side by side: [n / 2][D][2]
+                for (int j = 0; j < n; j += 2)
+                    for (int d = 0; d < D; d += W) pair(v + j * ld + d, j + 1 < n ? v + (j + 1) * ld + d : nullptr, (int32_t*)pairs + (size_t)j / 2 * D + d);
+                values = pairs, v_step = (size_t)D * 4;
+            }
+            attend_all_rows<P, AR>(i - low, stop - low, q, ld, kt, values, v_step, n, Lp, radius, D, S, out + (size_t)low * A + h * D, A, scale);
         }
-        attend_all_rows<P, AR>(first, end, q, ld, kt, values, v_step, L, Lp, D, S, out + h * D, A, scale);
-    }
 }
 
 // ---- a call ----------------------------------------------------------------------------------------------------------------
@@ -378,7 +416,7 @@ void bertie_pack(const char* w, int32_t N, int32_t K, int32_t size, int32_t dept
 // FIRSTS. team: null for a call that is alone. Returns 0, or 1 without memory
 int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* types, const int32_t* positions, const int32_t* starts, int32_t n, float* out, int32_t block, int32_t keep, const Team* team) {
     const Model& md = *model;
-    const int T = starts[n], H = md.H, A = md.A, I = md.I, E = md.E, widest = std::max({H, A, I, E});
+    const int T = starts[n], H = md.H, A = md.A, I = md.I, E = md.E, up = md.activation & GATED ? 2 * I : I, widest = std::max({H, A, I, E});
     const int part = team ? team->part : 0, parts = team ? team->parts : 1;
     const int from = (int64_t)T * part / parts, to = (int64_t)T * (part + 1) / parts;
     int mine = to - from;
@@ -389,7 +427,7 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     size_t used = 0;
     auto take = [&](size_t bytes) { const size_t at = used; used += (bytes + 127) / 64 * 64; return at; };
     const size_t at_qkv = team ? 0 : take((size_t)T * 3 * A * element(md.attention)), at_x = team ? 0 : take((size_t)T * H * 4),
-                 at_ctx = take(std::max(longest * A, most * E) * 4), at_mid = take((size_t)block * I * 4),
+                 at_ctx = take(std::max(longest * A, most * E) * 4), at_mid = take((size_t)block * up * 4),
                  at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take(most * std::max({H, A, E}) * 4), at_scales = take(most * 8 * 4),
                  at_attended = A == H ? at_rows : take(most * A * 4),  // rows that are read later must not lie where wider ones are written
                  at_inner = take((size_t)block * I * 4), at_inner_scales = take((size_t)block * 8 * 4), at_row = take((size_t)widest * 4);
@@ -405,28 +443,44 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     // query, key and value of this call's rows; then attention of its rows, or of first rows, made ready while they are near
     auto attention = [&](auto* qkv, auto kind, Finish as, const Layer& y, bool firsts) {
         product(as, rows, 0, mine, y.qkv, qkv + (size_t)from * 3 * A, 3 * A);
+        if (y.turns)
+            for (int at = from; at < to; at++) turn(qkv + (size_t)at * 3 * A, 2 * A, A / md.heads, y.turns + (size_t)positions[at] * (A / md.heads));
         if (team) meet(*team, round);
         if (firsts && part) return;
         for (int b = 0, at = 0; b < n; b++) {
             const int start = starts[b], first = firsts ? 0 : std::max(from - start, 0), end = firsts ? 1 : std::min(to, starts[b + 1]) - start;
             if (first >= end) continue;
-            attend<decltype(kind)>(qkv + (size_t)start * 3 * A, starts[b + 1] - start, first, end, A, md.heads, ctx, memory + at_work);
+            attend<decltype(kind)>(qkv + (size_t)start * 3 * A, starts[b + 1] - start, first, end, y.radius, A, md.heads, ctx, memory + at_work);
             for (int i = first; i < end; i++) prepare(ctx + (size_t)i * A, y.out, attended, at++, row);
         }
     };
 
+    // A row of the residual stream for the linear layer that reads it. Post-norm normalizes the row itself, pre-norm a copy
+    auto ready = [&](Norm norm, const Linear& reader, int i) {
+        float *own = x + (size_t)i * H, *y = md.pre ? row : own;
+        if (norm.g) normalize(own, H, norm, md.eps, y);
+        prepare(norm.g ? y : own, reader, rows, i, row);
+    };
+
     float* embedded = md.project ? ctx : x;  // E may be smaller than H, never larger
+    const Norm before = md.pre ? md.layers[0]->attention : Norm{};
     for (int i = 0; i < mine; i++) {
         const int at = from + i;
-        const float *w = md.word + (size_t)ids[at] * E, *p = md.position + (size_t)positions[at] * E, *t = md.type ? md.type + (size_t)(types ? types[at] : 0) * E : nullptr;
+        const float *w = md.word + (size_t)ids[at] * E, *p = md.position ? md.position + (size_t)positions[at] * E : nullptr, *t = md.type ? md.type + (size_t)(types ? types[at] : 0) * E : nullptr;
         float* y = embedded + (size_t)i * E;
-        for (int k = 0; k < E; k += W) store(y + k, t ? load(w + k) + load(p + k) + load(t + k) : load(w + k) + load(p + k));
-        normalize(y, E, md.g0, md.b0, md.eps, y);
-        prepare(y, md.project ? *md.project : md.layers[0]->qkv, rows, i, row);
+        for (int k = 0; k < E; k += W) {
+            vf v = load(w + k);
+            if (p) v += load(p + k);
+            if (t) v += load(t + k);
+            store(y + k, v);
+        }
+        normalize(y, E, md.embedded, md.eps, y);
+        if (md.project) prepare(y, *md.project, rows, i, row);
+        else ready(before, md.layers[0]->qkv, i);
     }
     if (md.project) {
         product(PLAIN, rows, 0, mine, *md.project, x, H);
-        for (int i = 0; i < mine; i++) prepare(x + (size_t)i * H, md.layers[0]->qkv, rows, i, row);
+        for (int i = 0; i < mine; i++) ready(before, md.layers[0]->qkv, i);
     }
     for (int l = 0; l < md.num_layers; l++) {
         const Layer& y = *md.layers[l];
@@ -445,16 +499,13 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
         for (int first = 0; first < mine; first += block) {
             const int M = std::min(block, mine - first);
             product(ADD, attended, first, M, y.out, x + (size_t)first * H, H);
-            for (int i = first; i < first + M; i++) {
-                normalize(x + (size_t)i * H, H, y.g1, y.b1, md.eps, x + (size_t)i * H);
-                prepare(x + (size_t)i * H, y.up, rows, i, row);
-            }
-            product(PLAIN, rows, first, M, y.up, mid, I);
-            for (int r = 0; r < M; r++) prepare(mid + (size_t)r * I, y.down, inner, r, row, md.activation);
+            for (int i = first; i < first + M; i++) ready(md.pre ? y.fed : y.attention, y.up, i);
+            product(PLAIN, rows, first, M, y.up, mid, up);
+            for (int r = 0; r < M; r++) prepare(mid + (size_t)r * up, y.down, inner, r, row, md.activation);
             product(ADD, inner, 0, M, y.down, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
-                normalize(x + (size_t)i * H, H, y.g2, y.b2, md.eps, x + (size_t)i * H);
-                if (!last) prepare(x + (size_t)i * H, md.layers[l + 1]->qkv, rows, i, row);
+                if (!last) ready(md.pre ? md.layers[l + 1]->attention : y.fed, md.layers[l + 1]->qkv, i);
+                else if (const Norm norm = md.pre ? md.final : y.fed; norm.g) normalize(x + (size_t)i * H, H, norm, md.eps, x + (size_t)i * H);
             }
         }
     }

@@ -7,6 +7,7 @@ threads; where there are fewer, the threads share the rows of a chunk. Only NumP
 the interpreter's lock while the library runs.
 
 T tokens · B sequences · N, K output and input features · G groups of input features, each with its own scales
+P positions · D head size
 """
 
 import ctypes as C
@@ -30,6 +31,8 @@ Precision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
 DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
+GATED = 8  # added to the activation of a gate
+ACTIVATIONS |= {"geglu_erf": GATED + 1, "geglu": GATED + 2, "reglu": GATED + 3, "swiglu": GATED + 4}
 CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
 BLOCKS: dict[Precision, int] = {  # rows that pass the feed-forward network together
     "fp32": CHUNK,  # whose weights are larger than the caches, so that they are read once a chunk
@@ -40,6 +43,7 @@ SHARE = 8  # tokens of a thread, at least, where threads share a chunk
 Keep = Literal["tokens", "means", "firsts"]
 KEEP: dict[Keep, int] = {"tokens": 0, "means": 1, "firsts": 2}
 LEFT = 1 << 30  # in a team's count: nobody waits any longer
+EVERYWHERE = 1 << 30  # the radius of a layer without a window
 
 Order = NDArray[np.int64] | slice
 ALL = slice(None)
@@ -80,27 +84,43 @@ class Int8Linear:
 Linear = Int8Linear | FloatLinear
 
 
+Norm = tuple[Floats, Floats]  # weight and bias
+NO_NORM: tuple[None, None] = (None, None)
+
+
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer: fused query, key and value; their output; up and down; the two norms' weight and bias."""
+    """One layer: fused query, key and value; their output; up, with the gate above it; down; the norms of both halves.
+
+    turns (P, D): the cosines of each position's D / 2 angles, then the sines; None: positions are not rotary. Layers
+    with the same turns have the same object. radius: tokens on each side that a token sees.
+    """
 
     qkv: Linear
     out: Linear
     up: Linear
     down: Linear
-    norms: tuple[Floats, Floats, Floats, Floats]
+    attention_norm: Norm | None
+    output_norm: Norm
+    turns: Floats | None = None
+    radius: int = EVERYWHERE
 
     def grouped(self, order: Order) -> "LayerWeights":
         """Returns the same layer with the hidden features in this order, and its inner ones in the order of their
         groups."""
-        inner = np.argsort(self.down.weight.group, kind="stable") if isinstance(self.down, Int8Linear) else ALL
-        g1, b1, g2, b2 = (norm[order] for norm in self.norms)
-        return LayerWeights(
-            self.qkv.take(ALL, order),
-            self.out.take(order, ALL),
-            self.up.take(inner, order),
-            self.down.take(order, inner),
-            norms=(g1, b1, g2, b2),
+        inner: Order = ALL
+        outer: Order = ALL  # the same of the gate, then of what it multiplies
+        if isinstance(self.down, Int8Linear):
+            inner = np.argsort(self.down.weight.group, kind="stable")
+            outer = np.concatenate([inner + start for start in range(0, _features(self.up)[0], inner.size)])
+        return replace(
+            self,
+            qkv=self.qkv.take(ALL, order),
+            out=self.out.take(order, ALL),
+            up=self.up.take(outer, order),
+            down=self.down.take(order, inner),
+            attention_norm=None if self.attention_norm is None else _taken(self.attention_norm, order),
+            output_norm=_taken(self.output_norm, order),
         )
 
 
@@ -108,18 +128,19 @@ class LayerWeights:
 class EncoderWeights:
     """An encoder: embeddings of size E, their norm, the projection to H where there is one, the layers in order.
 
-    layers: a shared layer is the same object each time.
+    layers: a shared layer is the same object each time. final_norm: of pre-norm layers.
     """
 
     word: Floats
-    position: Floats
+    position: Floats | None
     segment: Floats | None
-    norm: tuple[Floats, Floats]
+    norm: Norm
     projection: Linear | None
     layers: Sequence[LayerWeights]
     num_heads: int
     activation: str
     eps: float
+    final_norm: Norm | None = None
 
     def grouped(self) -> tuple["EncoderWeights", Order]:
         """Returns the same encoder with features in the order of their groups, which the library needs.
@@ -140,11 +161,12 @@ class EncoderWeights:
         return replace(
             self,
             word=self.word[:, own],
-            position=self.position[:, own],
+            position=None if self.position is None else self.position[:, own],
             segment=None if self.segment is None else self.segment[:, own],
-            norm=(self.norm[0][own], self.norm[1][own]),
+            norm=_taken(self.norm, own),
             projection=None if self.projection is None else self.projection.take(order, ALL),
             layers=[layer.grouped(order) for layer in self.layers],
+            final_norm=None if self.final_norm is None else _taken(self.final_norm, order),
         ), order
 
 
@@ -159,17 +181,19 @@ class _Linear(C.Structure):
 class _Layer(C.Structure):
     _fields_ = (
         *((name, _Linear) for name in ("qkv", "out", "up", "down")),
-        *((name, C.c_void_p) for name in ("g1", "b1", "g2", "b2")),
+        *((name, C.c_void_p) for name in ("attention_g", "attention_b", "fed_g", "fed_b", "turns")),
+        ("radius", C.c_int32),
     )
 
 
 class _Model(C.Structure):
     _fields_ = (
-        *((name, C.c_void_p) for name in ("word", "position", "type", "g0", "b0")),
+        *((name, C.c_void_p) for name in ("word", "position", "type", "g", "b", "final_g", "final_b")),
         ("project", C.POINTER(_Linear)),
         ("layers", C.POINTER(C.POINTER(_Layer))),
         ("order", C.c_void_p),
         *((name, C.c_int32) for name in ("num_layers", "H", "E", "A", "I", "heads", "activation", "attention")),
+        ("pre", C.c_int32),
         ("eps", C.c_float),
     )
 
@@ -195,23 +219,30 @@ class NativeEncoder:
         if not self.library.bertie_kinds() >> KINDS[precision] & 1:
             raise ValueError(f"{self.target} has no products in {precision}")
         self.precision, self._kept = precision, list[Any]()
-        self.hidden_size = weights.layers[0].norms[0].size
+        self.hidden_size = weights.layers[0].output_norm[0].size
         self.attention_size = _features(weights.layers[0].qkv)[0] // 3
-        self._rows = (len(weights.word), 1 if weights.segment is None else len(weights.segment), len(weights.position))
+        tables = (weights.position, *(layer.turns for layer in weights.layers))
+        self._rows = (
+            len(weights.word),
+            1 if weights.segment is None else len(weights.segment),
+            min((len(table) for table in tables if table is not None), default=EVERYWHERE),
+        )
         weights, order = weights.grouped()
+        once = {id(one.turns): one.turns for one in weights.layers}
+        turns = {key: self._kept_or_none(table) for key, table in once.items()}
         layers: dict[int, _Layer] = {}
         for one in weights.layers:
             if id(one) not in layers:
                 four = [self._linear(part) for part in (one.qkv, one.out, one.up, one.down)]
-                layers[id(one)] = _Layer(*four, *map(self._keep, one.norms))
+                norms = (*(one.attention_norm or NO_NORM), *one.output_norm)
+                layers[id(one)] = _Layer(*four, *map(self._kept_or_none, norms), turns[id(one.turns)], one.radius)
         pointers = [C.pointer(layers[id(one)]) for one in weights.layers]
         array = (C.POINTER(_Layer) * len(pointers))(*pointers)
         project = None if weights.projection is None else C.pointer(self._linear(weights.projection))
         self._kept += [layers, array, project]
         self._model = _Model(
-            *(self._keep(each) for each in (weights.word, weights.position)),
-            None if weights.segment is None else self._keep(weights.segment),
-            *map(self._keep, weights.norm),
+            *map(self._kept_or_none, (weights.word, weights.position, weights.segment)),
+            *map(self._kept_or_none, (*weights.norm, *(weights.final_norm or NO_NORM))),
             project,
             array,
             self._keep(order.astype(np.int32)) if isinstance(order, np.ndarray) else None,
@@ -219,10 +250,11 @@ class NativeEncoder:
             self.hidden_size,
             weights.word.shape[1],
             self.attention_size,
-            _features(weights.layers[0].up)[0],
+            _features(weights.layers[0].down)[1],
             weights.num_heads,
             ACTIVATIONS[weights.activation],
             KINDS["fp32" if precision == "fp32" or not self.library.bertie_kinds() >> KINDS["bf16"] & 1 else "bf16"],
+            weights.final_norm is not None,
             weights.eps,
         )
 
@@ -256,7 +288,8 @@ class NativeEncoder:
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         out = np.empty((len(ids32) if keep == "tokens" else len(lengths), self.hidden_size), np.float32)
         model, block = _Model.from_buffer_copy(self._model), BLOCKS[self.precision]
-        model.num_layers = model.num_layers if layers is None else layers
+        if layers is not None and layers < model.num_layers:
+            model.num_layers, model.final_g = layers, None
 
         def call(chunk: tuple[int, int], team: _Team | None = None) -> None:
             first, end = chunk
@@ -308,6 +341,9 @@ class NativeEncoder:
         for one in others:
             one.result()
         return None
+
+    def _kept_or_none(self, array: NDArray[Any] | None) -> int | None:
+        return None if array is None else self._keep(array)
 
     def _keep(self, array: NDArray[Any]) -> int:
         """Returns the address of a copy that is aligned to a cache line and lives as long as this object."""
@@ -413,6 +449,10 @@ def _deal(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]],
         wait(others)
     for one in others:
         one.result()
+
+
+def _taken(norm: Norm, order: Order) -> Norm:
+    return norm[0][order], norm[1][order]
 
 
 def _features(linear: Linear) -> tuple[int, int]:

@@ -8,28 +8,32 @@ from bertie.data.ids import Ids, Int
 from bertie.infer.native.encoder import ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import LabelConfig
-from bertie.models.kinds import Full, Learned, Residual
+from bertie.models.kinds import Alternating, Full, Learned, Residual, Rotary
 
 WIDEST_HEAD = 128
+MOST_TURNS = 1 << 17  # rotary positions, each with a row of a table
 BATCH_TOKENS = 16_384  # many calls of CHUNK tokens at once, so that no thread waits long for the last one
 
 
 def misfit(config: EncoderConfig) -> str | None:
     """Returns why the native library cannot run an encoder of this shape, or None where it can."""
     width = config.embedding_size or config.hidden_size
+    rotary = isinstance(config.positions, Rotary)
     widths = (config.hidden_size, width, config.intermediate_size, config.head_size)
     rules = {
-        "its attention is not full": isinstance(config.attention, Full) and not config.causal,
+        f"its attention is {config.attention.kind}": isinstance(config.attention, Full | Alternating),
+        "its attention is causal": not config.causal,
         "it reads feature vectors too": config.feature_size is None,
-        "its positions are not learned": isinstance(config.positions, Learned),
-        "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
-        "its first layer differs from the others": config.get("first_attention_norm", True)
-        and not config.get("conv_kernel_size", 0),
+        f"its positions are {config.positions.kind}": isinstance(config.positions, Learned | Rotary),
+        f"it has more than {MOST_TURNS:,} rotary positions": not rotary or config.max_position_embeddings <= MOST_TURNS,
+        f"its layers are {config.layer.kind}": isinstance(config.layer, Residual),
+        "its first layer has a convolution": not config.get("conv_kernel_size", 0),
         "its attention scores are not scaled": isinstance(config.layer, Residual) and config.layer.scale_attention,
         f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
-        "it does not use layer normalization": config.norm_type == "layer" and config.embedding_norm,
+        "it does not use layer normalization": config.norm_type in ("layer", "unbiased") and config.embedding_norm,
         "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
         "a size is not a multiple of 16": not any(size % 16 for size in widths),
+        "its rotary heads are not a multiple of 32 wide": not (rotary and config.head_size % 32),
         f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
         "its embeddings differ in size from its layers": width <= config.hidden_size,
         "it has no layers": config.num_hidden_layers > 0,

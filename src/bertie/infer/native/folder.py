@@ -37,7 +37,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED, layer_of
 from bertie.models.head_config import LabelConfig
 from bertie.models.int8 import Floats, Int8Weight
-from bertie.models.kinds import Groups
+from bertie.models.kinds import Full, Groups, Learned
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 from bertie.models.sentence import SentenceModules, read_sentence
@@ -214,7 +214,9 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     config = variant.config(public, where)
     names = variant.heads(public)
     other_labels = config.heads.label != LabelConfig()
-    if names is None or variant.encoder is not plain_encoder or misfit(config) or other_labels:
+    kinds = (config.attention, type(config.positions), config.layer.norm)
+    like_bert = kinds == (Full(), Learned, "post") and config.hidden_act in ACTIVATIONS
+    if names is None or variant.encoder is not plain_encoder or misfit(config) or not like_bert or other_labels:
         raise NotHere(str(folder))
     with safe_open(str(folder / WEIGHTS), framework="numpy") as file:
         found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
@@ -255,7 +257,8 @@ def _encoder(config: EncoderConfig, stored: Stored) -> EncoderWeights:
             stored.linear(f"{at}.attention.output", size, config.attention_size),
             stored.linear(f"{at}.up", inner, size),
             stored.linear(f"{at}.down", size, inner),
-            (*norm(f"{at}.attention_norm", size), *norm(f"{at}.output_norm", size)),
+            norm(f"{at}.attention_norm", size),
+            norm(f"{at}.output_norm", size),
         )
 
     layers = {name: layer(name) for name in dict.fromkeys(layer_names)}

@@ -194,10 +194,12 @@ struct Half {  // bf16
     INLINE vi weights(const char* b) { return *(const vi_anywhere*)b; }
     INLINE void add(vf& s, vi a, vi b) { asm("vdpbf16ps %2, %1, %0" : "+v"(s) : "v"(a), "v"(b)); }
 };
+INLINE vf load_half(const uint16_t* p) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16); }
 INLINE void store_half(uint16_t* p, vf v) { const __m256bh h = _mm512_cvtneps_pbh((__m512)v); memcpy(p, &h, 32); }
 #else
 #define HAS_BF16 0
 struct Half { typedef uint16_t A; };
+INLINE vf load_half(const uint16_t*) { return vf{}; }
 INLINE void store_half(uint16_t*, vf) {}
 #endif
 
