@@ -1,7 +1,6 @@
 """`bertie finetune`: a model for one task, from labeled examples and a pre-trained model."""
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,7 +146,10 @@ def settings_of(
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
-    load = partial(configs.load, FinetuneConfig, overrides=overrides or (), model=model, **given)
+
+    def load(file: Path | None) -> FinetuneConfig:
+        return configs.load(FinetuneConfig, file, overrides or (), model=model, **given)
+
     if config is not None or not (data := given.get("data")):
         return load(config)
     recipe = Path(DATASETS[data].recipe)
