@@ -190,6 +190,11 @@ def test_the_card_of_a_model_tells_its_training(home: Path, tmp_path: Path) -> N
     assert [*model_card.stages("bert-tiny"), *model_card.stages(str(tmp_path))] == []
 
 
+def test_the_card_tells_a_named_model_from_a_preset() -> None:
+    assert model_card._start("starter-en", preset="random weights of {}") == "starter-en"
+    assert model_card._start("bert-tiny", preset="random weights of {}") == "random weights of bert-tiny"
+
+
 def test_the_card_tells_what_evaluation_sets_share_with_the_text(home: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     shared = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"

@@ -17,6 +17,7 @@ from bertie import settings
 from bertie.data import card as corpus_card
 from bertie.errors import DataError
 from bertie.files import read_json
+from bertie.hub import names
 from bertie.plan.meter import Usage
 from bertie.report import card
 from bertie.report.values import count, duration, interval, number, size
@@ -123,7 +124,9 @@ def _tokens(lines: Sequence[Mapping[str, Any]], step: int) -> int:
 
 
 def _start(model: str, preset: str = "{}") -> str:
-    return Path(model).name if Path(model).exists() else preset.format(model)
+    if Path(model).exists():
+        return Path(model).name
+    return preset.format(model) if names.find(model) is None else model
 
 
 def _named(config: FinetuneConfig) -> str:
