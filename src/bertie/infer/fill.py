@@ -5,6 +5,7 @@ N masks · V vocabulary
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.batching import chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
 from bertie.tasks.arrays import softmax
+from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
 GROUP = 512  # tokens read at once: bounds the memory of the logits, which have V numbers per mask
@@ -59,15 +61,13 @@ class Masked:
                 f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
                 f"Pass only the part around {mask}."
             )
-        ids = np.array(encoding.ids, np.int64)
-        positions_N = np.flatnonzero(ids == tokenizer.mask_id)
-        if not len(positions_N):
+        spots = tuple(spot for i, spot in zip(encoding.ids, encoding.offsets, strict=True) if i == tokenizer.mask_id)
+        if not spots:
             raise DataError(
                 f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'"
             )
-        types = np.array(encoding.type_ids, np.int64)
-        spots = tuple(encoding.offsets[position] for position in positions_N.tolist())
-        return cls(text, Ids(ids, types, np.array([len(ids)]), positions_N), spots)
+        ids, types = (np.array(each, np.int64) for each in _joined(tokenizer, encoding, text))
+        return cls(text, Ids(ids, types, np.array([len(ids)]), np.flatnonzero(ids == tokenizer.mask_id)), spots)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""
@@ -77,6 +77,29 @@ class Masked:
             [_filled(tokenizer, self.text, spot, i, float(row[i])) for i in best.tolist()]
             for spot, row, best in zip(self.spots, probability_NV, best_NK, strict=True)
         ]
+
+
+def _joined(tokenizer: Tokenizer, encoding: Encoding, text: str) -> tuple[list[int], list[int]]:
+    """Returns the ids and types of a text in which letters right after a mask continue its word: "[MASK]이다" is [MASK], ##이다.
+
+    A tokenizer alone begins a new word there, which never follows a word without a space in the text that was read in
+    pre-training. Particles and endings of Korean are written so.
+    """
+    ids, types, at = list[int](), list[int](), 0
+    while at < len(encoding):
+        ids.append(encoding.ids[at])
+        types.append(encoding.type_ids[at])
+        at += 1
+        end = encoding.offsets[at - 1][1]
+        if ids[-1] != tokenizer.mask_id or not text[end : end + 1].isalnum():
+            continue
+        same = takewhile(lambda i: encoding.word_ids[i] == encoding.word_ids[at], range(at, len(encoding)))
+        after = encoding.ids[at : at + len([*same])]
+        if tokenizer.unk_id not in after and (found := tokenizer.continuation("".join(map(tokenizer.written, after)))):
+            ids += found
+            types += [types[-1]] * len(found)
+            at += len(after)
+    return ids, types
 
 
 def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:

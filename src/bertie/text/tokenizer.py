@@ -337,6 +337,21 @@ class Tokenizer:
         found: NDArray[np.bool_] = self._continues[np.asarray(ids)]
         return found
 
+    def continuation(self, word: str) -> list[int] | None:
+        """Returns the ids of a normalized word as the rest of a longer word: 이다 -> ##이다, the longest tokens first.
+
+        None where the vocabulary does not mark what continues a word ("##"), or lacks a part of the word.
+        """
+        prefix, ids = state(self.engine.model).get("continuing_subword_prefix"), list[int]()
+        while prefix and word:
+            sizes = range(len(word), 0, -1)
+            size = next((size for size in sizes if prefix + word[:size] in self._vocabulary), None)
+            if size is None:
+                return None
+            ids.append(self._vocabulary[prefix + word[:size]])
+            word = word[size:]
+        return ids or None
+
     @cached_property
     def ends_word(self) -> NDArray[np.bool_] | None:
         """Whether each token ends a word (V,), for vocabularies that mark ends ("ing</w>") and not continuations."""
