@@ -80,7 +80,8 @@ class Masked:
 
 
 def _joined(tokenizer: Tokenizer, encoding: Encoding, text: str) -> tuple[list[int], list[int]]:
-    """Returns the ids and types of a text in which letters right after a mask continue its word: "[MASK]이다" is [MASK], ##이다.
+    """Returns the ids and types of a text in which letters right after a mask continue its word: [MASK]이다 is [MASK],
+    ##이다.
 
     A tokenizer alone begins a new word there, which never follows a word without a space in the text that was read in
     pre-training. Particles and endings of Korean are written so.
@@ -93,8 +94,8 @@ def _joined(tokenizer: Tokenizer, encoding: Encoding, text: str) -> tuple[list[i
         end = encoding.offsets[at - 1][1]
         if ids[-1] != tokenizer.mask_id or not text[end : end + 1].isalnum():
             continue
-        same = takewhile(lambda i: encoding.word_ids[i] == encoding.word_ids[at], range(at, len(encoding)))
-        after = encoding.ids[at : at + len([*same])]
+        rest = encoding.word_ids[at:]
+        after = encoding.ids[at : at + len([*takewhile(rest[0].__eq__, rest)])]
         if tokenizer.unk_id not in after and (found := tokenizer.continuation("".join(map(tokenizer.written, after)))):
             ids += found
             types += [types[-1]] * len(found)
