@@ -14,6 +14,7 @@ from bertie.text.tokenizer import Tokenizer
         ("starter-ko", "대한민국의 수도는 [MASK]이다.", "서울"),
         ("starter-ko", "[MASK]은 크다. 수도인 [MASK]에서 열렸다!", "서울"),
         ("starter-ko", "정말 [MASK] 영화였다.", "좋은"),
+        ("starter-ko", "그것은 [MASK]이다", "서울"),
         ("starter-en", "She was [MASK]ing, the [MASK]'s end.", "prepar"),
         ("starter-en", "In [MASK], it was (a) [MASK] day.", "war"),
         ("starter-en", "[MASK]", "war"),

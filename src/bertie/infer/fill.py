@@ -5,7 +5,7 @@ N masks · V vocabulary
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -94,8 +94,8 @@ def _joined(tokenizer: Tokenizer, encoding: Encoding, text: str) -> tuple[list[i
         end = encoding.offsets[at - 1][1]
         if ids[-1] != tokenizer.mask_id or not text[end : end + 1].isalnum():
             continue
-        rest = encoding.word_ids[at:]
-        after = encoding.ids[at : at + len([*takewhile(rest[0].__eq__, rest)])]
+        word = next(groupby(encoding.word_ids[at:]))[1]  # the tokens of the word that begins here
+        after = encoding.ids[at : at + len([*word])]
         if tokenizer.unk_id not in after and (found := tokenizer.continuation("".join(map(tokenizer.written, after)))):
             ids += found
             types += [types[-1]] * len(found)
