@@ -34,7 +34,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 
     monkeypatch.setattr(module, "_measure", measure)
     monkeypatch.setattr(module, "PreparedRun", lambda config: None)
-    monkeypatch.setattr(module.Setup, "examples", lambda setup, task: None)
+    monkeypatch.setattr(module.Setup, "examples", lambda setup, task, changes=(): None)
     return calls
 
 
@@ -47,6 +47,17 @@ def test_every_row_is_a_valid_run(setup: module.Setup, table: str, row: module.R
     found = setup.finetuning(task, "model", row.finetune, 3)
     if found.task_options:
         TASKS["tagging"].make(("O", "B-X"), found.task_options)
+
+
+def test_a_row_of_features_trains_with_its_features(tmp_path: Path):
+    toy_model(tmp_path / "model", "abcdefgh")
+    (tmp_path / "tagging").mkdir()
+    for file in ("wnut17train.conll", "emerging.dev.conll"):
+        (tmp_path / "tagging" / file).write_text("a\tO\nb\tB-person\n\n" * 8)
+    setup = module.Setup("corpus", str(tmp_path / "model"), tmp_path, tasks=("wnut17",))
+    kinds = [setup.examples("wnut17", row.finetune).task.features for row in module.TABLES["features"].rows]
+    assert kinds[0] is None
+    assert len(set(kinds)) == 7
 
 
 def test_rows_share_runs_and_nothing_is_measured_twice(setup: module.Setup, measured: list, tmp_path: Path):

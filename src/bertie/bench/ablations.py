@@ -245,9 +245,9 @@ class Setup:
         return pretrain(self.pretraining(changes, seed, steps), folder)
 
     @cache  # noqa: B019
-    def examples(self, task: str) -> Examples:
-        """Returns the examples of a task."""
-        read = read_row(ROWS[task], self.finetuning(task, "", (), 0))
+    def examples(self, task: str, changes: tuple[str, ...] = ()) -> Examples:
+        """Returns the examples of a task, whose options a row may change."""
+        read = read_row(ROWS[task], self.finetuning(task, "", changes, 0))
         return replace(read, train=spaced(read.train, self.train), notes=[])
 
     def finetuning(self, task: str, model: str, changes: Sequence[str], seed: int) -> FinetuneConfig:
@@ -333,7 +333,7 @@ def _measure(
     learnt = setup.pretrained(row.pretrain, seed, steps, folder)
     step = config.train.steps if whole else config.train.save_every * round(row.part * PARTS)
     start = folder / "model" if whole else folder / f"checkpoint-{step}"
-    examples = setup.examples(task)
+    examples = setup.examples(task, row.finetune)
     found = finetuned(setup.finetuning(task, str(start), row.finetune, seed), examples)
     metric, loss = examples.metrics[0], learnt["valid"].get("mlm_loss") if whole else None
     return {"metric": metric, "score": found[metric], "steps": step, "train": len(examples.train), LOSS: loss}
