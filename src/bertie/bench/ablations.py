@@ -403,8 +403,7 @@ def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
         page.section(TABLES[name].title, f"Compare: {TABLES[name].source}.")
         charts = []
         for task, first in rows[0]["tasks"].items():
-            label = f"{task}, {first['metric']}"
-            shown = f"{label}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."
+            shown = f"{_label(rows, task)}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."
             charts.append((_chart(rows, task), shown))
         page.charts(charts)
         for columns, body in (cells(rows), published(rows)):
@@ -426,8 +425,11 @@ def _picture(table: str, task: str) -> str:
 
 def _chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     groups = {row["row"]: (row["tasks"][task]["scores"], *_ends(row["tasks"][task])) for row in rows}
-    label = f"{task}, {rows[0]['tasks'][task]['metric']}"
-    return interval_chart(groups, x_label=label, colours=[2] + [1] * (len(rows) - 1))
+    return interval_chart(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
+
+
+def _label(rows: Sequence[Mapping[str, Any]], task: str) -> str:
+    return f"{task}, {rows[0]['tasks'][task]['metric']}"
 
 
 def _ends(one: Mapping[str, Any]) -> tuple[float | None, float | None]:
