@@ -155,9 +155,10 @@ def settings_of(
     recipe = Path(DATASETS[data].recipe)
     console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
     settings = load(recipe)
-    if not load(None).rate_is_set:
-        settings.optim.__pydantic_fields_set__.discard("lr")
-    return settings
+    if load(None).rate_is_set:
+        return settings
+    optim, given_keys = settings.optim, settings.optim.model_fields_set - {"lr"}
+    return settings.model_copy(update={"optim": optim.model_construct(given_keys, **dict(optim))})
 
 
 def _show(results: dict[str, Any], output: Path) -> None:
