@@ -158,7 +158,7 @@ def settings_of(
     if load(None).rate_is_set:
         return settings
     optim, given_keys = settings.optim, settings.optim.model_fields_set - {"lr"}
-    return settings.model_copy(update={"optim": optim.model_construct(given_keys, **dict(optim))})
+    return settings.model_copy(update={"optim": type(optim).model_construct(given_keys, **dict(optim))})
 
 
 def _show(results: dict[str, Any], output: Path) -> None:
