@@ -81,9 +81,9 @@ def test_differences_are_paired_by_seed(setup: module.Setup, measured: list, tmp
     text = module.markdown(lines)
     assert "| no NSP | 8,000 | 4.000 | 0.500 (0.500 to 0.500) | -0.110 (-0.135 to -0.085) |" in text
     assert "| left to right, no NSP | 82.1 (-2.3) | 84.3 (-4.1) |" in text
-    page = module.report(lines, "command").render()
-    assert page.count("<svg") == 2
     drawn = module.pictures(lines)
+    page = module.report(lines, drawn, "command").render()
+    assert page.count("<svg") == 2
     assert all(f"]({file})" in text and svg.startswith("<svg") for file, svg in drawn.items())
     assert drawn.keys() == {"ablations-tasks-sst2.svg", "ablations-tasks-wnut17.svg"}
     assert "Pre-training tasks" in page

@@ -390,8 +390,8 @@ def published(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
     return ["published", *first], [[name, *(shown.get(c, "-") for c in first)] for name, shown in rows if shown]
 
 
-def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
-    """Returns all tables as a page with a chart for each task."""
+def report(lines: Sequence[Mapping[str, Any]], charts: Mapping[str, str], command: str) -> Report:
+    """Returns all tables as a page with a chart for each task. charts: those of `pictures`."""
     runs = min(one["runs"] for line in lines for one in line["tasks"].values())
     page = Report("Ablations", f"{console.counted(runs, 'seed')} of each row")
     page.text(
@@ -401,11 +401,11 @@ def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
     )
     for name, rows in by_table(lines).items():
         page.section(TABLES[name].title, f"Compare: {TABLES[name].source}.")
-        charts = []
+        captioned = []
         for task, first in rows[0]["tasks"].items():
             shown = f"{_label(rows, task)}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."
-            charts.append((_chart(rows, task), shown))
-        page.charts(charts)
+            captioned.append((charts[_picture(name, task)], shown))
+        page.charts(captioned)
         for columns, body in (cells(rows), published(rows)):
             if body:
                 page.table(columns, body, stack=True)

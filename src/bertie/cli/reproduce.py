@@ -219,8 +219,9 @@ def ablations(
     command = " ".join([command, "--seeds", str(seeds), "-o runs/ablations", *setup.overrides])
 
     def write(lines: list[dict[str, Any]]) -> None:
-        program.report(lines, command).save(output / "ablations.html")
-        for name, svg in program.pictures(lines).items():
+        charts = program.pictures(lines)
+        program.report(lines, charts, command).save(output / "ablations.html")
+        for name, svg in charts.items():
             write_picture(output / name, svg)
         write_bytes(output / "ablations.md", program.markdown(lines).encode())
 
