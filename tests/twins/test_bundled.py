@@ -19,7 +19,7 @@ TEXTS = [
 
 
 def test_they_are_there():
-    assert {"starter-en", "starter-ko", "sentiment-ko"} <= set(names.bundled())
+    assert {"starter-en", "starter-ko", "names-en", "sentiment-ko"} <= set(names.bundled())
 
 
 @pytest.mark.parametrize("name", sorted(names.bundled()))
@@ -36,6 +36,12 @@ def test_a_folder_is_small_and_whole_and_opens_in_transformers(name: str):
             found = model.encode(pack([encoded])).last_hidden_state
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
     assert tokenizer(TEXTS)["input_ids"] == [one.ids for one in model.tokenizer.encode_batch(TEXTS)]
+
+
+def test_names_are_found_in_english():
+    (found,) = bertie.predict("names-en", ["Angela Merkel met Emmanuel Macron in Berlin."])
+    entities = [(entity.type, found.text[entity.start : entity.end]) for entity in found.entities]
+    assert entities == [("person", "Angela Merkel"), ("person", "Emmanuel Macron"), ("location", "Berlin")]
 
 
 def test_sentiment_is_told_from_the_words():
