@@ -24,7 +24,6 @@ ENGLISH = {
     r"docs/(LOG|log/.*)\.md": "records of measurements, which are added to every day",
     r"docs/DECISIONS\.md|CHANGELOG\.md": "records for those who change the code",
     r"docs/(architecture|promises|add-a-.*)\.md|CONTRIBUTING\.md|RELEASING\.md": "for those who change the code",
-    r"docs/results\.md": "written by `bertie reproduce results`",
     r"SECURITY\.md": "reports of faults are written in English",
 }
 # Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
