@@ -12,6 +12,8 @@ import transformers
 from bertie import families
 from bertie.errors import DataError
 from bertie.families.modernbert import MODERNBERT
+from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
 
 def tiny(**changes: Any) -> transformers.ModernBertConfig:
@@ -65,6 +67,25 @@ def test_both_layouts_of_its_config(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=match):
             MODERNBERT.config({**new, **wrong}, "wrong")
+
+
+def test_a_small_vocabulary_opens_without_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The ids of special tokens are those of the tokenizer, also after a fine-tuning; ids in config.json stay."""
+    tokenizer = Tokenizer.load(toy_model(tmp_path / "words", "abcdefgh"))
+    config = families.config("ModernBERT-base", vocab_size=tokenizer.vocab_size, hidden_size=32, num_attention_heads=4)
+    config = config.replace(num_hidden_layers=2, pad_token_id=0, sep_token_id=tokenizer.sep_id)
+    model = families.build(config, variant="modernbert")
+    families.save(model, tmp_path / "model", tokenizer=tokenizer)
+    told = json.loads((tmp_path / "model" / "config.json").read_text())
+    ids = {"bos_token_id": tokenizer.cls_id, "cls_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    assert {key: told[key] for key in ids} == ids
+    with caplog.at_level("WARNING"):
+        opened = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    assert opened.eos_token_id == tokenizer.sep_id
+    assert not caplog.records
+    model.public = {**told, "bos_token_id": 7}
+    families.save(model, tmp_path / "again", tokenizer=tokenizer)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["bos_token_id"] == 7
 
 
 def test_dropout_stands_where_theirs_stands() -> None:

@@ -83,9 +83,11 @@ def test_differences_are_paired_by_seed(setup: module.Setup, measured: list, tmp
     assert "| left to right, no NSP | 82.1 (-2.3) | 84.3 (-4.1) |" in text
     drawn = module.pictures(lines)
     page = module.report(lines, drawn, "command").render()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 4
     assert all(f"]({file})" in text and svg.startswith("<svg") for file, svg in drawn.items())
-    assert drawn.keys() == {"ablations-tasks-sst2.svg", "ablations-tasks-wnut17.svg"}
+    kinds = ("sst2", "sst2-differences", "wnut17", "wnut17-differences")
+    assert drawn.keys() == {f"ablations-tasks-{kind}.svg" for kind in kinds}
+    assert "no difference" in drawn["ablations-tasks-sst2-differences.svg"]
     assert "Pre-training tasks" in page
 
 

@@ -405,6 +405,9 @@ def report(lines: Sequence[Mapping[str, Any]], charts: Mapping[str, str], comman
         for task, first in rows[0]["tasks"].items():
             shown = f"{_label(rows, task)}: dots are seeds, bars 95% intervals. First row: {number(first['mean'])}."
             captioned.append((charts[_picture(name, task)], shown))
+            if _compares(rows, task):
+                shown = f"{task}: the same rows minus the first row, seed by seed."
+                captioned.append((charts[_picture(name, task, "differences")], shown))
         page.charts(captioned)
         for columns, body in (cells(rows), published(rows)):
             if body:
@@ -413,19 +416,36 @@ def report(lines: Sequence[Mapping[str, Any]], charts: Mapping[str, str], comman
 
 
 def pictures(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the chart of each table and task as SVG, by the name of its file."""
-    return {
-        _picture(name, task): _chart(rows, task) for name, rows in by_table(lines).items() for task in rows[0]["tasks"]
-    }
+    """Returns the charts of each table and task as SVG, by the name of their file: scores, and differences from the
+    first row where there are two seeds or more."""
+    found = {}
+    for name, rows in by_table(lines).items():
+        for task in rows[0]["tasks"]:
+            found[_picture(name, task)] = _chart(rows, task)
+            if _compares(rows, task):
+                found[_picture(name, task, "differences")] = _difference_chart(rows, task)
+    return found
 
 
-def _picture(table: str, task: str) -> str:
-    return f"ablations-{table}-{task}.svg"
+def _picture(table: str, task: str, kind: str = "") -> str:
+    return "-".join(["ablations", table, task, *([kind] if kind else [])]) + ".svg"
+
+
+def _compares(rows: Sequence[Mapping[str, Any]], task: str) -> bool:
+    """Whether there are differences with an interval: other rows than the first, and two seeds."""
+    return len(rows) > 1 and len(rows[0]["tasks"][task]["scores"]) > 1
 
 
 def _chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     groups = {row["row"]: (row["tasks"][task]["scores"], *_ends(row["tasks"][task])) for row in rows}
     return interval_chart(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
+
+
+def _difference_chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
+    minus = {row["row"]: row["tasks"][task]["minus_first"] for row in rows[1:]}
+    groups = {name: (values, *_ends(over_seeds(values).as_json())) for name, values in minus.items()}
+    label = f"{_label(rows, task)}, difference from {rows[0]['row']}"
+    return interval_chart(groups, x_label=label, colours=[1] * len(groups), reference=("no difference", 0.0))
 
 
 def _label(rows: Sequence[Mapping[str, Any]], task: str) -> str:
@@ -453,5 +473,8 @@ def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
             if body:
                 parts += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
                 parts += [*(f"| {' | '.join(row)} |" for row in body), ""]
-        parts += [f"![{TABLES[name].title}, {task}]({_picture(name, task)})\n" for task in rows[0]["tasks"]]
+        for task in rows[0]["tasks"]:
+            parts.append(f"![{TABLES[name].title}, {task}]({_picture(name, task)})\n")
+            if _compares(rows, task):
+                parts.append(f"![{TABLES[name].title}, {task}, differences]({_picture(name, task, 'differences')})\n")
     return "\n".join(parts)

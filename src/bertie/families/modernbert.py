@@ -158,4 +158,6 @@ MODERNBERT = Variant(
         "train": {"batch_size": 4_608},
     },
     stds=_stds,
+    # the defaults of `transformers` are ids of the published vocabulary, and it warns where a smaller one lacks them
+    told_ids={"bos_token_id": ("bos", "cls"), "cls_token_id": ("cls", "bos"), "eos_token_id": ("eos", "sep")},
 )

@@ -25,6 +25,10 @@ class SavesTokenizer(Protocol):
         """The number of vocabulary entries."""
         ...
 
+    def special_id(self, role: str) -> int | None:
+        """Returns the id of the "cls", "sep", "bos", "eos" ... token, or None."""
+        ...
+
     def save(self, folder: Path, *, segments: int | None = None) -> None:
         """Writes the tokenizer's files for a model with a number of segments."""
         ...
@@ -79,6 +83,8 @@ def save(
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
         public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
+    if tokenizer is not None:
+        public |= {key: token for key, token in _told_ids(variant, tokenizer).items() if key not in public}
     public.pop(QUANTIZATION, None)
     if packed:
         public[QUANTIZATION] = quantization(packed.values())
@@ -90,6 +96,13 @@ def save(
         tokenizer.save(folder, segments=model.config.type_vocab_size)
     write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
+
+
+def _told_ids(variant: Variant, tokenizer: SavesTokenizer) -> dict[str, int]:
+    found = {key: [tokenizer.special_id(role) for role in roles] for key, roles in variant.told_ids.items()}
+    return {
+        key: token for key, ids in found.items() if (token := next((i for i in ids if i is not None), None)) is not None
+    }
 
 
 def own_settings(model: Saved) -> dict[str, Any]:

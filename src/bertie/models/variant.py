@@ -65,6 +65,8 @@ class Variant(Codec):
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
     label_count: str | None = None  # the key of config.json with the number of labels, besides their names
     copied: Mapping[str, str] = field(default_factory=dict)  # weights whose first values are those of others
+    told_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Token ids in config.json that only other programs read: key -> roles of the tokenizer; the first found counts."""
 
     def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Returns the heads of the first architecture in config.json, or None for an unknown one."""
