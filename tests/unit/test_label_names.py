@@ -55,6 +55,37 @@ def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, 
     assert (code, "--label-names has '0' twice" in " ".join(err.split())) == (2, True)
 
 
+def test_a_published_set_says_what_its_labels_mean(model: Path, tmp_path: Path, run: CommandLine) -> None:
+    """For models whose labels are the meanings; a model of the labels as published is scored as ever."""
+    rows = "".join(f"{n}\t{text}\t{n % 2}\n" for n, text in enumerate(TEXTS))
+    (tmp_path / "ratings_test.txt").write_text("id\tdocument\tlabel\n" + rows)
+    fast = ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
+    meanings = ("--label-names", "0=negative,1=positive")
+    for folder, names in (("words", meanings), ("numbers", ())):
+        table = tmp_path / "ratings_test.txt"
+        run.good("finetune", model, "--train", table, "--dev", table, "-o", tmp_path / folder, *names, *fast)
+    of_set = {"data": "nsmc", "data_dir": tmp_path, "split": "test"}
+    told = [bertie.evaluate(tmp_path / folder, **of_set) for folder in ("words", "numbers")]
+    assert told[0]["accuracy"] == told[1]["accuracy"]
+    assert told[0] == bertie.evaluate(tmp_path / "words", **of_set, label_names={"0": "negative", "1": "positive"})
+    code, _, err = run(
+        "evaluate",
+        tmp_path / "words",
+        "--data",
+        "nsmc",
+        "--data-dir",
+        tmp_path,
+        "--split",
+        "test",
+        "--against",
+        tmp_path / "words",
+        "--perturb",
+        "typos",
+    )
+    assert code == 0, err
+    assert "is one of the model's" not in " ".join(err.split())
+
+
 def test_a_name_without_a_label_is_refused(model: Path, table: Path) -> None:
     with pytest.raises(UsageError, match="label_names has '2'"):
         read_examples(FinetuneConfig(model=str(model), train_file=str(table), label_names={"2": "x", **NAMES}))

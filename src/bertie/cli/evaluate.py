@@ -94,7 +94,7 @@ def evaluate(
 
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
 
-      bertie evaluate sentiment-ko --data nsmc --data-dir nsmc/ --split test --label-names 0=negative,1=positive
+      bertie evaluate sentiment-ko reviews.csv --label-names 0=negative,1=positive
 
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
 

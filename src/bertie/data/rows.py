@@ -50,7 +50,8 @@ class TableFormat:
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: whether rows
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
-    how they are made. label_names: names for the labels of the file.
+    how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
+    model's labels and the labels of the file are not.
     """
 
     text: tuple[str, ...] = ()
@@ -63,6 +64,7 @@ class TableFormat:
     keep: bool = False
     features: "FeatureConfig | None" = None
     label_names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 RECOGNISED = TableFormat()

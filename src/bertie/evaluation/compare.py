@@ -139,7 +139,7 @@ def against(
     """
     check_comparable(a, b)
     found = [[answer for _, answer in one.stream(one.task.rows(path, one.reading(format)))] for one in (a, b)]
-    examples = list(a.task.rows(path, format))
+    examples = list(a.task.rows(path, a.reading(format)))
     rows = [
         (example, answers[0], answers[1])
         for example, *answers in zip(examples, *found, strict=True)

@@ -149,7 +149,7 @@ class Predictor:
         return self.task.labels
 
     def reading(self, format: TableFormat) -> TableFormat:
-        """Returns the format of a table with the feature vectors that the model was trained on.
+        """Returns the format of a table with the feature vectors and the names of labels that the model was trained on.
 
         Raises UsageError for a label name that is not a label of the model.
         """
@@ -157,6 +157,14 @@ class Predictor:
             raise UsageError(
                 f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, self.task.labels)}"
             )
+        means = format.meanings
+        if (
+            means
+            and not format.label_names
+            and set(means.values()) <= set(self.labels)
+            and not set(means) & set(self.labels)
+        ):
+            format = replace(format, label_names=means)
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:

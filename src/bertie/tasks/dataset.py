@@ -55,6 +55,7 @@ class Dataset:
 
     Attributes:
         labels: The labels in the order of the model's outputs.
+        meanings: What the labels mean, for models whose labels are these words.
         metrics: The reported metrics, the main one first.
         task: The name of the task, with `options`, which the user can override.
         kind: The format of the files (data/tables.py, data/tagged.py).
@@ -76,6 +77,7 @@ class Dataset:
     kind: str = "tsv"
     undecided: str | None = None
     recipe: str = "finetune-glue"
+    meanings: Mapping[str, str] = field(default_factory=dict)
 
     def tables(self, split: str, data_dir: Path) -> list[tuple[Path, TableFormat]]:
         """Returns the files of one split and their format. Raises DataError for an unknown split or a missing file."""
@@ -90,6 +92,7 @@ class Dataset:
             kind=self.kind,
             labelled=row.labelled,
             undecided=self.undecided,
+            meanings=self.meanings,
         )
         parts = [row, *(replace(row, file=file, also=()) for file in row.more)]
         return [(self._find(part, data_dir), format) for part in parts]

@@ -50,6 +50,7 @@ GLUE = [
             metrics=("accuracy",),
             licence="not stated (Socher et al. 2013)",
             source=GLUE_HOME,
+            meanings={"0": "negative", "1": "positive"},
         ),
     ),
     (

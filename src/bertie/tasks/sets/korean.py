@@ -102,6 +102,7 @@ KOREAN = [
             metrics=("accuracy",),
             licence="CC0 1.0",
             source="https://github.com/e9t/nsmc",
+            meanings={"0": "negative", "1": "positive"},
         ),
     ),
     (
