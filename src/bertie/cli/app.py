@@ -27,6 +27,7 @@ ORDER = (
         "verify",
         "export-checkpoint",
         "data",
+        "cloze",
         "finetune",
         "tune",
     ),

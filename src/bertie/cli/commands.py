@@ -13,6 +13,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     bench_search,
     bench_serve,
     bench_text,
+    cloze,
     compress,
     convert,
     corpus,

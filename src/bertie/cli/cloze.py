@@ -1,0 +1,69 @@
+"""`bertie cloze`: questions about raw text, made without labels."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import DataError
+
+
+@app.command()
+def cloze(
+    corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+    ],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
+    words: Annotated[
+        int, typer.Option("--words", help="Most words of a context. Each context has half of them or more.")
+    ] = 130,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make cloze questions about a corpus, to practice question answering without labels.
+
+    The answer is a name or a number of a sentence. The question has the other words of the sentence, some of them left
+    out, and a question word. The context is the sentence with its neighbors. Words in capitals mark names, and
+    particles mark Korean nouns.
+
+    [bold]Examples[/]
+
+      bertie cloze corpora/mine -o questions.jsonl
+
+      bertie finetune MODEL --task span --train questions.jsonl -o runs/cloze max_length=224
+
+      bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
+    """
+    from bertie.data.cloze import Count
+    from bertie.data.cloze import cloze as questions
+    from bertie.data.shards import Shards
+    from bertie.files import atomic_write, check_new_file
+
+    check_new_file(output, overwrite=overwrite)
+    opened, count, made = Shards.open(corpus, verify=False), Count(), 0
+    with atomic_write(output) as file, console.progress("questions", rows, unit="rows") as advance:
+        for row in questions(opened, rows=rows, words=words, seed=seed, count=count):
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            made += 1
+            advance()
+        if not made:
+            raise DataError(
+                f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
+            )
+    facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
+    if console.verbosity.json:
+        emit(facts)
+        return
+    console.show(f"{output}: {made:,} questions")
+    if made < rows:
+        console.warn(
+            f"The corpus has only {made:,} suitable sentences of {count.read:,}; {rows:,} questions were asked for."
+        )
