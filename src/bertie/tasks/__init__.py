@@ -18,6 +18,7 @@ from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.several import SeveralTask
+from bertie.tasks.soft import SoftTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
@@ -41,6 +42,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("parse", ParseTask),
         ("embed", EmbedTask),
         ("few-shot", FewShotTask),
+        ("soft", SoftTask),
         ("text2text", Text2TextTask),
         ("pattern", PatternTask),
         ("several", SeveralTask),

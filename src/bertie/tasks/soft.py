@@ -1,0 +1,138 @@
+"""Classification that is learned from a teacher's probabilities, not from one label: knowledge distillation.
+
+    {"text": "not bad at all", "label": "positive", "scores": {"negative": 0.2, "positive": 0.8}}
+
+`bertie predict TEACHER` writes such rows for any text, so student and teacher may have different tokenizers and
+families. The target is softened by a temperature, and so is the student: Hinton et al. 2015, 2. The trained model is
+an ordinary classifier.
+
+W sequences · B sequences of a batch · E examples · L labels
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, find_columns
+from bertie.data.tables import example as plain_example
+from bertie.errors import DataError, UsageError
+from bertie.tasks.sequence import SequenceTask, label_names
+from bertie.tasks.source import Encoded, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
+
+SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
+LEAST = 1e-6  # the smallest probability: `predict` rounds to six digits
+
+
+class SoftLabel(str):
+    """A label that also has the probabilities of all labels. It is equal to the plain label."""
+
+    shares: Mapping[str, float]
+
+    @classmethod
+    def of(cls, label: str, shares: Mapping[str, float]) -> Self:
+        """Returns a label with its probabilities."""
+        made = cls(label)
+        made.shares = shares
+        return made
+
+
+@dataclass(frozen=True)
+class SoftTask(SequenceTask):
+    """One of `labels` for each sequence, learned from probabilities. Raises UsageError for a setting out of range.
+
+    soften: the temperature of the loss; 1: the probabilities as they are. truth: the share of the label itself in the
+    target, for rows with a true label beside the probabilities.
+    """
+
+    soften: float = 2.0
+    truth: float = 0.0
+
+    saved_as = "sequence"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.soften > 0:
+            raise UsageError(f"task_options.soften is {self.soften}; it must be above 0.")
+        if not 0 <= self.truth <= 1:
+            raise UsageError(f"task_options.truth is {self.truth}; it must be between 0 and 1.")
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """Returns the columns of texts and label, which are found as for classification."""
+        return find_columns([name for name in names if not name.startswith(SCORES)], format, where)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+        """Reads the label and the probabilities of a row; a row without them has only its label."""
+        found = plain_example(fields, columns, line)
+        if isinstance(found, InvalidRow) or found.label is None:
+            return found
+        shares: dict[str, float] = {}
+        for name in fields:
+            if name.startswith(SCORES) and fields[name] is not None:
+                try:
+                    shares[name.removeprefix(SCORES)] = float(fields[name])
+                except (TypeError, ValueError):
+                    return InvalidRow(line, f"{name} is not a number")
+        if not shares:
+            return found
+        if not all(isfinite(share) and share >= 0 for share in shares.values()) or sum(shares.values()) <= 0:
+            return InvalidRow(line, "scores that are no probabilities")
+        return Example(found.texts, SoftLabel.of(found.label, shares), line)
+
+    @classmethod
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """Returns the task with all labels that have a probability or are a label. Raises DataError without scores."""
+        soft = [example.label.shares for example in examples if isinstance(example.label, SoftLabel)]
+        if not soft:
+            raise DataError(
+                "No training example has probabilities. --task soft reads JSON lines with an object `scores`, which "
+                "`bertie predict TEACHER texts.txt -o soft.jsonl` writes. For labels alone, use --task sequence."
+            )
+        found = {str(example.label) for example in examples if example.label is not None}
+        found = found.union(*soft)
+        return cls.make(names if found <= set(names) else label_names(found), options)
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """Returns those of classification, and "shares" (W, L) float32: the softened target, which sums to 1."""
+        plain = super().targets(examples, encoded).sequence
+        hard_EL = np.zeros((len(examples), len(self.labels)), np.float32)
+        number = {label: i for i, label in enumerate(self.labels)}
+        soft_EL = hard_EL.copy()
+        for row, labelled in enumerate(examples):
+            if labelled.label in number:
+                hard_EL[row, number[labelled.label]] = 1
+            if isinstance(labelled.label, SoftLabel):
+                soft_EL[row] = [max(LEAST, labelled.label.shares.get(label, 0.0)) for label in self.labels]
+                soft_EL[row] **= 1 / self.soften
+                soft_EL[row] /= soft_EL[row].sum()
+                soft_EL[row] = self.truth * hard_EL[row] + (1 - self.truth) * soft_EL[row]
+            else:
+                soft_EL[row] = hard_EL[row]
+        return Targets(sequence={**plain, "shares": soft_EL[encoded.example]})
+
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+        """Returns the cross-entropy to the softened targets, times the square of the temperature, which keeps the size
+        of the gradients. logits (B, L); reads labels "label", "shares" and "weight"."""
+        from torch.nn.functional import log_softmax
+
+        from bertie.models.loss import LossTerm
+        from bertie.nn.loss import right
+
+        weight_B = batch.labels["weight"]
+        loss_B = -(batch.labels["shares"] * log_softmax(logits / self.soften, -1)).sum(-1) * self.soften**2
+        correct = (weight_B * right(logits, batch.labels["label"])).sum()
+        return {"label": LossTerm((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings of the classifier that the trained model is."""
+        return {name: value for name, value in super().settings().items() if name not in ("soften", "truth")}
