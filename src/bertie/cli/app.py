@@ -27,6 +27,7 @@ ORDER = (
         "verify",
         "export-checkpoint",
         "data",
+        "vary",
         "cloze",
         "finetune",
         "tune",

@@ -48,6 +48,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     tokenizer,
     trace,
     tune,
+    vary,
     words,
     write,
 )

@@ -1,0 +1,64 @@
+"""`bertie vary`: changed copies of texts, for a teacher to answer."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+
+
+@app.command()
+def vary(
+    file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+    ],
+    copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the changes.")] = 0,
+    text: tables.TextColumns = None,
+    columns: tables.ColumnNames = "",
+    encoding: tables.Encoding = "utf-8",
+    format_: tables.Format = "",
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write texts with changed copies, so that a student learns from more of a teacher's answers.
+
+    In half of the copies, words become random words of the file. In the other half, the end is that of another text.
+    The texts themselves are written first. A large model answers all of them, and a small one learns the answers.
+
+    [bold]Examples[/]
+
+      bertie vary train.csv --text review -o texts.jsonl
+
+      bertie predict runs/large/model texts.jsonl -o answers.jsonl
+
+      bertie finetune starter-en --task soft --train answers.jsonl --dev dev.csv -o runs/small
+    """
+    from bertie.data.tables import Columns, TableFormat, collect, stream
+    from bertie.data.vary import vary as varied
+    from bertie.files import atomic_write, check_new_file
+
+    check_new_file(output, overwrite=overwrite)
+    format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, format_, labelled=False)
+    found: list[Columns] = []
+    examples, skipped = collect(stream(file, format, on_columns=found.append), file)
+    names, texts = found[0].text, [example.texts for example in examples]
+    written = 0
+    with atomic_write(output) as out, console.progress("texts", len(texts) * (1 + copies), unit="rows") as advance:
+        for one in (*texts, *varied(texts, copies=copies, seed=seed)):
+            out.write((json.dumps(dict(zip(names, one, strict=True)), ensure_ascii=False) + "\n").encode())
+            written += 1
+            advance()
+    if skipped.total:
+        console.warn(str(skipped))
+    if console.verbosity.json:
+        emit({"file": str(output), "texts": len(texts), "rows": written, "skipped": skipped.total})
+    else:
+        console.show(f"{output}: {written:,} rows of {len(texts):,} texts")
