@@ -36,6 +36,7 @@ from toys import TASK_OPTIONS, toy_model, toy_writer
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 LABELS = {
     "few-shot": ("no", "yes"),
+    "soft": ("no", "yes"),
     "sequence": ("no", "yes"),
     "multilabel": ("x", "y"),
     "rank": ("0", "1"),

@@ -26,6 +26,7 @@ from bertie.objectives import OBJECTIVES
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.tasks import TASKS
 from bertie.tasks.relation import Entity, RelationExample
+from bertie.tasks.soft import SoftLabel
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.base import Trainable
 from bertie.train.step import backward
@@ -113,6 +114,9 @@ EXAMPLES: dict[str, list[Example]] = {
     "span": [Example(("w1", "w2 w3 w4"), (("w3", 3),)), Example(("w1", "w5"), ())],
     "parse": [TaggedExample((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
     "few-shot": [Example((text,), label) for text, label in zip(WORDS * 2, "abba", strict=True)],
+    "soft": [
+        Example((text,), SoftLabel.of("a", {"a": p, "b": 1 - p})) for text, p in zip(WORDS, (0.9, 0.6), strict=True)
+    ],
     "embed": [Example(WORDS, 1.0), Example(("w1", "w2"), 0.3)],
     "text2text": [Example((text,), label) for text, label in zip(WORDS, ("w1 w2", "w3"), strict=True)],
     "pattern": [Example((text,), label) for text, label in zip(WORDS, "ab", strict=True)],

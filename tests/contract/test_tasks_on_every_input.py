@@ -19,7 +19,13 @@ from toys import TASK_OPTIONS, CommandLine, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 LABELS = {"sequence": ("no", "yes"), "multilabel": ("x", "y"), "rank": ("0", "1"), "relation": ("no_relation", "of")}
-LABELS |= {"few-shot": ("no", "yes"), "tagging": ("O", "B-X"), "parse": ("root", "x"), "regression": ("score",)}
+LABELS |= {
+    "few-shot": ("no", "yes"),
+    "soft": ("no", "yes"),
+    "tagging": ("O", "B-X"),
+    "parse": ("root", "x"),
+    "regression": ("score",),
+}
 PAIRS = ("rank", "span")
 NAMES = [name for name, _ in TASKS.items()]
 ROWS = {
