@@ -37,9 +37,9 @@ def vary(
 
       bertie vary train.csv --text review -o texts.jsonl
 
-      bertie predict runs/large/model texts.jsonl -o answers.jsonl
+      bertie predict runs/large/model texts.jsonl --text review -o answers.jsonl
 
-      bertie finetune starter-en --task soft --train answers.jsonl --dev dev.csv -o runs/small
+      bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
     from bertie.data.tables import Columns, TableFormat, collect, stream
     from bertie.data.vary import vary as varied

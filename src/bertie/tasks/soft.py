@@ -96,7 +96,8 @@ class SoftTask(SequenceTask):
         if not soft:
             raise DataError(
                 "No training example has probabilities. --task soft reads JSON lines with an object `scores`, which "
-                "`bertie predict TEACHER texts.txt -o soft.jsonl` writes. For labels alone, use --task sequence."
+                "`bertie predict TEACHER texts.txt -o soft.jsonl` writes, with the labels of the teacher (no "
+                "--label-names). For labels alone, use --task sequence."
             )
         found = {str(example.label) for example in examples if example.label is not None}
         found = found.union(*soft)
