@@ -1,6 +1,5 @@
 """`bertie cloze`: questions about raw text, made without labels."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,6 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
-from bertie.errors import DataError
 
 
 @app.command()
@@ -45,19 +43,13 @@ def cloze(
     from bertie.data.cloze import Count
     from bertie.data.cloze import cloze as questions
     from bertie.data.shards import Shards
-    from bertie.files import atomic_write, check_new_file
+    from bertie.files import check_new_file
 
     check_new_file(output, overwrite=overwrite)
-    opened, count, made = Shards.open(corpus, verify=False), Count(), 0
-    with atomic_write(output) as file, console.progress("questions", rows, unit="rows") as advance:
-        for row in questions(opened, rows=rows, words=words, seed=seed, count=count):
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-            made += 1
-            advance()
-        if not made:
-            raise DataError(
-                f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-            )
+    count = Count()
+    asked = questions(Shards.open(corpus, verify=False), rows=rows, words=words, seed=seed, count=count)
+    empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
+    made = tables.write_rows(output, asked, "questions", total=rows, empty=empty)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
         emit(facts)

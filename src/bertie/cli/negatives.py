@@ -1,6 +1,5 @@
 """`bertie negatives`: training data for a re-ranker or for vectors, mined from an index."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from bertie.cli import tables
 from bertie.cli.app import Overwrite, app, emit
 from bertie.cli.options import grouped
 from bertie.cli.search import IndexFolder, StageOptions
-from bertie.errors import DataError, UsageError
+from bertie.errors import UsageError
 
 
 @app.command()
@@ -49,7 +48,7 @@ def negatives(
     from typing import cast, get_args
 
     from bertie.errors import nearest
-    from bertie.files import atomic_write, check_new_file
+    from bertie.files import check_new_file
     from bertie.search import negatives as mining
     from bertie.search import questions as asking
 
@@ -58,16 +57,12 @@ def negatives(
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     check_new_file(output, overwrite=overwrite)
-    asked, left, rows = asking.read(questions, qrels), mining.Left(), 0
+    asked, left = asking.read(questions, qrels), mining.Left()
     kind = cast("mining.Form", form)
     mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    with atomic_write(output) as file, console.progress("negatives", unit="rows") as advance:
-        for row in mined:
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-            rows += 1
-            advance()
-        if not rows:
-            raise DataError("No question has its document in this index and enough negatives.")
+    rows = tables.write_rows(
+        output, mined, "negatives", empty="No question has its document in this index and enough negatives."
+    )
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
         emit(facts)

@@ -1,6 +1,7 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
 import codecs
+import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -299,3 +300,22 @@ def embedder(
 
     options: dict[str, Any] = {"max_length": max_length, "prompt": prompt, "prefix": prefix, **asked}
     return embedder(*opened(model, precision, device, engine), **options)
+
+
+def write_rows(path: Path, rows: Iterable[Any], description: str, *, total: int | None = None, empty: str = "") -> int:
+    """Writes rows as JSON lines with a progress bar, and returns their number.
+
+    total: the number of rows, where it is known. empty: the message of the DataError that is raised instead of an
+    empty file.
+    """
+    from bertie.files import atomic_write
+
+    written = 0
+    with atomic_write(path) as file, console.progress(description, total, unit="rows") as advance:
+        for row in rows:
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            written += 1
+            advance()
+        if empty and not written:
+            raise DataError(empty)
+    return written

@@ -1,6 +1,6 @@
 """`bertie vary`: changed copies of texts, for a teacher to answer."""
 
-import json
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -43,19 +43,15 @@ def vary(
     """
     from bertie.data.tables import Columns, TableFormat, collect, stream
     from bertie.data.vary import vary as varied
-    from bertie.files import atomic_write, check_new_file
+    from bertie.files import check_new_file
 
     check_new_file(output, overwrite=overwrite)
     format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, format_, labelled=False)
     found: list[Columns] = []
     examples, skipped = collect(stream(file, format, on_columns=found.append), file)
     names, texts = found[0].text, [example.texts for example in examples]
-    written = 0
-    with atomic_write(output) as out, console.progress("texts", len(texts) * (1 + copies), unit="rows") as advance:
-        for one in (*texts, *varied(texts, copies=copies, seed=seed)):
-            out.write((json.dumps(dict(zip(names, one, strict=True)), ensure_ascii=False) + "\n").encode())
-            written += 1
-            advance()
+    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, varied(texts, copies=copies, seed=seed)))
+    written = tables.write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:

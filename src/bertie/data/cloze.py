@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.data.order import Permutation
+from bertie.data.order import permutation
 from bertie.data.shards import Shards
 from bertie.errors import UsageError
 
@@ -81,9 +81,10 @@ def cloze(
 
 
 def _shuffled(n: int, seed: int, block: int = 1 << 16) -> Iterator[Any]:
-    order = Permutation(n, seed) if n else None
+    if not n:
+        return
+    order = permutation(n, seed)
     for start in range(0, n, block):
-        assert order is not None
         yield from order[np.arange(start, min(n, start + block))]
 
 

@@ -84,7 +84,7 @@ def save(
         public |= write_labels(labels, problem_type)
         public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
     if tokenizer is not None:
-        public |= {key: token for key, token in _told_ids(variant, tokenizer).items() if key not in public}
+        public |= {**_told_ids(variant, tokenizer), **public}
     public.pop(QUANTIZATION, None)
     if packed:
         public[QUANTIZATION] = quantization(packed.values())
@@ -99,10 +99,11 @@ def save(
 
 
 def _told_ids(variant: Variant, tokenizer: SavesTokenizer) -> dict[str, int]:
-    found = {key: [tokenizer.special_id(role) for role in roles] for key, roles in variant.told_ids.items()}
-    return {
-        key: token for key, ids in found.items() if (token := next((i for i in ids if i is not None), None)) is not None
-    }
+    found: dict[str, int] = {}
+    for key, roles in variant.told_ids.items():
+        ids = [token for role in roles if (token := tokenizer.special_id(role)) is not None]
+        found |= {key: ids[0]} if ids else {}
+    return found
 
 
 def own_settings(model: Saved) -> dict[str, Any]:

@@ -106,20 +106,16 @@ class SoftTask(SequenceTask):
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns those of classification, and "shares" (W, L) float32: the softened target, which sums to 1."""
         plain = super().targets(examples, encoded).sequence
-        hard_EL = np.zeros((len(examples), len(self.labels)), np.float32)
         number = {label: i for i, label in enumerate(self.labels)}
-        soft_EL = hard_EL.copy()
+        target_EL = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, labelled in enumerate(examples):
             if labelled.label in number:
-                hard_EL[row, number[labelled.label]] = 1
+                target_EL[row, number[labelled.label]] = 1
             if isinstance(labelled.label, SoftLabel):
-                soft_EL[row] = [max(LEAST, labelled.label.shares.get(label, 0.0)) for label in self.labels]
-                soft_EL[row] **= 1 / self.soften
-                soft_EL[row] /= soft_EL[row].sum()
-                soft_EL[row] = self.truth * hard_EL[row] + (1 - self.truth) * soft_EL[row]
-            else:
-                soft_EL[row] = hard_EL[row]
-        return Targets(sequence={**plain, "shares": soft_EL[encoded.example]})
+                shares = [max(LEAST, labelled.label.shares.get(label, 0.0)) for label in self.labels]
+                soft_L = np.array(shares, np.float32) ** (1 / self.soften)
+                target_EL[row] = self.truth * target_EL[row] + (1 - self.truth) * soft_L / soft_L.sum()
+        return Targets(sequence={**plain, "shares": target_EL[encoded.example]})
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy to the softened targets, times the square of the temperature, which keeps the size
