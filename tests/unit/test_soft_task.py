@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import bertie
-from bertie.data.tables import Columns, Example, InvalidRow
+from bertie.data.tables import Columns, Example, InvalidRow, SoftLabel, named
 from bertie.errors import DataError, UsageError
-from bertie.tasks.soft import SoftLabel, SoftTask
+from bertie.tasks.soft import SoftTask
 from bertie.tasks.source import Encoded
 from toys import CommandLine, toy_model
 
@@ -93,6 +93,12 @@ def test_a_zero_of_the_teacher_is_finite() -> None:
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-6)
 
 
+def test_new_names_keep_the_probabilities() -> None:
+    """Those of labels that become one are added."""
+    label = named(SoftLabel.of("4", {"4": 0.5, "5": 0.3, "1": 0.2}), {"4": "good", "5": "good"})
+    assert (label, label.shares) == ("good", {"good": 0.8, "1": 0.2})
+
+
 def test_bad_settings_and_tables() -> None:
     for wrong in ({"soften": 0.0}, {"truth": 1.5}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
@@ -121,5 +127,8 @@ def test_from_a_teacher_to_a_student(bertie: CommandLine, tmp_path: Path, monkey
     assert config["id2label"] == {"0": "good", "1": "poor"}
     saved = json.loads(Path("student/model/tokenizer_config.json").read_text())["bertie"]
     assert "soften" not in json.dumps(saved)
+    bertie.good(*student[:-1], "named", *fast, "--label-names", "good=yes,poor=no")
+    config = json.loads(Path("named/model/config.json").read_text())
+    assert set(config["id2label"].values()) == {"no", "yes"}
     code, _, err = bertie("finetune", "small", "--task", "soft", "--train", "train.tsv", "-o", "none", *fast)
     assert (code, "bertie predict TEACHER" in " ".join(err.split()), Path("none").exists()) == (3, True, False)

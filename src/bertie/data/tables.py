@@ -10,7 +10,7 @@ columns, another encoding, a truncated parquet file) is one DataError.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ __all__ = [
     "InvalidRow",
     "MakeExample",
     "SkipReport",
+    "SoftLabel",
     "TableFormat",
     "collect",
     "example",
@@ -55,6 +56,27 @@ PAIRS = (
 SINGLES = (("text",), ("sentence",), ("document",))
 LABELS = ("label", "labels")
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
+
+
+class SoftLabel(str):
+    """A label that also has the probabilities of all labels. It is equal to the plain label."""
+
+    shares: Mapping[str, float]
+
+    @classmethod
+    def of(cls, label: str, shares: Mapping[str, float]) -> Self:
+        """Returns a label with its probabilities."""
+        made = cls(label)
+        made.shares = shares
+        return made
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Returns the label by its new name. The probabilities of labels that get the same name are added."""
+        shares = dict[str, float]()
+        for label, share in self.shares.items():
+            name = names.get(label, label)
+            shares[name] = shares.get(name, 0.0) + share
+        return self.of(names.get(self, self), shares)
 
 
 @dataclass(frozen=True)
@@ -204,6 +226,8 @@ def named(label: Any, names: Mapping[str, str]) -> Any:
     """Returns a label, or each of several, by its new name; labels without one are unchanged."""
     if isinstance(label, tuple):
         return tuple(sorted({named(one, names) for one in label}))
+    if isinstance(label, SoftLabel):
+        return label.renamed(names)
     return names.get(label, label) if isinstance(label, str) else label
 
 

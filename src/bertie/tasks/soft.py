@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, find_columns
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, SoftLabel, TableFormat, find_columns
 from bertie.data.tables import example as plain_example
 from bertie.errors import DataError, UsageError
 from bertie.tasks.sequence import SequenceTask, label_names
@@ -30,19 +30,6 @@ if TYPE_CHECKING:
 
 SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
 LEAST = 1e-6  # the smallest probability: `predict` rounds to six digits
-
-
-class SoftLabel(str):
-    """A label that also has the probabilities of all labels. It is equal to the plain label."""
-
-    shares: Mapping[str, float]
-
-    @classmethod
-    def of(cls, label: str, shares: Mapping[str, float]) -> Self:
-        """Returns a label with its probabilities."""
-        made = cls(label)
-        made.shares = shares
-        return made
 
 
 @dataclass(frozen=True)
@@ -96,8 +83,7 @@ class SoftTask(SequenceTask):
         if not soft:
             raise DataError(
                 "No training example has probabilities. --task soft reads JSON lines with an object `scores`, which "
-                "`bertie predict TEACHER texts.txt -o soft.jsonl` writes, with the labels of the teacher (no "
-                "--label-names). For labels alone, use --task sequence."
+                "`bertie predict TEACHER texts.txt -o soft.jsonl` writes. For labels alone, use --task sequence."
             )
         found = {str(example.label) for example in examples if example.label is not None}
         found = found.union(*soft)
