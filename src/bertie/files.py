@@ -150,8 +150,10 @@ def parse_json(data: bytes, path: Path) -> Any:
 
 
 def user_cache() -> Path:
-    """Returns the user's cache folder: $XDG_CACHE_HOME/bertie, or ~/.cache/bertie."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertie"
+    """Returns the user's cache folder: $XDG_CACHE_HOME/bertie, or ~/.cache/bertie. A relative path is ignored, as the
+    XDG Base Directory Specification asks."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()) / "bertie"
 
 
 def file_hash(path: Path) -> str:
@@ -177,8 +179,7 @@ def home_of(name: str, folder: Path, key: str) -> Path:
     inside = folder / name
     if inside.exists() or os.access(folder, os.W_OK):
         return inside
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "bertie" / key / name
+    return user_cache() / key / name
 
 
 def check_new_file(path: Path, *, overwrite: bool = False) -> None:

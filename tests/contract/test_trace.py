@@ -99,6 +99,8 @@ def test_what_cannot_be_traced_is_refused():
     model = untrained(TEXT)
     with pytest.raises(DataError, match="no tokens"):
         trace(model, "")
+    with pytest.raises(DataError, match="no tokens"):
+        trace(model, "[SEP]")
     model.tokenizer = None
     with pytest.raises(UsageError, match="tokenizer"):
         trace(model, TEXT)

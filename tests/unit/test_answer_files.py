@@ -147,3 +147,9 @@ def test_other_tasks_give_their_label_by_line(tmp_path: Path, bertie: CommandLin
     (tmp_path / "named.csv").write_text("id,text\nq1,y a\nq2,n b\n")
     bertie.good("predict", tmp_path / "run/model", tmp_path / "named.csv", "-o", tmp_path / "named.json")
     assert json.loads((tmp_path / "named.json").read_text()) == {"q1": "good", "q2": "bad"}
+    (tmp_path / "numbered.jsonl").write_text('{"id": 0, "text": "y a"}\n{"id": 1, "text": "n b"}\n')
+    bertie.good("predict", tmp_path / "run/model", tmp_path / "numbered.jsonl", "-o", tmp_path / "numbered.json")
+    assert json.loads((tmp_path / "numbered.json").read_text()) == {"0": "good", "1": "bad"}
+    (tmp_path / "twice.jsonl").write_text('{"id": 1, "text": "y a"}\n{"id": 1, "text": "n b"}\n')
+    code, _, err = bertie("predict", tmp_path / "run/model", tmp_path / "twice.jsonl", "-o", tmp_path / "twice.json")
+    assert (code, "1 row with the id of an earlier row" in " ".join(err.split())) == (0, True)

@@ -18,6 +18,7 @@ from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.frames import START
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
+from bertie.runs.verify import verify
 from bertie.settings import build
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
@@ -164,6 +165,9 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
     model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.config.feature_size == 4
+    checked = verify(tmp_path / "run")
+    assert (checked["ok"], "is the same" in str(checked)) == (True, True)
+    assert "column image" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     config["model_overrides"] = {**sizes, ("visual_embedding_dim" if pictures else "frame_size"): 9}
     with pytest.raises(UsageError, match=r"have 4 numbers.* vectors of 9\. Set model_overrides.*=4"):
         pretrain(build(PretrainConfig, config), tmp_path / "other")

@@ -96,6 +96,7 @@ def test_what_a_phase_leaves_out_is_as_in_the_run(home):
             "[{steps: 3}, {objectives: {sop: {}}}]",
             "Phase 2 sets options of 'sop', which is not an objective of the run",
         ),
+        ("[{steps: 3}, {objectives: {mlm: {weight: 2}}}]", "Phase 2 sets mlm.weight, which is the same"),
         ("[{steps: 3}, {max_lenght: 24}]", "Did you mean 'max_length'"),
         ("[{steps: 3}, {max_length: 2}]", "phases.1.max_length"),
     ],

@@ -181,3 +181,19 @@ def test_every_published_set_of_tags_is_read(name, tmp_path):
     read = list(TaggingTask.rows(frame, format))
     assert [row.texts for row in read] == [("Anna met Li",), ("Go",)]
     assert all(row.label for row in read)
+
+
+def test_a_sentence_directly_after_the_line_of_a_document_is_read(tmp_path):
+    path = write(tmp_path, "t.conll", "-DOCSTART- O\nAda B-PER\nran O\n\n-DOCSTART- O\n\nBo B-PER\n")
+    found = list(sentences(path, TableFormat()))
+    assert [(one.texts, one.label, one.line) for one in found] == [
+        (("Ada ran",), ("B-PER", "O"), 2),
+        (("Bo",), ("B-PER",), 7),
+    ]
+
+
+def test_an_id_of_zero_is_an_id(tmp_path):
+    asked = [{"id": n, "question": "who?", "answers": [{"text": "Ada", "answer_start": 0}]} for n in range(3)]
+    data = {"data": [{"paragraphs": [{"context": "Ada ran.", "qas": asked}]}]}
+    path = write(tmp_path, "q.json", json.dumps(data))
+    assert [one.id for one in questions(path, TableFormat())] == ["0", "1", "2"]

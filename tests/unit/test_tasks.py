@@ -135,6 +135,12 @@ def test_micro_batches_are_sorted_by_length_and_keep_windows_together(tokenizer)
     assert any(batch.size > 1 for batch in batches)
 
 
+def test_micro_batches_have_nearly_the_same_size(tokenizer):
+    """A last one with a single text would have nothing to compare it with."""
+    sizes = [len(set(batch.sample_ids.tolist())) for batch in source(tokenizer, batch_size=10, micro=9).batches(0)]
+    assert sizes == [5, 5]
+
+
 def test_micro_batches_add_up_to_the_big_batch(tokenizer, model):
     totals = {}
     for micro in (None, 1, 3):
@@ -180,6 +186,7 @@ def test_steps_of_epochs():
 
 def test_labels_are_names_in_an_order_that_rows_do_not_decide():
     assert label_names({"10", "9", "-1"}) == ("-1", "9", "10")
+    assert label_names({"--1", "2"}) == ("--1", "2")
     assert label_names({"yes", "no", "10"}) == ("10", "no", "yes")
     assert label_names({"긍정", "부정"}) == ("긍정", "부정")
 

@@ -60,6 +60,22 @@ def test_what_varies_nothing_is_told(text: str):
         parse_space([text])
 
 
+def test_the_width_of_the_model_decides_the_rate_unless_it_varies():
+    config = FinetuneConfig(model="m", optim=OptimConfig(warmup=0.2))
+    assert not varied(config, {"epochs": 2}).rate_is_set
+    assert varied(config, {"epochs": 2}).optim.warmup == 0.2
+    assert varied(config, {"optim.lr": 1e-4}).rate_is_set
+    given = varied(FinetuneConfig(model="m", optim=OptimConfig(lr=1e-3)), {"epochs": 2})
+    assert (given.rate_is_set, given.optim.lr) == (True, 1e-3)
+
+
+def test_a_trial_is_evaluated_four_times_whatever_decides_its_examples(config: FinetuneConfig):
+    few, all_ = (module._with_looks(varied(config, {"per_label": n})).train for n in (8, None))
+    assert (few.steps, few.eval_every) == (2, 1)
+    assert all_.steps == round(2 * 108 / 16)
+    assert all_.eval_every == all_.steps // 4
+
+
 def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, tmp_path: Path):
     with pytest.raises(UsageError, match=r"optim\.lr|'lr'"):
         tune(config, tmp_path / "run", {"optim.rl": (1, 2)})

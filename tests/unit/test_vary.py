@@ -38,6 +38,8 @@ def test_short_texts_and_writing_without_spaces() -> None:
     copies = [text for (text,) in vary(texts, copies=20)]
     assert all(text.strip() for text in copies)
     assert any(text not in {one for (one,) in texts} and " " not in text and len(text) > 5 for text in copies)
+    whole = [text for (text,) in vary([("가나다라마바사아자차",), ("카타파하거너더러머버",)], copies=20)]
+    assert all(" " not in text for text in whole)
 
 
 def test_on_the_command_line(bertie: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,8 @@ class Rows:
 
 @dataclass
 class BertieRunner:
-    """Bertie's own `fit`, on rows of any length; a round trains `steps` steps after two that are not counted."""
+    """Bertie's own `fit`, on rows of any length; a round trains `steps` steps after those of the
+    warm-up, which are not counted."""
 
     model_folder: Path
     source: Rows

@@ -120,7 +120,7 @@ def build(
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
         if records == sum(dropped.values()):
-            _say_nothing_is_left(work, folder, dropped, len(units))
+            _say_nothing_is_left(work, dropped, len(units))
         _write_quarantine(folder, work, len(units))
         account = {
             "kind": "text",
@@ -305,7 +305,7 @@ def _line_ends(path: str, start: int, stop: int) -> int:
     return count
 
 
-def _say_nothing_is_left(work: Path, folder: Path, dropped: Counter[str], units: int) -> None:
+def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
     """Raises DataError with the reasons of all dropped records. The folder remains unchanged."""
     _write_quarantine(work, work, units)
     with open(work / "quarantine.jsonl", encoding="utf-8") as file:

@@ -93,7 +93,7 @@ class Evaluation:
         return xxhash.xxh3_128_hexdigest(self._dump())
 
     def save(self, path: Path) -> None:
-        """Returns the bytes of a file for `load`."""
+        """Writes a file for `load`."""
         write_bytes(path, self._dump())
 
     @classmethod

@@ -93,7 +93,7 @@ class Sentences:
         return int((self.stops - self.starts).sum())
 
     def stretches(self, start: int, length: int) -> list[tuple[int, int]]:
-        """Yields the token ranges of `length` tokens from `start` on, one for each of their documents."""
+        """Returns the token ranges of `length` tokens from `start` on, one for each of their documents."""
         starts, stops = self._documents
         document = int(np.searchsorted(starts, start, side="right")) - 1
         found = []
@@ -198,7 +198,7 @@ def planned(pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U6
 
 
 def blocks(sentences: Sentences, size: int | None = None) -> list[tuple[int, int]]:
-    """Yields ranges of sentences, whole documents each, of about `size` (BLOCK) sentences or one long document."""
+    """Returns ranges of sentences, whole documents each, of about `size` (BLOCK) sentences or one long document."""
     bounds, size = sentences.bounds, size or BLOCK
     cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(size, len(sentences), size))])
     return list(pairwise([0, *cuts.tolist(), len(sentences)]))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import check_characters, decoded, opened, read_whole, where_of
-from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat
+from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given
 from bertie.data.tables import Example, InvalidRow
 from bertie.data.trivia import KIND as TRIVIA
 from bertie.data.trivia import trivia
@@ -86,7 +86,7 @@ def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
         check_characters([context, qa])
     except (ValueError, RecursionError):
         return InvalidRow(number, NO_TEXT)
-    name = str(qa.get("id") or qa.get("guid") or number)
+    name = str(first_given(qa.get("id"), qa.get("guid"), number))
     if "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     try:

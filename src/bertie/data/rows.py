@@ -38,6 +38,11 @@ class Flat(Fields):
     source: Mapping[str, Any]
 
 
+def first_given(*values: Any) -> Any:
+    """Returns the first value that a row has: not None and not an empty text. 0 is a value, and an id."""
+    return next((value for value in values if value is not None and value != ""), None)
+
+
 def source_of(fields: Fields) -> Mapping[str, Any]:
     """Returns the original content of a row: numbers as numbers, objects within objects."""
     return fields.source if isinstance(fields, Flat) else fields

@@ -87,9 +87,11 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
             yield block
             continue
         rows = [line.split("\t") if "\t" in line else line.split() for _, line in block]
-        if rows[0][0] == "-DOCSTART-":
-            continue
         first = block[0][0]
+        if rows[0][0] == "-DOCSTART-":
+            if len(rows) == 1:
+                continue
+            rows, first = rows[1:], block[1][0]  # a sentence follows without an empty line
         if column is None:
             column = _tag_column(rows, where)
         if any(len(row) <= column for row in rows):

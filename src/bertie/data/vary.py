@@ -56,4 +56,5 @@ def _swapped(text: str, pool: Sequence[str], rng: random.Random) -> str:
 def _spliced(text: str, other: str, rng: random.Random) -> str:
     first, second = _units(text), _units(other)
     head = first[: max(1, round(len(first) * rng.uniform(*SPLICED)))]
-    return _joined([*head, *second[round(len(second) * rng.uniform(*SPLICED)) :]], f"{text} {other}")
+    tail = second[round(len(second) * rng.uniform(*SPLICED)) :]
+    return _joined([*head, *tail], text if len(text.split()) > 1 else other)

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from bertie.console import counted
+from bertie.data.rows import first_given
 from bertie.data.sheets import new_sheet
 from bertie.infer.batching import CHUNK
 
@@ -77,19 +79,30 @@ def _jsonl(out: IO[bytes], form: Form) -> Iterator[Write]:
 
 @contextmanager
 def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
-    """Writes one object: id or line of a record -> `key` of its prediction. Rows without a prediction are omitted."""
-    before = "{"
+    """Writes one object: id or line of a record -> `key` of its prediction. Rows without a prediction are omitted.
+
+    A name that an earlier row has is written too, and told: readers of JSON keep the last of them.
+    """
+    before, names, repeated = "{", set[str](), 0
 
     def write(source: Values | None, numbers: Values, answer: Values) -> None:
-        nonlocal before
+        nonlocal before, repeated
         if "error" not in answer:
-            own = numbers.get("id") or (source or {}).get("id") or numbers["line"]  # `id` may be a column of the rows
-            name = json.dumps(str(own), ensure_ascii=False)
-            out.write(f"{before}\n{name}: {json.dumps(answer[form.key], ensure_ascii=False)}".encode())
+            # `id` may be a column of the rows
+            name = str(first_given(numbers.get("id"), (source or {}).get("id"), numbers["line"]))
+            repeated += name in names
+            names.add(name)
+            value = json.dumps(answer[form.key], ensure_ascii=False)
+            out.write(f"{before}\n{json.dumps(name, ensure_ascii=False)}: {value}".encode())
             before = ","
 
     yield write
     out.write(b"\n}\n" if before == "," else b"{}\n")
+    if repeated:
+        form.notes.append(
+            f"{counted(repeated, 'row')} with the id of an earlier row: most readers of JSON keep only the last one. "
+            "Write .jsonl to keep all."
+        )
 
 
 class _Table:

@@ -73,10 +73,10 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
     """
     tokenizer, head = _needed(model)
     encoding = tokenizer.encode(text)
-    if not any(start < end for start, end in encoding.offsets):
-        raise DataError("The text has no tokens. Pass a text with at least one word.")
     objective, plain = MaskedLM(), pad([encoding], pad_id=tokenizer.pad_id)
     batch = objective.corrupt(plain, Draws(key(seed, 0, plain.sample_ids.numpy())), Vocabulary.of(tokenizer))
+    if not len(batch.labels["mlm_positions"]):
+        raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)
     with torch.inference_mode(), _outputs(model.encoder.embeddings) as parts:
         output = model.encode(batch, output_hidden_states=True, output_attentions=True)
@@ -84,7 +84,7 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
         loss = objective.loss(model, output, batch)["mlm"]
     return [
         _tokenized(tokenizer, encoding, text),
-        _masked(tokenizer, plain, batch),
+        _masked(tokenizer, batch),
         _embedded(parts, output, batch),
         *_layers(tokenizer, output, batch),
         _guessed(tokenizer, logits_MV, batch),
@@ -161,7 +161,7 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
     return Step("tokenizer", "bertie.text.tokenizer:Tokenizer.encode", arrays, tuple(rows))
 
 
-def _masked(tokenizer: Tokenizer, plain: Batch, batch: Batch) -> Step:
+def _masked(tokenizer: Tokenizer, batch: Batch) -> Step:
     """Returns the input of each predicted token: masked, a random token, or unchanged (80%, 10%, 10%)."""
     rows = []
     for position, target in zip(

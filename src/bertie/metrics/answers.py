@@ -214,7 +214,7 @@ class AnswerScores:
 
 
 def best_threshold(scores: ArrayLike, no_answer: ArrayLike, answerable: ArrayLike) -> tuple[float, float]:
-    """Returns the no-answer threshold with the largest mean score, and that mean.
+    """Returns the largest mean score, and the no-answer threshold that reaches it.
 
     scores (N,): of the best span; no_answer (N,): its no-answer score; answerable (N,) bool. find_best_thresh of
     evaluate-v2.0.py, for texts that are never empty. When no answer is always best, the threshold is below every score:

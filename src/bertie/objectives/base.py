@@ -46,6 +46,8 @@ class Objective(ABC):
     name: ClassVar[str]
     on_tokens: ClassVar[bool] = False
     """Whether the objective changes the input tokens and predicts them. A sum can have only one such objective."""
+    whole_run: ClassVar[tuple[str, ...]] = ()
+    """Options that a phase cannot change: the model or the loss reads them, and not the batches."""
 
     @abstractmethod
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:

@@ -41,6 +41,7 @@ class Distillation(Objective):
     """Learns from a teacher. Weights and temperature are those of DistilBERT's code (distillation/README.md)."""
 
     name: ClassVar[str] = "distil"
+    whole_run: ClassVar[tuple[str, ...]] = ("teacher", "temperature", "weight", "cosine", "positions", "layers")
 
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Folder of the teacher. It needs a masked-LM head and the student's vocabulary."""

@@ -41,6 +41,7 @@ class MaskedFrames(Objective):
     """Predicts the clusters of hidden frames. Raises UsageError for options out of range."""
 
     name: ClassVar[str] = "frames"
+    whole_run: ClassVar[tuple[str, ...]] = ("clusters",)
 
     clusters: int = 100
     """Number of clusters. Source: Hsu et al. 2021, 3.3: 100 in the first round."""

@@ -55,6 +55,7 @@ class HiddenStates(Objective):
     """Learns the hidden states of a teacher. Raises UsageError for a weight that is not above 0."""
 
     name: ClassVar[str] = "hidden"
+    whole_run: ClassVar[tuple[str, ...]] = ("teacher", "weight")
 
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Name or folder of the teacher, an encoder with any tokenizer: minilm-l6, e5-small, models/base."""

@@ -39,6 +39,7 @@ class MaskedLM(Objective):
 
     name: ClassVar[str] = "mlm"
     on_tokens: ClassVar[bool] = True
+    whole_run: ClassVar[tuple[str, ...]] = ("weight",)
 
     rate: Rates = 0.15
     """Fraction of a sequence's tokens, including special tokens, that are predicted. It may change during the run

@@ -48,6 +48,7 @@ class ReplacedTokens(Objective):
 
     name: ClassVar[str] = "rtd"
     on_tokens: ClassVar[bool] = True
+    whole_run: ClassVar[tuple[str, ...]] = ("size", "layers", "weight", "tied")
 
     size: float = 0.25
     """Hidden size of the generator relative to the discriminator. Source: Clark et al. 2020, table 6: small 1/4, base

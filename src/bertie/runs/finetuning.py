@@ -72,7 +72,7 @@ class Run:
         self.without = Without() if without is None else without
         self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
         size = config.train.batch_size
-        if min(size, config.train.micro_batch_size or size) < self.task.least_batch:
+        if size // -(-size // (config.train.micro_batch_size or size)) < self.task.least_batch:  # the smallest pass
             raise UsageError(
                 "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
                 f"it is set, to at least {self.task.least_batch}."

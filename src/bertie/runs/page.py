@@ -160,6 +160,10 @@ def _plan(report: Report, plan: Mapping[str, Any]) -> None:
 
 
 def _corpora(report: Report, config: PretrainConfig) -> None:
+    if config.features.column:
+        about = f"A table of texts and their feature vectors: column {config.features.column}."
+        report.section(f"Corpus: {Path(config.corpus).name}", about)
+        return
     for path in [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]:
         try:
             found = card.load(Path(path))

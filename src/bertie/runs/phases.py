@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertie.errors import UsageError
+from bertie.objectives import OBJECTIVES
 from bertie.runs.config import PretrainConfig
 from bertie.settings import merge
 
@@ -23,18 +24,24 @@ class Phase:
 def phases(config: PretrainConfig) -> list[Phase]:
     """Returns all phases of a run, which is one phase without `phases`.
 
-    Raises UsageError when the steps do not sum to train.steps, or an objective is not one of the run's.
+    Raises UsageError when the steps do not sum to train.steps, or an objective is not one of the run's, or an option
+    is not one of the batches.
     """
     train = config.train
     if not config.phases:
         return [Phase(train.steps, config.max_length, train.batch_size, train.micro_batch_size, config.objectives, 0)]
     found: list[Phase] = []
     for number, (phase, steps) in enumerate(zip(config.phases, _steps(config), strict=True), 1):
-        for name in phase.objectives:
+        for name, options in phase.objectives.items():
             if config.objectives.get(name) is None:
                 raise UsageError(
                     f"Phase {number} sets options of {name!r}, which is not an objective of the run. A phase "
                     "can change the options of objectives, but not the objectives."
+                )
+            if fixed := [option for option in options if option in OBJECTIVES[name].whole_run]:
+                raise UsageError(
+                    f"Phase {number} sets {name}.{fixed[0]}, which is the same in the whole run. Set it for the run: "
+                    f"objectives.{name}.{fixed[0]}. A phase can only change what its batches contain."
                 )
         found.append(
             Phase(

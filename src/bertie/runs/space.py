@@ -57,6 +57,8 @@ def grid(space: Space) -> list[dict[str, Any]] | None:
 def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
     """Returns the config with some dotted keys changed. Raises UsageError for an unknown key or a bad value."""
     tree = config.model_dump()
+    if not config.rate_is_set:
+        del tree["optim"]["lr"]  # the model's width decides it, unless the values have it
     for dotted, value in values.items():
         merge(tree, nested(dotted, value))
     return build(FinetuneConfig, tree)

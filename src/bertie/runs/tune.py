@@ -92,7 +92,7 @@ def tune(
                     break
                 trial = _ask(library, study, config.train.seed, points)
                 values = {name: _suggest(trial, name, choices) for name, choices in space.items()}
-                settings = _with_looks(varied(config, values), len(examples.train))
+                settings = _with_looks(varied(config, values))
                 _try(library, study, trial, settings, run, values, metric, prune)
                 _keep_best(study, run)
                 best = f"{study.best_value:z.4f}" if _complete(study) else "none"
@@ -153,8 +153,9 @@ def folder_name(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
 
 
-def _with_looks(config: FinetuneConfig, examples: int) -> FinetuneConfig:
-    steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
+def _with_looks(config: FinetuneConfig) -> FinetuneConfig:
+    """Returns the config of a trial, with LOOKS evaluations. Its values may also decide how many examples there are."""
+    steps = steps_of(read_examples(config).epoch, batch_size=config.train.batch_size, epochs=config.epochs)
     looks = {"steps": steps, "eval_every": max(1, steps // LOOKS)}
     return config.model_copy(update={"train": config.train.model_copy(update=looks)})
 

@@ -25,6 +25,7 @@ from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
 from bertie.models.weights import is_export
+from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
 from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, seed_runs
 from bertie.runs.models import MODEL, model_folder
@@ -242,10 +243,16 @@ def _tokenizer(run: Path) -> str:
 
 
 def _corpus(run: Path) -> str:
-    """Checks every byte of the text and of its token ids, and that they are those of the run."""
+    """Checks every byte of the text and of its token ids, or of a table, and that they are those of the run."""
     config, identity = run_config(run), run_identity(run)
     if not isinstance(config, PretrainConfig) or not identity:
         return "not recorded"
+    if config.features.column:
+        tokenizer = Tokenizer.load(config.tokenizer or model_folder(config.model))
+        found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
+        if found != identity["corpus"]:
+            raise DataError(f"{config.corpus} now contains other rows: {found} instead of {identity['corpus']}.")
+        return f"{config.corpus} is the same: {found}"
     expected = identity["corpus"] if isinstance(identity["corpus"], list) else [identity["corpus"]]
     paths = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
     if len(paths) != len(expected):

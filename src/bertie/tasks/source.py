@@ -308,8 +308,8 @@ class TaskSource:
         ids = self.order.sample_ids(step, self.batch_size, rank=rank, world=world)
         first, end = self.encoded.windows[ids], self.encoded.windows[ids + 1]
         by_length = np.argsort(self.encoded.starts[end] - self.encoded.starts[first], kind="stable")
-        cuts = range(self.micro_batch_size, len(ids), self.micro_batch_size)
-        parts = [part for part in np.split(by_length, list(cuts)) if len(part)]
+        # of equal size: a last one of few texts would have nothing to compare them with
+        parts = np.array_split(by_length, -(-len(ids) // self.micro_batch_size)) if len(ids) else []
         return [self.encoded.batch(ranges(first[part], end[part]), self.targets) for part in parts]
 
 

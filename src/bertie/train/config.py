@@ -58,8 +58,8 @@ class TrainConfig(Config):
     """Sequences per step, over all micro-batches and processes. Source: Devlin et al. 2018, A.2: 256; fine-tuning A.3:
     16, 32."""
     micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
-    """Sequences per forward pass. Gradients are accumulated up to batch_size, so it changes memory and not the result.
-    Not set: as many as fit the process's share."""
+    """Sequences per forward pass. Gradients are accumulated up to batch_size, so it changes memory, and of the result
+    only the draws of dropout. Not set: as many as fit the process's share."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Compute precision; master weights are always float32. auto: bf16 where it is faster on this machine. Source:
     Kalamkar et al. 2019."""

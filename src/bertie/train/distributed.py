@@ -115,7 +115,7 @@ class World:
             )
 
     def by_main(self, work: Callable[[], None]) -> None:
-        """Context in which rank 0 works alone for any time, while the others wait.
+        """Calls `work` on rank 0 alone, for any time, while the others wait.
 
         Rank 0 sends signs of life. The others raise Stopped when there is none for TIMEOUT.
         """
