@@ -33,6 +33,7 @@ ALONE = {"docs/get-started/korean.ko.md"}  # has no English form
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?<=\n\n)(?: {4,}\S.*\n)+")
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
+_DECIMAL = re.compile(r"\d+\.\d+(?!\d|\s(?:M\b|million))")  # Korean counts 31.4 million in units of 10,000
 _LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
@@ -100,7 +101,7 @@ def sections(page: str) -> list[Section]:
                 pictures=re.findall(r"!\[.*\]\((.*)\)", part),
                 links=Counter(normalized(link, page) for link in links if link not in sisters),
                 names={" ".join(name.split()) for name in re.findall(r"`([^`]+)`", prose)},
-                decimals=set(re.findall(r"\d+\.\d+", re.sub(r"`[^`]*`", "", prose))),
+                decimals=set(_DECIMAL.findall(re.sub(r"`[^`]*`", "", prose))),
             )
         )
     return found

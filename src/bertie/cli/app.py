@@ -137,7 +137,9 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, hel
 Json = Annotated[
     bool, typer.Option("--json", callback=_json, help="Write results as JSON to stdout; messages go to stderr.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="First delete what Bertie wrote to the output before.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an earlier output of Bertie. Other files are never deleted.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; do not start.")]
 Trial = Annotated[

@@ -87,8 +87,8 @@ def finetune(
     r"""Benchmark fine-tuning against the transformers Trainer.
 
     The table shows examples per second, peak memory, and quality on dev. A preset has random weights and learns
-    generated examples. A folder needs a published data set for classification or regression. Needs the peers: pip
-    install 'bertie\[dev]'.
+    generated examples. A folder needs a published data set for classification or regression. Needs the other
+    libraries: pip install 'bertie\[dev]'.
 
     [bold]Examples[/]
 
@@ -129,8 +129,8 @@ def of_families(
 ) -> None:
     r"""Benchmark training steps and inference of model families against transformers.
 
-    Both sides have the same weights and texts of uneven lengths. The runners alternate. Needs the peers: pip install
-    'bertie\[dev]'.
+    Both sides have the same weights and texts of uneven lengths. The runners alternate. Needs the other libraries: pip
+    install 'bertie\[dev]'.
 
     [bold]Example[/]
 

@@ -30,7 +30,7 @@ def search(
     r"""Benchmark search against bm25s and sentence-transformers.
 
     All runners answer the same questions one at a time, in turns. The table has the time to build an index, its size,
-    queries per second, and the time of a query. Needs the peers: pip install bm25s sentence-transformers.
+    queries per second, and the time of a query. Needs the other libraries: pip install bm25s sentence-transformers.
 
     [bold]Examples[/]
 

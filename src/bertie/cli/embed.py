@@ -21,7 +21,8 @@ def embed(
     model: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a model (also of sentence-transformers), run or checkpoint.", callback=tables.resolved
+            help="Name or folder of a model (also of sentence-transformers), run or checkpoint.",
+            callback=tables.resolved,
         ),
     ],
     reading: EmbeddingOptions,

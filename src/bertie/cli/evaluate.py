@@ -46,7 +46,9 @@ class IndexOptions:
 def evaluate(
     model: Annotated[
         Path,
-        typer.Argument(help="Folder of a fine-tuned model, run, checkpoint or index.", callback=tables.resolved),
+        typer.Argument(
+            help="Name or folder of a fine-tuned model, run, checkpoint or index.", callback=tables.resolved
+        ),
     ],
     file: Annotated[str, typer.Argument(help="Labeled examples: csv, tsv, jsonl or parquet; - is stdin.")] = "",
     data: tables.DataSet = "",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @app.command("fill-mask")
 def fill_mask(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
     ],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,

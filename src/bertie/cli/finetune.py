@@ -33,7 +33,7 @@ SETTINGS: dict[str, str | Flag] = {
     "seed": "train.seed",
 }
 FEW_SHOT = "finetune-few-shot"
-StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.")]
+StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
 @app.command()

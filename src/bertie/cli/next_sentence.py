@@ -20,7 +20,7 @@ SAID = {
 @app.command("next-sentence")
 def next_sentence(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
     ],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],

@@ -15,7 +15,8 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 @app.command()
 def perplexity(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a masked language model, run or checkpoint.", callback=tables.resolved)
+        Path,
+        typer.Argument(help="Name or folder of a masked language model, run or checkpoint.", callback=tables.resolved),
     ],
     file: Annotated[
         str, typer.Argument(help="Texts: txt (one per line), csv, tsv, jsonl or parquet; - is stdin.")

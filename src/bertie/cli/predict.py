@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @grouped
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
+        Path, typer.Argument(help="Name or folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
     ],
     file: tables.TextFile = "-",
     output: Annotated[

@@ -11,31 +11,35 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.errors import DataError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+Written = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder of a run, corpus, tokenizer or model, or the name of a model.")
+]
 
 
 @app.command()
-def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Check the integrity of a run folder.
+def verify(folder: Written, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Check the integrity of a folder that Bertie wrote.
 
-    Checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks that corpus
-    and tokenizer are those of the run. The exit code is 3 when something is wrong.
+    Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
+    that corpus and tokenizer are those of the run. The exit code is 3 when something is wrong.
 
     [bold]Examples[/]
 
       bertie verify runs/tiny
 
-      bertie verify runs/tiny --json
+      bertie verify corpora/mine --json
     """
     from bertie.runs import verify as runs
+    from bertie.runs.models import model_folder
 
-    report = runs.verify(run)
+    report = runs.verify(folder if folder.exists() else model_folder(folder))
     if console.verbosity.json:
         emit(report)
     else:
         console.show(runs.shown(report))
     wrong = [check["name"] for check in report["checks"] if not check["ok"]]
     if wrong:
-        raise DataError(f"{run} failed the check of: {', '.join(wrong)}.")
+        raise DataError(f"{folder} failed the check of: {', '.join(wrong)}.")
 
 
 @app.command()

@@ -101,7 +101,7 @@ def ending(*kinds: str) -> Callable[[Path | None], Path | None]:
     return checked
 
 
-ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=resolved)]
+ModelFolder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.", callback=resolved)]
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
 
 
