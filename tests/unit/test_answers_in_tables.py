@@ -12,6 +12,7 @@ import pytest
 
 from bertie import families
 from bertie.data.rows import unique
+from bertie.infer.batching import CHUNK
 from bertie.infer.predict import set_training_facts
 from bertie.infer.records import WRITERS, Form
 from bertie.tasks import TASKS
@@ -208,6 +209,25 @@ def test_rows_without_columns_wait_for_the_header():
 
 def test_columns_of_one_name_are_all_kept():
     assert unique(["a", "a", "b", "a.1", "a"]) == ("a", "a.2", "b", "a.1", "a.3")
+
+
+@pytest.mark.parametrize("rows", [0, 1, CHUNK, CHUNK + 1])
+def test_parquet_of_any_number_of_rows(rows):
+    out = io.BytesIO()
+    with WRITERS[".parquet"](out, Form(("label",))) as write:
+        for number in range(rows):
+            write({"v": number}, {"row": number, "line": number}, {"label": "good"})
+    assert pa.parquet.read_table(out).num_rows == rows
+
+
+def test_a_short_first_row_hides_no_column(model, cli, tmp_path):
+    """Not of this row, and not of the others: the header names the columns."""
+    (tmp_path / "in.csv").write_text("text,x,y\nshort\na b,2,3\n")
+    _, _, err = cli("predict", model, tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    first, second = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text()))
+    assert (first["text"], first["x"], "1 column" in first["error"]) == ("short", "", True)
+    assert (second["x"], second["y"]) == ("2", "3")
+    assert "omitted" not in err
 
 
 def test_mixed_columns_of_parquet_become_texts():

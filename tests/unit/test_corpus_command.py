@@ -149,3 +149,26 @@ def test_evaluation_sets_are_kept_out_by_option_or_recipe(bertie, tmp_path):
     code, _, err = bertie("corpus", "a.txt", "-o", "other", "--decontaminate", "sst2")
     assert (code, "--data-dir" in err) == (3, True)
     assert not (tmp_path / "other").exists()
+
+
+def test_an_evaluation_set_in_the_encoding_of_the_corpus(bertie, tmp_path):
+    """One that is UTF-8 is read as UTF-8 all the same."""
+    question = (
+        "오래된 방앗간 근처에서 시작하는 일곱 강 가운데 북쪽의 두 마을을 모두 지나 바다로 흘러가는 강은 어느 강인가"
+    )
+    (tmp_path / "a.txt").write_bytes(f"첫 번째 글.\n\n다시 한번: {question}\n\n마지막 글.".encode("cp949"))
+    for encoding in ("cp949", "utf-8"):
+        (tmp_path / "quiz.csv").write_bytes(f"question\n{question}\n".encode(encoding))
+        options = ("--encoding", "cp949", "--decontaminate", "quiz.csv", "--overwrite", "--json")
+        facts = json.loads(bertie("corpus", "a.txt", "-o", "out", *options)[1])
+        assert facts["evaluation"]["quiz.csv"]["removed"] == 1
+
+
+def test_a_damaged_corpus_is_not_shown(bertie, tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    assert bertie("corpus", "a.txt", "-o", "out")[0] == 0
+    shard = next((tmp_path / "out").glob("*.values"))
+    shard.write_bytes(b"\xff" + shard.read_bytes()[1:])
+    for command in (("corpus", "out", "--show"), ("cloze", "out", "-o", "questions.jsonl")):
+        code, _, err = bertie(*command)
+        assert (code, shard.name in err) == (3, True)

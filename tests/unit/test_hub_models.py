@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -96,6 +98,10 @@ def test_errors_say_what_to_do(command, hub):
     assert "HF_HUB_OFFLINE" in command("download", NAME, code=2, HF_HUB_OFFLINE="1")
     hub.repositories["people/pickled"] = {"config.json": b"{}", "pytorch_model.bin": b"no"}
     assert "--unsafe" in command("download", "people/pickled", code=3)
+    hub.repositories["people/empty"] = {"README.md": b"nothing"}
+    assert "pickles" not in command("download", "people/empty", code=3)
+    hub.repositories["people/bare"] = {"model.safetensors": b"x"}
+    assert "no config.json" in command("download", "people/bare", code=3)
     hub.lies["model.safetensors"] = b"\0" * len(hub.repositories[NAME]["model.safetensors"])
     assert "arrived damaged" in command("download", NAME, code=3)
     hub.lies.clear()
@@ -110,6 +116,27 @@ def test_an_uploaded_model_comes_back(command, hub, model):
     sent = hub.repositories["people/mine"]
     assert sent == {file: (model / file).read_bytes() for file in checksums.names(model)}
     command("download", "people/mine")
+    command("tokenizer", "encode", "people/mine", "a text")
+
+
+def test_what_is_not_uploaded(command, hub, model, tmp_path):
+    """Hidden files stay here, also those in folders; a folder that cannot be opened is refused before anything is
+    made."""
+    folder = tmp_path / "copy"
+    shutil.copytree(model, folder)
+    for name in (".git/HEAD", "sub/.key/secret"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("x")
+    command("upload", folder, "people/copy", HF_TOKEN=TOKEN)
+    assert not [file for file in hub.repositories["people/copy"] if "/" in file]
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
+    assert "Nothing was uploaded" in command("upload", folder, "people/broken", code=3, HF_TOKEN=TOKEN)
+    assert "people/broken" not in hub.repositories
+
+
+def test_two_downloads_of_one_model_at_once(command, hub, model):
+    with ThreadPoolExecutor() as pool:
+        assert all("people/toy" in said for said in pool.map(lambda _: command("download", NAME), range(2)))
 
 
 def test_an_upload_reports_what_was_sent(hub, model, monkeypatch):

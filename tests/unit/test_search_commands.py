@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.metrics.retrieval import NAMES, of_ranking
 from bertie.search import models
 from bertie.search.evaluate import evaluate
@@ -122,6 +122,25 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     assert found["questions"] == 2
     assert found["stages"]["reranked"]["mrr@10"] == pytest.approx((1 / 2 + 1) / 2), "the Nile is above the Rhine"
     assert found["stages"]["reranked"]["against_words"]["mrr@10"]["difference"] == pytest.approx(-1 / 4)
+
+
+def test_a_document_that_is_judged_wrong_answers_nothing(corpus: Path, bertie: Any) -> None:
+    bertie.good("index", "corpus.jsonl", "-o", "index")
+    Path("q.jsonl").write_text('{"_id": "1", "text": "Rhine river flows"}\n{"_id": "2", "text": "pulls the water"}\n')
+    Path("qrels.tsv").write_text("1\tb\t0.0\n1\tc\t1.0\n2\tc\t0\n")  # no header: the first line is a judgment
+    first, second = read("q.jsonl", "qrels.tsv")
+    store = Searcher("index").store
+    assert [question.documents(store) for question in (first, second)] == [{3: 1.0}, {}]
+
+
+def test_answers_and_documents_of_questions(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps({"question": "q?", "context": "c", "answers": {"text": ["x"], "answer_start": [0]}}))
+    assert read(path)[0].answers == ("x",)
+    for relevant, answers in (("[broken", []), ({"d": "high"}, []), (5, []), ([], [{"span": "x"}]), ([], 5)):
+        path.write_text(json.dumps({"question": "q?", "relevant": relevant, "answers": answers}))
+        with pytest.raises(DataError, match=r"q\.jsonl:1"):
+            read(path)
 
 
 def test_a_second_ranking_is_joined_with_the_first(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:

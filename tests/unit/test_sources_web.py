@@ -86,12 +86,12 @@ def test_what_templates_leave_behind_is_removed():
 
 def test_redirects_and_other_namespaces_are_counted_out(tmp_path):
     path = tmp_path / "wiki.xml"
-    odd = page(3).replace("wikitext<", "json<")
+    odd = page(3).replace("wikitext<", "json<") + page(5).replace("<page>", '<page xmlns="urn:wiki">')
     path.write_text(
         HEAD + page(1) + page(2, more='<redirect title="X" />') + page(2, ns=1) + odd + page(4) + "</mediawiki>\n"
     )
     found = read(path)
-    assert [text.split(" stands")[0] for text in texts(found)] == ["Page 1", "Page 4"]
+    assert [text.split(" stands")[0] for text in texts(found)] == ["Page 1", "Page 5", "Page 4"]
     assert dropped(found) == ["a redirect", "a page of another namespace", "a page without wikitext"]
 
 
@@ -295,6 +295,17 @@ def test_a_book_is_one_document_in_the_order_of_its_spine(tmp_path):
     assert texts(read(tmp_path / "a.epub")) == [
         "The first paragraph of two.\n\n둘째 문단.\n\n새 줄.\n\nThe first paragraph of one.\n\n둘째 문단.\n\n새 줄."
     ]
+
+
+def test_a_chapter_that_the_book_does_not_have_is_counted(tmp_path):
+    whole, path, counts = tmp_path / "whole.epub", tmp_path / "a.epub", Counter()
+    epub(whole, [CHAPTER.format("one"), CHAPTER.format("two")])
+    with zipfile.ZipFile(whole) as book, zipfile.ZipFile(path, "w") as less:
+        for name in book.namelist():
+            if name != "O/a 1.xhtml":
+                less.writestr(name, book.read(name))
+    assert len(texts(read(path, counts=counts))) == 1
+    assert counts["chapters that the file does not have"] == 1
 
 
 def test_encrypted_damaged_and_hostile_books(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def cloze(
 
     check_new_file(output, overwrite=overwrite)
     count = Count()
-    asked = questions(Shards.open(corpus, verify=False), rows=rows, words=words, seed=seed, count=count)
+    asked = questions(Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
     made = tables.write_rows(output, asked, "questions", total=rows, empty=empty)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}

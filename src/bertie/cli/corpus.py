@@ -96,9 +96,10 @@ def corpus(
         return
     opened = None
     if tokenizer is not None:
+        from bertie.runs.models import model_folder
         from bertie.text.tokenizer import Tokenizer
 
-        opened = Tokenizer.load(tokenizer)  # before the long work, in case it cannot be
+        opened = Tokenizer.load(model_folder(tokenizer))  # before the long work, in case it cannot be
     with stoppable("Run the same command again. It continues where it stopped."):
         shards = making.build(
             inputs,
@@ -181,7 +182,9 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
 
     from bertie.data import card
     from bertie.data import corpus as reading
+    from bertie.data.shards import Shards
 
+    Shards.open(folder)  # checks the hashes of all files
     facts = card.load(folder)
     first = [document[:sentences] for document in islice(reading.documents(folder), documents)]
     if console.verbosity.json:

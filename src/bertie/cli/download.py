@@ -8,7 +8,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 
 
 @app.command()
@@ -43,6 +43,7 @@ def download(
         raise UsageError("No model given. Pass a name such as google-bert/bert-base-uncased, or --list.")
     from dataclasses import asdict
 
+    from bertie.data.executors import stoppable
     from bertie.hub import remote
 
     for found in [remote.look_up(name) for name in names]:
@@ -52,7 +53,10 @@ def download(
                 console.say(f"{file}: {count:,} bytes")
             _show(f"{found.name}@{found.commit}: {size}", {**asdict(found), "bytes": found.bytes})
             continue
-        with console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance:
+        with (
+            stoppable("Run the same command again. It continues where it stopped."),
+            console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance,
+        ):
             done = remote.download(found, advance=lambda count: advance(count / 1e6))
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 
@@ -77,8 +81,11 @@ def upload(
     """
     from bertie.hub import remote
     from bertie.models.variant import read_public
+    from bertie.runs.verify import verify
 
     read_public(model)  # says what is wrong with a folder that is no model
+    if damage := [check["found"] for check in verify(model)["checks"] if not check["ok"]]:
+        raise DataError(f"{damage[0]} Nothing was uploaded.")
     size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) / 1e6
     with console.progress(f"uploading {model}", size, unit="MB") as advance:
         address = remote.upload(

@@ -127,7 +127,7 @@ def predict(
             )
 
     rows = predictor.task.rows(file, format, on_columns=check)
-    forms = {path: replace(form, columns=predictor.task.csv_columns, key=key) for path, key in files.items()}
+    forms = {path: replace(form, columns=predictor.task.csv_columns, key=key, notes=[]) for path, key in files.items()}
 
     def write_all(*outs: tuple[IO[bytes], "Form"]) -> None:
         with ExitStack() as stack, console.progress("predicting", unit="rows") as advance:

@@ -136,10 +136,11 @@ def report(
     from itertools import islice
 
     from bertie.errors import DataError
+    from bertie.runs.models import model_folder
     from bertie.text.report import report as judge
     from bertie.text.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(model_folder(folder))
     found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
     if not found.scripts:
         raise DataError(f"{', '.join(map(str, sources))} contains no words.")
@@ -165,9 +166,10 @@ def encode(
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     from bertie.data.lines import InvalidRow, decoded
+    from bertie.runs.models import model_folder
     from bertie.text.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(model_folder(folder))
     given = decoded(sys.stdin.buffer, "utf-8", "standard input") if text == "-" else [(1, text)]
     for number, line in given:
         if isinstance(line, InvalidRow):

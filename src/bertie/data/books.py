@@ -32,7 +32,7 @@ def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     with opened(item[0], seekable=True) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                text = "\n\n".join(filter(None, map(paragraphs, _chapters(archive))))
+                text = "\n\n".join(filter(None, map(paragraphs, _chapters(archive, counts))))
         except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
             reason = ENCRYPTED if "encrypted" in str(error) else f"not a readable epub ({error})"
             raise Unreadable(reason) from None
@@ -42,8 +42,11 @@ def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 EPUB = Source(files, book)
 
 
-def _chapters(archive: zipfile.ZipFile) -> Iterator[bytes]:
-    """Yields the chapters of a book in reading order. Raises Unreadable for encrypted ones, and for zip bombs."""
+def _chapters(archive: zipfile.ZipFile, counts: Counter[str]) -> Iterator[bytes]:
+    """Yields the chapters of a book in reading order, and counts missing ones.
+
+    Raises Unreadable for encrypted ones, and for zip bombs.
+    """
     sizes = [(part.file_size, part.compress_size) for part in archive.infolist()]
     full, packed = (sum(column) for column in zip(*sizes, strict=True)) if sizes else (0, 0)
     if full > max(BOMB_BYTES, BOMB_RATIO * packed):
@@ -59,6 +62,7 @@ def _chapters(archive: zipfile.ZipFile) -> Iterator[bytes]:
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), manifest.get(reference.get("idref"), "")))
         if name in secret:
             raise Unreadable(ENCRYPTED)
+        counts["chapters that the file does not have"] += name not in names
         if name in names and reference.get("linear") != "no":
             yield _part(archive, name)
 

@@ -120,20 +120,29 @@ class Evaluation:
         return sieve
 
 
-def texts_of(path: Path) -> Iterator[str]:
+def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """Yields every text in a file of examples, with any column names. Raises DataError when it cannot be read.
 
     csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
+    encoding: of text files that are not UTF-8.
     """
-    suffix = path.suffix.lower()
+    suffix, format = path.suffix.lower(), rows.TableFormat(encoding="utf-8" if _is_utf8(path) else encoding)
     if suffix == ".json":
         yield from _strings(read_json(path))
     elif suffix in (".conll", ".conllu"):
-        for row in tagged.sentences(path, rows.TableFormat()):
+        for row in tagged.sentences(path, format):
             yield from () if isinstance(row, InvalidRow) else row.texts
     else:
-        for _, fields in rows.records(path, rows.TableFormat()):
+        for _, fields in rows.records(path, format):
             yield from () if isinstance(fields, InvalidRow) else _strings(fields)
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):  # the reader says what is wrong with the file
+        return False
+    return True
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -16,9 +16,10 @@ from bertie.data.records import EXCERPT, DroppedRecord, Item, ReadOptions, Sourc
 from bertie.data.streams import FAILURES, Unreadable, opened
 from bertie.registry import library
 
-PAGE = re.compile(rb"<page>.*?</page>", re.DOTALL)
+BEGIN = rb"<page(?:\s[^>]*)?>"
+PAGE = re.compile(BEGIN + rb".*?</page>", re.DOTALL)
 PAGE_END = re.compile(rb"</page>")
-PAGE_BEGINS = re.compile(rb"\s*<page>")
+PAGE_BEGINS = re.compile(rb"\s*" + BEGIN)
 FILES, CATEGORIES = "6", "14"  # numbers of namespaces whose links are no text
 
 
@@ -42,7 +43,7 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
         for match in PAGE.finditer(block):
             last = match.end()
             yield _article(match[0], path, hidden, counts)
-        if b"<page>" in (rest := block[last:]):
+        if re.search(BEGIN, rest := block[last:]):
             excerpt = rest[:EXCERPT].decode("utf-8", "replace")
             yield DroppedRecord("a page without its end", path, excerpt=excerpt)
 
@@ -57,6 +58,8 @@ def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]
         return DroppedRecord(
             "a page that is not XML", path, excerpt=f"{error}: {raw[:EXCERPT].decode('utf-8', 'replace')}"
         )
+    for element in page.iter():
+        element.tag = element.tag.rpartition("}")[2]  # a page may name its namespace
     if page.find("redirect") is not None:
         return DroppedRecord("a redirect", path, excerpt=None)
     if page.findtext("ns", "0") != "0":

@@ -137,7 +137,7 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 
 def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | InvalidRow:
     if len(values) != len(names):
-        kept = dict(zip(names, values, strict=False))
+        kept = {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}  # the columns of any other row
         return InvalidRow(line, f"{counted(len(values), 'column')} instead of {len(names)}", source=kept)
     return dict(zip(names, values, strict=True))
 

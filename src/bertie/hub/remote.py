@@ -27,6 +27,8 @@ WANTED = (
     *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
     *("[0-9]_*/*.json", "[0-9]_*/*.safetensors", "[0-9]_*/vocab.txt"),
 )
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+"""Extensions of files that can run code when they are opened."""
 Advance = Callable[[int], None]
 
 
@@ -80,12 +82,19 @@ def look_up(name: str) -> Remote:
         info = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
     files = {file.rfilename: file for file in info.siblings}
     weights = SHARDS if INDEX in files else WEIGHTS
-    wanted = [file for file in files if any(fnmatchcase(file, pattern) for pattern in (*WANTED, INDEX, weights))]
+    wanted = [
+        file
+        for file in files
+        if any(fnmatchcase(file, pattern) for pattern in (*WANTED, INDEX, weights)) and ".." not in file.split("/")
+    ]
     if not any(file.endswith(".safetensors") for file in wanted):
-        raise DataError(
-            f"{repository} has no {WEIGHTS}. Other weights are pickles, which can run code, and are not downloaded. "
-            "Get the folder by other means, then run: bertie convert FOLDER -o OUT --unsafe"
+        pickled = (
+            " Its weights are pickles, which can run code, and are not downloaded. Get the folder by other means, then "
+            "run: bertie convert FOLDER -o OUT --unsafe"
         )
+        raise DataError(f"{repository} has no {WEIGHTS}.{pickled * any(file.endswith(PICKLES) for file in files)}")
+    if not {"config.json", "modules.json"} & set(wanted):
+        raise DataError(f"{repository} has no config.json, so no program can tell what its weights are.")
     sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in wanted}
     return Remote(repository, revision, info.sha, sizes)
 
@@ -123,11 +132,22 @@ def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
 
     huggingface_hub itself starts a file again since version 2.
     """
+    from filelock import FileLock  # of huggingface_hub
+
+    _, digest = remote.files[file]
+    blobs.mkdir(parents=True, exist_ok=True)
+    partial = blobs / f"{digest}.bertie.incomplete"
+    with FileLock(f"{partial}.lock"):  # another process may download the same file
+        if not (blobs / digest).exists():
+            _resume(remote, file, partial, advance)
+            partial.rename(blobs / digest)
+
+
+def _resume(remote: Remote, file: str, partial: Path, advance: Advance) -> None:
+    """Downloads the rest of a file, and checks it whole. Raises DataError for a damaged one, which is deleted."""
     from huggingface_hub.file_download import http_get
 
     size, digest = remote.files[file]
-    blobs.mkdir(parents=True, exist_ok=True)
-    partial = blobs / f"{digest}.bertie.incomplete"
     with partial.open("ab") as arrived:
         if arrived.tell() < size:
             hub = _library()
@@ -142,7 +162,6 @@ def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
     if partial.stat().st_size != size or _sha256(partial) != digest:
         partial.unlink()
         raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
-    partial.rename(blobs / digest)
 
 
 def upload(folder: Path, name: str, *, private: bool = False, message: str = "", advance: Advance) -> str:
@@ -156,8 +175,8 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "",
         raise UsageError(f"{name!r} is not a name of the Hugging Face Hub. Such names are like organization/model.")
     if (folder / checksums.CHECKSUMS).is_file() and (damage := checksums.check(folder).damage):
         raise DataError(f"{damage[0]} Nothing was uploaded.")
-    files = [file for file in checksums.names(folder) if not Path(file).name.startswith(".")]
-    if pickles := [file for file in files if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl"))]:
+    files = [file for file in checksums.names(folder) if not any(part.startswith(".") for part in Path(file).parts)]
+    if pickles := [file for file in files if file.endswith(PICKLES)]:
         raise DataError(f"{folder / pickles[0]} is a pickle, which can run code. Move it away. Nothing was uploaded.")
     api = hub.HfApi()
     with _errors(name):

@@ -229,6 +229,8 @@ def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
     names, rows, chunks = tuple[str, ...](), list[Sequence[Any]](), list[list[Any]]()
 
     def pack() -> None:
+        if not rows:
+            return
         for values, column in zip(zip(*rows, strict=True), chunks, strict=True):
             column.append(_array(values))
         rows.clear()

@@ -27,10 +27,11 @@ class CorpusRecipe(CorpusConfig):
     def evaluation(self) -> dict[str, Iterator[str]]:
         """Returns the texts of every evaluation set by name. Raises DataError for missing files, UsageError for a wrong
         name."""
-        return {name: _texts(name, [Path(folder) for folder in self.data_dirs]) for name in self.decontaminate}
+        folders = [Path(folder) for folder in self.data_dirs]
+        return {name: _texts(name, folders, self.encoding) for name in self.decontaminate}
 
 
-def _texts(name: str, folders: list[Path]) -> Iterator[str]:
+def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
     """Yields the texts of a file, or of all splits of a published data set except the training split."""
     from bertie.tasks import TASKS  # torch with it, which no corpus needs
     from bertie.tasks.datasets import DATASETS
@@ -40,7 +41,7 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
             raise UsageError(
                 f"--decontaminate {name}: there is no file and no data set of this name. {nearest(name, DATASETS)}"
             )
-        return texts_of(Path(name))
+        return texts_of(Path(name), encoding)
     dataset, tables = DATASETS[name], []
     for split in dataset.splits:
         for folder in folders if split != "train" else []:

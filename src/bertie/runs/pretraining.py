@@ -58,7 +58,7 @@ class PreparedRun:
             raise UsageError("pseudo_perplexity needs a masked language model, but the run has no objective mlm.")
         if config.pseudo_perplexity and not self.is_folder:
             raise UsageError(f"pseudo_perplexity needs a trained model to start from, but {config.model} is a preset.")
-        self.tokenizer = Tokenizer.load(config.tokenizer or self.start)
+        self.tokenizer = Tokenizer.load(model_folder(config.tokenizer) if config.tokenizer else self.start)
         self.shape = self._shape()
         if config.optim.warmup > config.train.steps:
             console.warn(

@@ -235,7 +235,7 @@ def _tokenizer(run: Path) -> str:
     config, expected = run_config(run), run_identity(run).get("tokenizer")
     if not isinstance(config, PretrainConfig) or expected is None:
         return "not recorded"
-    folder = config.tokenizer or model_folder(config.model)
+    folder = model_folder(config.tokenizer or config.model)
     found = Tokenizer.load(folder).fingerprint
     if found != expected:
         raise DataError(f"{folder} now contains another tokenizer: {found} instead of {expected}.")
@@ -248,7 +248,7 @@ def _corpus(run: Path) -> str:
     if not isinstance(config, PretrainConfig) or not identity:
         return "not recorded"
     if config.features.column:
-        tokenizer = Tokenizer.load(config.tokenizer or model_folder(config.model))
+        tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
         found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
         if found != identity["corpus"]:
             raise DataError(f"{config.corpus} now contains other rows: {found} instead of {identity['corpus']}.")

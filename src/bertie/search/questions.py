@@ -32,10 +32,10 @@ class Question:
     answers: tuple[str, ...] = ()
 
     def documents(self, store: Index) -> dict[int, float]:
-        """Returns the documents of an index that answer the question, with their grades."""
+        """Returns the documents of an index that answer the question, with their grades, which are above 0."""
         if self.context:
             return dict.fromkeys(store.documents_of(self.context), 1.0)
-        return {i: grade for name, grade in self.relevant.items() for i in store.documents_named(name)}
+        return {i: grade for name, grade in self.relevant.items() for i in store.documents_named(name) if grade > 0}
 
 
 def read(path: Path | str, qrels: Path | str | None = None) -> list[Question]:
@@ -72,9 +72,13 @@ def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> It
             if name in graded:  # the others have no judgment
                 yield Question(text, graded[name])
             continue
-        yield Question(
-            text, _grades(fields.get("relevant")), str(row.get("context") or ""), _texts(fields.get("answers"))
-        )
+        try:
+            grades, answers = _grades(fields.get("relevant")), _texts(fields.get("answers"))
+        except (ValueError, TypeError, KeyError):
+            raise DataError(
+                f"{path}:{line}: relevant must be ids, or an object of ids and grades; answers must be texts."
+            ) from None
+        yield Question(text, grades, str(row.get("context") or ""), answers)
 
 
 def _grades(value: Any) -> dict[str, float]:
@@ -87,6 +91,8 @@ def _grades(value: Any) -> dict[str, float]:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, Mapping):  # {"text": [...], "answer_start": [...]}
+        value = value["text"]
     values: Sequence[Any] = [value] if isinstance(value, str) else value or ()
     return tuple(str(one["text"] if isinstance(one, Mapping) else one) for one in values)
 
@@ -100,10 +106,18 @@ def _relevance(path: Path) -> dict[str, dict[str, float]]:
         raise DataError(f"{path} cannot be read ({error}).") from None
     for number, line in enumerate(lines, 1):
         cells = line.split()
-        if not cells or (number == 1 and not cells[-1].lstrip("-").isdigit()):
+        if not cells or (number == 1 and not _is_number(cells[-1])):
             continue
         try:
             found.setdefault(cells[0], {})[cells[-2]] = float(cells[-1])
         except (IndexError, ValueError):
             raise DataError(f"{path}:{number} is not `question document grade`.") from None
     return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
