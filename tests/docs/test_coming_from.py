@@ -356,8 +356,10 @@ def mrpc(world: World, left: str):
 def vectors(world: World, left: str):
     from sentence_transformers import SentenceTransformer
 
-    command = spans(RIGHT["SentenceTransformer(folder).encode(texts)"])[0]
+    call, command = spans(RIGHT["SentenceTransformer(folder).encode(texts)"])
     world.command(command, "--overwrite", folder=world.embed)
+    assert call == "bertie.embed(folder, texts)"
+    np.testing.assert_allclose(np.load("vectors.npy"), bertie.embed(world.embed, TEXTS), atol=1e-5)
     expected = SentenceTransformer(str(world.embed), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(np.load("vectors.npy"), expected, atol=1e-5)
     model = bertie.load(world.embed)  # extract_features.py: `model.encode`
