@@ -45,6 +45,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise full_disk(error, path) or error from None
+        except Exception as error:
+            temporary.unlink(missing_ok=True)
+            if f"(os error {errno.ENOSPC})" in str(error):  # as libraries in Rust say it, such as safetensors
+                raise full_disk(OSError(errno.ENOSPC, ""), path) or error from None
+            raise
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

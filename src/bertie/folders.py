@@ -204,6 +204,14 @@ def _sweep(folder: Path, kind: Kind) -> None:
 Facts = dict[str, Any]
 
 
+def check_other(out: Path, source: Path) -> None:
+    """Raises UsageError when a folder made from another one would replace it."""
+    if out.resolve() == Path(source).resolve():
+        raise UsageError(
+            f"{out} is the folder that is read. Write to another folder, so that the original remains intact."
+        )
+
+
 def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], Facts], *, overwrite: bool = False) -> Facts:
     """Makes a folder with `write`, unless the same call made it before. Returns what `write` returned, now or then.
 

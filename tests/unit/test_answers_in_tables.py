@@ -220,6 +220,14 @@ def test_parquet_of_any_number_of_rows(rows):
     assert pa.parquet.read_table(out).num_rows == rows
 
 
+def test_numbers_that_json_does_not_have_are_null():
+    out = io.BytesIO()
+    with WRITERS[".jsonl"](out, Form(("label",))) as write:
+        write({"x": float("nan"), "y": [1.0, float("inf")], "z": {"a": -float("inf")}}, {"line": 1}, {"label": "good"})
+    expected = {"x": None, "y": [1.0, None], "z": {"a": None}, "line": 1, "label": "good"}
+    assert json.loads(out.getvalue(), parse_constant=pytest.fail) == expected
+
+
 def test_a_short_first_row_hides_no_column(model, cli, tmp_path):
     """Not of this row, and not of the others: the header names the columns."""
     (tmp_path / "in.csv").write_text("text,x,y\nshort\na b,2,3\n")

@@ -210,6 +210,20 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
         assert said in err
 
 
+def test_what_is_read_is_what_the_model_was_trained_on() -> None:
+    """Not a later part of the text, which `predict` truncates."""
+    tuned = model("sequence", ("a", "b"))
+    assert tuned.tokenizer is not None
+    tuned.tokenizer.settings["model_max_length"] = 6
+    found = question_of(tuned, [TEXT])
+    assert (len(found.question.encoding.ids), found.cut) == (6, 3)
+    assert question_of(tuned, [TEXT], max_length=9).cut == 0
+    for task in ("several", "pattern", "choice"):
+        tuned.tokenizer.settings["bertie"] = {"texts": 1, "task": {"name": task}}
+        with pytest.raises(UsageError, match=f"task {task}"):
+            question_of(tuned, [TEXT])
+
+
 def test_what_cannot_be_explained() -> None:
     with pytest.raises(UsageError, match="needs a mask"):
         question_of(model("mlm"), [TEXT])

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bertie import checksums, folders
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
 from bertie.hub import names
@@ -262,3 +262,26 @@ def test_weights_are_as_readable_as_the_files_beside_them(tmp_path):
         Path(file.name).unlink()
         save_file({"a": np.zeros(2)}, file.name)
     assert load_file(tmp_path / "all.safetensors")["a"].tolist() == [0, 0]
+
+
+def test_a_model_is_not_replaced_by_what_is_made_of_it(bertie: CommandLine, tmp_path: Path) -> None:
+    folder = toy_model(tmp_path / "run" / "model", ["a", "text"])
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a text\n")
+    for words in (
+        ("export", folder),
+        ("compress", folder, "--texts", texts),
+        ("convert", folder),
+        ("vocabulary", "trim", folder, texts),
+    ):
+        code, _, err = bertie(*words, "-o", folder, "--overwrite")
+        assert (code, "the original remains intact" in " ".join(err.split())) == (2, True), words
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_full_disk_of_another_library(tmp_path: Path) -> None:
+    """safetensors raises an error of its own."""
+    with pytest.raises(Stopped, match="disk is full"), atomic_write(tmp_path / "model.safetensors"):
+        raise ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert list(tmp_path.iterdir()) == []

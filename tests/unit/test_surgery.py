@@ -266,6 +266,24 @@ def test_a_deeper_pre_norm_model_computes_the_same() -> None:
     assert not torch.allclose(run(model, ids)[0], run(other, ids)[0], atol=1e-2)
 
 
+def test_the_norm_before_the_first_attention_follows_its_place(tmp_path: Path) -> None:
+    """The first layer of ModernBERT has none, since it reads the normalized embeddings."""
+    model = made("ModernBERT-base", "mlm")
+    norm = "encoder.layers.{}.attention_norm.weight"
+    grown = deeper(model, 6)
+    assert norm.format(0) not in grown.state_dict()
+    old = model.get_parameter("encoder.embeddings.norm.weight")
+    assert torch.equal(grown.get_parameter(norm.format(3)), old)
+    assert torch.equal(grown.get_parameter(norm.format(4)), model.get_parameter(norm.format(1)))
+    small = take_layers(model, [2])
+    assert norm.format(0) not in small.state_dict()
+    for number, one in enumerate((grown, small)):
+        one.save_pretrained(tmp_path / str(number))
+        again, report = families.load(tmp_path / str(number))
+        assert not report.fresh
+        torch.testing.assert_close(run(again, [[5, 6, 7]])[0], run(one, [[5, 6, 7]])[0])
+
+
 def test_shared_layers_cost_nothing_and_windows_follow_their_layers() -> None:
     shared = made("albert-base-v2", "")
     assert sum(p.numel() for p in deeper(shared, 9).parameters()) == sum(p.numel() for p in shared.parameters())

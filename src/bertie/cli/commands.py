@@ -1,5 +1,6 @@
 """The list of commands, and `main`. Importing a file here adds its commands to the app; app.ORDER orders --help."""
 
+import errno
 import os
 import sys
 
@@ -73,6 +74,10 @@ def main() -> None:
         _tell("stopped:" if stopped else "error:", "yellow" if stopped else "red", str(error))
         sys.exit(error.exit_code)
     except OSError as error:  # a folder that may not be written, a path through a file
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            console.hush()
+            _tell("stopped:", "yellow", "The disk is full: standard output could not be written. Free some space.")
+            sys.exit(Stopped.exit_code)
         if error.filename is None or console.verbosity.level > 0:
             raise
         _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")

@@ -257,9 +257,11 @@ class _Asked:
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
     from bertie.compress import gate
-    from bertie.folders import made_once
+    from bertie.folders import check_other, made_once
     from bertie.models.convert import save_like
     from bertie.models.folder import MODEL_FOLDER
+
+    check_other(asked.output, asked.model)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None

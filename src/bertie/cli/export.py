@@ -54,11 +54,13 @@ def export(
     from bertie.data.lines import texts_of
     from bertie.export.folder import FORCED, onnx_folder
     from bertie.export.texts import documentation
-    from bertie.folders import made_once
+    from bertie.folders import check_other, made_once
     from bertie.models.folder import MODEL_FOLDER, copy_other_files
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
+
+    check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
         found = bertie.load(model)

@@ -181,9 +181,11 @@ def _lines(paths: list[Path]) -> Any:
 
 def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["Model"], Changed]) -> None:
     """Write the changed model, unless it is there already, and print its sizes."""
-    from bertie.folders import made_once
+    from bertie.folders import check_other, made_once
     from bertie.models.convert import save_like
     from bertie.models.folder import MODEL_FOLDER
+
+    check_other(out, folder)
 
     def write(made: Path) -> dict[str, Any]:
         import bertie

@@ -18,6 +18,7 @@ from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
 SPAN = 2  # outputs of a head for answers: start, end
+UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
 SEVERAL = "multi_label_classification"
 Decisions = Callable[[Model, EncoderOutput], list[Tensor]]
 """The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
@@ -48,12 +49,17 @@ def question_of(
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(tokenizer, "bertie explain")
-    head = _head(model)
     facts = training_facts(tokenizer)
+    if facts["task"] in UNEXPLAINED:
+        raise UsageError(
+            f"This model has the task {facts['task']}, whose predictions cannot be explained. Labels, tags, answers, "
+            "numbers and masked words can."
+        )
+    head = _head(model)
     if facts["texts_known"] and facts["texts"] != len(texts):
         wants, given = ("pairs of texts", "two texts") if facts["texts"] == 2 else ("single texts", "one text")
         raise UsageError(f"The model was trained on {wants}. Pass {given}.")
-    length = max_length or min(model.config.max_length, 512)
+    length = max_length or min(facts["max_length"], model.config.max_length)  # what `predict` reads
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError("The text has no words to explain.")

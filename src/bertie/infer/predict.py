@@ -323,7 +323,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
 
     max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
-    whether the folder says how many; features: how feature vectors are read, or None.
+    whether the folder says how many; features: how feature vectors are read, or None; task: its name, or "".
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -333,6 +333,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "texts": texts if type(texts := ours.get("texts")) is int else 1,
         "texts_known": "texts" in ours,
         "features": _features(ours.get("features")),
+        "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
     }
 
 

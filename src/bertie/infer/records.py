@@ -11,6 +11,7 @@ import csv
 import io
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ def _jsonl(out: IO[bytes], form: Form) -> Iterator[Write]:
 
     def write(source: Values | None, numbers: Values, answer: Values) -> None:
         record = form.joined(source, numbers, answer)
-        lossy.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+        lossy.write(_json(record) + "\n")
         out.flush()  # someone may be waiting at the other end of a pipe
 
     yield write
@@ -285,8 +286,23 @@ def _text(value: Any) -> str | None:
 
 def _cell(value: Any) -> Any:
     """Writes lists and objects as JSON, since a cell contains one text."""
-    held = isinstance(value, (list, tuple, dict))
-    return json.dumps(value, ensure_ascii=False, default=str) if held else value
+    return _json(value) if isinstance(value, (list, tuple, dict)) else value
+
+
+def _json(value: Any) -> str:
+    """Returns JSON, in which numbers that are not finite are null, as JSON has none."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 WRITERS = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".xlsx": _xlsx, ".parquet": _parquet, ".json": _by_id}

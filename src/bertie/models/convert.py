@@ -23,7 +23,7 @@ from torch import Tensor
 from bertie.checksums import CHECKSUMS
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
-from bertie.folders import made_once
+from bertie.folders import check_other, made_once
 from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
 from bertie.models.sentence import module_folders
@@ -68,10 +68,7 @@ def convert(
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
     if shard_bytes is not None and shard_bytes < 1:
         raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
-    if out.resolve() == source.resolve():
-        raise UsageError(
-            f"{out} is the folder to convert. Write to another folder, so that the original remains intact."
-        )
+    check_other(out, source)
 
     def write(made: Path) -> dict[str, Any]:
         return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))

@@ -149,7 +149,20 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
             grown[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = (
                 torch.zeros_like(state[name]) if silent else state[name]
             )
-    return rebuilt(model, _of_layers(config, source), grown)
+    return rebuilt(model, _of_layers(config, source), _with_norms(grown, config, layers))
+
+
+def _with_norms(state: dict[str, Tensor], config: EncoderConfig, layers: int) -> dict[str, Tensor]:
+    """Returns the state of layers in another order, with the norms that their places have.
+
+    The first layer of some pre-norm models reads the normalized embeddings, and has no norm of attention: one that
+    comes first loses its norm, and a copy of the first one gets the norm of the embeddings.
+    """
+    if getattr(config.layer, "first_attention_norm", True):
+        return state
+    name = "encoder.layers.{}.attention_norm.weight"
+    norms = {name.format(i): state["encoder.embeddings.norm.weight"] for i in range(1, layers)}
+    return {key: tensor for key, tensor in (norms | state).items() if key != name.format(0)}
 
 
 def _of_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
@@ -183,7 +196,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
         for name in [name for name in state if name.startswith(prefix)]:
             kept[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
     if variant is None or variant is model.variant:
-        return rebuilt(model, _of_layers(config, layers), kept)
+        return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
     if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token
         rows = kept[POSITION][config.position_offset :]

@@ -9,7 +9,9 @@ committed. A process that is killed therefore leaves the index as it was. Reader
 another process writes (SQLite's write-ahead log).
 """
 
+import errno
 import json
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,13 +23,14 @@ from typing import Any
 import xxhash
 
 from bertie.data.records import DroppedRecord
-from bertie.errors import DataError
+from bertie.errors import DataError, Stopped
 from bertie.files import full_disk
 from bertie.folders import Kind
 from bertie.search import postings
 from bertie.search.postings import LISTED, Postings, State
 
 DATABASE = "index.sqlite"
+LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
 FORMAT = 2
 INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"))
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
@@ -111,6 +114,8 @@ class Store:
             found = self.get("format") if tables or write else FORMAT
             ready = write or (tables and self.get("config") is not None)
         except sqlite3.DatabaseError as error:
+            if stopped := self._full(error):
+                raise stopped from None
             raise DataError(f"{path} cannot be read as a search index ({error}). Make it again.") from None
         if not write and not ready:
             raise DataError(f"{folder} is an index without documents: its making was interrupted. Make it again.")
@@ -143,9 +148,16 @@ class Store:
         except BaseException as error:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
-                raise full_disk(OSError(28, str(error)), self.folder) or error from None
+            if stopped := self._full(error):
+                raise stopped from None
             raise
+
+    def _full(self, error: BaseException) -> Stopped | None:
+        """Returns the error to raise when the disk is full: for SQLite's log of changes, this is an I/O error."""
+        full = isinstance(error, sqlite3.OperationalError) and (
+            "full" in str(error) or ("disk I/O" in str(error) and shutil.disk_usage(self.folder).free < LOG_BYTES)
+        )
+        return full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
