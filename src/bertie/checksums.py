@@ -14,7 +14,7 @@ from typing import Any
 from bertie.errors import DataError
 from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
 
-CHECKSUMS = "checksums.json"
+CHECKSUMS, CARD = "checksums.json", "README.md"
 LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
 
 
@@ -135,6 +135,12 @@ def content(path: Path) -> Any:
             return file_hash(manifest)
         return {name: file_hash(path / name) for name in names(path) if (path / name).is_file()}
     return file_hash(path) if path.is_file() else str(path)
+
+
+def identity(folder: Path) -> str:
+    """Returns a hash of the files of a model's folder that decide its answers: of all but its card and checksums."""
+    files = {name: file_hash(folder / name) for name in names(folder) if Path(name).name not in (CHECKSUMS, CARD)}
+    return seal({"files": files})
 
 
 def _check_inner(folder: Path) -> FolderCheck:

@@ -85,6 +85,9 @@ def test_every_stage_on_the_command_line(
     assert "seconds" in json.loads(bertie("search", "index", QUESTION, "--json", "--no-embed")[1])
     code, _, err = bertie("search", "index", QUESTION, "--embed", models["rank"])
     assert (code, "vectors of another model" in " ".join(err.split())) == (2, True)
+    edited = Path(shutil.copytree(models["embed"], "edited"))
+    (edited / "README.md").write_text("A note on the card.")
+    assert bertie("search", "index", QUESTION, "--embed", edited)[0] == 0, "a card is no part of a model"
     (Path(shutil.copytree(models["embed"], "embed")) / "model.safetensors").unlink()
     for command in (("search", "index", QUESTION), ("index", "docs.jsonl", "-o", "index")):
         code, _, err = bertie(*command, "--embed", "embed")

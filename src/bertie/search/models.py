@@ -12,7 +12,6 @@ import numpy as np
 from bertie import checksums
 from bertie.data.tables import Example
 from bertie.errors import UsageError
-from bertie.files import seal
 from bertie.infer.predict import Predictor
 from bertie.search.engine import Float
 from bertie.tasks.arrays import unit
@@ -35,7 +34,7 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), seal({"files": checksums.content(folder)}), cache(load))
+        return cls(str(folder.resolve()), checksums.identity(folder), cache(load))
 
 
 def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:

@@ -19,7 +19,6 @@ from bertie import checksums
 from bertie.data.ids import Ids
 from bertie.data.tables import Example
 from bertie.errors import BertieError
-from bertie.files import seal
 from bertie.infer.engine import Array, Facts
 from bertie.infer.pairs import HEAD, Kind, kind_of
 from bertie.infer.predict import Predictor
@@ -102,7 +101,7 @@ class Served:
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return seal({"files": checksums.content(self.folder)})
+        return checksums.identity(self.folder)
 
     @cached_property
     def pair_kind(self) -> Kind:
