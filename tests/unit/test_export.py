@@ -222,7 +222,12 @@ ROWS = [
 ]
 SHORT = {
     "nomic-bert-2048": {"initializer_range": 0.05},
-    "ModernBERT-base": {"local_attention": 16, "num_hidden_layers": 3, "pad_token_id": 0},
+    "ModernBERT-base": {
+        "initializer_range": 0.05,
+        "local_attention": 16,
+        "num_hidden_layers": 3,
+        "pad_token_id": 0,
+    },
 }
 """Settings of a family: weights whose gated products stay near 1, since the limit of parity is of such numbers;
 windows that hide some of 64 tokens."""
