@@ -42,16 +42,10 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.chmod(temporary, mode)
             os.replace(temporary, path)
             sync_folder(path.parent)
-        except OSError as error:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
-            raise full_disk(error, path) or error from None
-        except Exception as error:
-            temporary.unlink(missing_ok=True)
-            if f"(os error {errno.ENOSPC})" in str(error):  # as libraries in Rust say it, such as safetensors
-                raise full_disk(OSError(errno.ENOSPC, ""), path) or error from None
-            raise
-        except BaseException:
-            temporary.unlink(missing_ok=True)
+            if stopped := full_disk(error, path):
+                raise stopped from None
             raise
 
 
@@ -80,14 +74,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> Stopped | None:
+def full_disk(error: BaseException, path: Path, needed_bytes: int | None = None) -> Stopped | None:
     """Returns the error to raise when `error` means that the disk is full, else None."""
-    if error.errno == errno.EFBIG:
+    number = error.errno if isinstance(error, OSError) else None
+    if f"(os error {errno.ENOSPC})" in str(error):  # as libraries in Rust say it, such as safetensors
+        number = errno.ENOSPC
+    if number == errno.EFBIG:
         return Stopped(
             f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "
             "run the same command again."
         )
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if number not in (errno.ENOSPC, errno.EDQUOT):
         return None
     need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""
     free = shutil.disk_usage(next(p for p in [path, *path.parents] if p.exists())).free

@@ -69,7 +69,7 @@ def test_the_tutorials_run_as_printed_and_their_models_learn(tmp_path: Path, pag
 TUTORIALS = {  # page -> what its last run must reach, by metric
     "classification": ("runs/reviews/seed-0", "accuracy", 0.8),
     "names": ("runs/names", "f1", 0.8),
-    "questions": ("runs/questions", "f1", 0.6),  # 0.788 on the page
+    "questions": ("runs/questions", "f1", 0.73),  # the page has 0.788, and this as the lower end of its interval
     "search": ("runs/similarity", "spearman", 0.6),
     "pretrain": ("", "", 0),
     "domain": ("runs/after/seed-0", "accuracy", 0.55),

@@ -55,7 +55,6 @@ def test_two_servers_in_turn(tmp_path):
     own, other = serve.measure(setup)
     assert (own["server"], other["server"]) == ("bertie serve", "FastAPI + transformers pipeline")
     assert own["closed_loop_per_s"] > 0
-    flood = own["overload"]  # how many of its requests fail depends on what else the machine does
-    assert flood["answered"]["count"] > 0
-    assert flood["answered"]["count"] + flood["refused"]["count"] + flood["failed"] >= 5 * own["closed_loop_per_s"]
+    assert own["overload"]["failed"] == 0
+    assert own["overload"]["answered"]["count"] > 0
     assert other["overload"] is None

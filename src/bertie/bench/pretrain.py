@@ -87,8 +87,7 @@ class Rows:
 
 @dataclass
 class BertieRunner:
-    """Bertie's own `fit`, on rows of any length; a round trains `steps` steps after those of the
-    warm-up, which are not counted."""
+    """Bertie's own `fit`, on rows of any length; a round trains `steps` steps after the warm-up."""
 
     model_folder: Path
     source: Rows

@@ -199,11 +199,11 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
             advance(1, last=f"{server.name}: {running[-1].closed_per_s:,.0f} requests/s, closed loop")
         library_ms = alone(running, library(setup), sent)
         advance(len(running))
-        for one in running if setup.overload_s else ():  # first: a search leaves other servers with work to do
-            if one.server.name.startswith(BERTIE):
-                one.flood = load(setup, one, OVERLOAD * one.closed_per_s, 0, setup.overload_s)
         for number in range(setup.rounds):
             search(setup, running, number, advance)
+        for one in running if setup.overload_s else ():
+            if one.server.name.startswith(BERTIE):
+                one.flood = load(setup, one, OVERLOAD * one.closed_per_s, 0, setup.overload_s)
         rows = [row(one, library_ms) for one in running]
     for found in rows:
         rate = found["requests_per_s"]

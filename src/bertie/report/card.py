@@ -6,7 +6,7 @@ from pathlib import Path
 from bertie import checksums
 from bertie.files import write_bytes
 
-CARD = "README.md"
+CARD = checksums.CARD
 NEXT = "\n## "
 
 

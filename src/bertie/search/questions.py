@@ -106,18 +106,12 @@ def _relevance(path: Path) -> dict[str, dict[str, float]]:
         raise DataError(f"{path} cannot be read ({error}).") from None
     for number, line in enumerate(lines, 1):
         cells = line.split()
-        if not cells or (number == 1 and not _is_number(cells[-1])):
+        if not cells:
             continue
         try:
             found.setdefault(cells[0], {})[cells[-2]] = float(cells[-1])
-        except (IndexError, ValueError):
+        except (IndexError, ValueError) as error:
+            if number == 1 and isinstance(error, ValueError):
+                continue  # the header
             raise DataError(f"{path}:{number} is not `question document grade`.") from None
     return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
