@@ -155,6 +155,25 @@ def test_slow_clients_are_closed_and_hold_nobody_up(server, monkeypatch):
             connection.close()
 
 
+def test_a_connection_above_the_limit_is_told_why_it_is_closed(folders, monkeypatch):
+    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(protocol, "FULL_S", 0.3)
+    with (
+        live({"m": folders["sequence"]}) as server,
+        socket.create_connection(("127.0.0.1", server.port), 5) as first,
+        socket.create_connection(("127.0.0.1", server.port), 5) as silent,
+    ):
+        first.sendall(request().replace(b"Connection: close\r\n", b""))
+        assert status(first.recv(65536)) == 200
+        refused = raw(server, request())
+        assert status(refused) == 429
+        assert b"\r\nRetry-After: 1\r\n" in refused
+        assert b'"error_type":"Overloaded"' in refused
+        assert silent.recv(1) == b"", "a connection above the limit that sends nothing is closed soon"
+        first.sendall(request())
+        assert status(first.recv(65536)) == 200, "connections within the limit go on"
+
+
 def test_a_body_that_comes_too_slowly(folders):
     with live({"m": folders["sequence"]}) as server:
         server.application.limits.body_s = 0.3

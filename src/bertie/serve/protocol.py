@@ -4,13 +4,27 @@ import asyncio
 from asyncio import TimerHandle
 from typing import Any
 
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bertie.serve.errors import Refusal
 
 MAX_HEADER_BYTES = 32_768
 MAX_HEADERS = 100
 MAX_CONNECTIONS = 4_096
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
+FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
+
+
+def _full() -> bytes:
+    refusal = Refusal("Overloaded", "The server has too many connections. Try again later.")
+    body = orjson.dumps(refusal.body("/"))
+    head = f"HTTP/1.1 {refusal.status} Too Many Requests\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+    return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+FULL = _full()
 
 
 class Protocol(HttpToolsProtocol):
@@ -22,14 +36,15 @@ class Protocol(HttpToolsProtocol):
         self._reading_headers = True
         self._header_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
+        self._full = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts to wait for the first request."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-            return
-        self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
+            self._full = True
+            self.connections.discard(self)
+        self._header_timer = self.loop.call_later(FULL_S if self._full else HEADER_S, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers."""
@@ -40,6 +55,10 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Counts the bytes of headers. A line feed without a carriage return does not end a header."""
+        if self._full:  # answered when the request has arrived: closing earlier would reset the connection
+            self.transport.write(FULL)
+            self.transport.close()
+            return
         if self._reading_headers:
             self._header_bytes += min(len(data), _headers_in(data))
             if self._header_bytes > MAX_HEADER_BYTES:
