@@ -32,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 
 
 SIZES = {"train": 2490, "dev": 277, "precision": "fp32", "rate": 9e-5}
-ENGLISH = {module.ENGLISH: "minilm"}
+ENGLISH = {module.ENGLISH: ["minilm"]}
 
 
 def test_only_what_is_missing_is_measured(measured: list, tmp_path: Path):
@@ -45,13 +45,13 @@ def test_only_what_is_missing_is_measured(measured: list, tmp_path: Path):
     assert len(measured) == 4 + 1 + 3 + 1
     assert [row["Bertie"]["runs"] for row in again] == [3, 3]
     assert [row["transformers"]["runs"] for row in again] == [1, 1], "the usual number of the Trainer"
-    text = module.page(rows, models=ENGLISH, command="bertie reproduce results --only rte")
+    text = module.page(rows, command="bertie reproduce results --only rte")
     assert (
-        "| rte | accuracy | 2 | 0.550 ± 0.071 | 0.750 ± 0.071 | -0.200 (-0.504 to +0.104) | 56.0 | 56.8 | 66.4 | 70.1 "
-        "| 93.6 |" in text
+        "| rte | minilm | accuracy | 2 | 0.550 ± 0.071 | 0.750 ± 0.071 | -0.200 (-0.504 to +0.104) | 56.0 | 56.8 "
+        "| 66.4 | 70.1 | 93.6 |" in text
     )
     assert "| BERT-base † |" in text
-    assert "| rte | 2,490, 277 | 3 | 3 |" in text
+    assert "| rte | minilm | 2,490, 277 | 3 | 3 |" in text
     assert "    bertie reproduce results --only rte\n" in text
     assert "per process, fp32." in text
     assert f": Bertie {version('bertie')}, torch" in text
@@ -59,17 +59,17 @@ def test_only_what_is_missing_is_measured(measured: list, tmp_path: Path):
 
 def test_what_is_not_as_published_is_told(measured: list, tmp_path: Path):
     rows = module.reproduce(["squad2"], ENGLISH, tmp_path, tmp_path / "run", seeds=5)
-    text = module.page(rows, models=ENGLISH, command="")
+    text = module.page(rows, command="")
     assert "* squad2: training on the first four fifths of dev, evaluation on the last fifth" in text
 
 
 def test_a_page_without_the_trainer_does_not_name_it(measured: list, tmp_path: Path):
     rows = module.reproduce(["stsb"], ENGLISH, tmp_path, tmp_path / "run", seeds=2, peer_seeds=0)
     assert measured == [("b", "stsb", 0), ("b", "stsb", 1)]
-    text = module.page(rows, models=ENGLISH, command="")
+    text = module.page(rows, command="")
     assert "rainer" not in text
     assert "transformers" not in text
-    assert "| stsb | accuracy | 2 | 0.550 ± 0.071 | 80.0 |" in text
+    assert "| stsb | minilm | accuracy | 2 | 0.550 ± 0.071 | 80.0 |" in text
 
 
 def test_other_settings_are_not_mixed_in(measured: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -86,10 +86,10 @@ def test_seeds_depend_on_the_examples():
 
 
 def test_the_average_needs_all_sets():
-    rows = [{"name": name, "Bertie": {"mean": 0.5}} for name in module.GLUE]
+    rows = [{"name": name, "model": "m", "Bertie": {"mean": 0.5}} for name in module.GLUE]
     assert module.glue_average(rows[1:]) == {}
     found = module.glue_average(rows)
-    assert found["Bertie"] == 50
+    assert found["m"] == 50
     assert found["BERT-base"] == pytest.approx(79.1, abs=0.1), "the paper's 79.6 has MNLI twice, without its rank"
 
 
@@ -119,10 +119,46 @@ def test_questions_and_sentences_are_made_as_glue_made_them(tmp_path: Path):
     ]
 
 
-def test_results_of_another_model_are_not_mixed_in(measured: list, tmp_path: Path):
-    module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
+def model_in(folder: Path, weights: str) -> str:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text(weights)
+    return str(folder)
+
+
+def test_results_of_two_models_are_lines_of_one_table(measured: list, tmp_path: Path):
+    first, second = (model_in(tmp_path / name / "model", name) for name in ("small", "large"))
+    run = tmp_path / "run"
+    module.reproduce(["rte"], {module.ENGLISH: [second]}, tmp_path, run, seeds=2, peer_seeds=0)
+    assert len(measured) == 2
+    both = {module.ENGLISH: [first, second]}
+    rows = module.reproduce(["rte", "wnli"], both, tmp_path, run, seeds=2, peer_seeds=0)
+    assert len(measured) == 2 + 6, "one of four is there already, whatever the order of the models"
+    assert [(row["name"], row["model"]) for row in rows] == [
+        (n, m) for n in ("rte", "wnli") for m in ("small", "large")
+    ]
+    text = module.page(rows, command="")
+    assert "| rte | small | accuracy | 2 |" in text
+    assert "| rte | large | accuracy | 2 |" in text
+    module.reproduce(["rte", "wnli"], both, tmp_path, run, seeds=2, peer_seeds=0)
+    assert len(measured) == 8
+
+
+def test_results_of_another_model_of_the_same_name_are_not_mixed_in(measured: list, tmp_path: Path):
+    a, b, c = (model_in(tmp_path / name / "model", name) for name in ("a/m", "b/m", "c/m"))
+    run = tmp_path / "run"
+    module.reproduce(["rte"], {module.ENGLISH: [a]}, tmp_path, run, seeds=1)
+    rows = module.reproduce(["rte"], {module.ENGLISH: [b, a]}, tmp_path, run, seeds=1)
+    assert [row["model"] for row in rows] == ["m", "m-2"]
     with pytest.raises(UsageError, match="another model"):
-        module.reproduce(["rte"], {module.ENGLISH: "other"}, tmp_path, tmp_path / "run", seeds=1)
+        module.reproduce(["rte"], {module.ENGLISH: [c]}, tmp_path, run, seeds=1)
+
+
+def test_a_folder_of_version_0_1_is_resumed(measured: list, tmp_path: Path):
+    (tmp_path / "run" / "rte").mkdir(parents=True)
+    (tmp_path / "run" / "rte" / "model.json").write_text('{"model": "minilm"}')
+    module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
+    assert (tmp_path / "run" / "rte" / "bertie-0.json").exists()
 
 
 def test_a_row_without_its_model_is_told(tmp_path: Path):

@@ -22,6 +22,7 @@ from bertie.bench.infer_runners import OURS, Opened, Texts, opened, reading_of
 from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
+from bertie.runs.models import model_name
 
 SHORTEST, LONGEST = 3, 300  # tokens of a text
 ALONE = 100  # texts that are read one at a time
@@ -122,7 +123,7 @@ def measure(
         {
             "bench": "infer",
             "runner": cell.name,
-            "model": model.name if model.name != "model" else model.parent.name,
+            "model": model_name(model, ()),
             "texts": len(texts.ids),
             "tokens": texts.tokens,
             "threads": threads,

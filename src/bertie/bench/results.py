@@ -1,10 +1,11 @@
 """The table of results: published sets, fine-tuned over several seeds by Bertie and by the `transformers` Trainer.
 
-    bertie reproduce results --model minilm --data-dir data -o runs/results
+    bertie reproduce results --model minilm-l6 --model starter-en --data-dir data -o runs/results
 
 Both sides have the same weights, token ids, hyper-parameters and seeds, compute in the faster precision of the
 machine, and are scored by the same code. The Trainer groups texts of similar length and pads to the longest of a batch,
-its fastest way. Each seed is a separate file, so that the command can be resumed.
+its fastest way. Each seed is a separate file, so that the command can be resumed. The files of a row's first model are
+in RUN/ROW, those of another model in RUN/ROW/MODEL.
 """
 
 import datetime
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bertie import console
+from bertie import checksums, console
 from bertie.bench import harness
 from bertie.bench.cells import MODEL, TRAIN, check_same, measured
 from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
@@ -29,12 +30,12 @@ from bertie.data.questions import MISPLACED
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.compare import SeedSummary, over_seeds
-from bertie.files import write_bytes
+from bertie.files import read_json, write_bytes, write_json
 from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import SMALL
-from bertie.runs.models import model_folder
+from bertie.runs.models import model_folder, model_name
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.text.sentences import boundaries
@@ -52,8 +53,8 @@ class ResultSpec:
     folder: of its files, below the folder of all data. parted: the training file is not available, so the first four
     fifths of dev are used for training, and the last fifth for evaluation. made: makes training examples from another
     set below the folder of all data; the whole dev split is then for evaluation. rate: times the usual learning rate
-    of the model's hidden size. model: which of the two models is fine-tuned; scratch: random weights of the same
-    architecture. by_length: whether the Trainer groups texts of similar length, its fastest way.
+    of the model's hidden size. model: the language of the models that are fine-tuned; scratch: random weights of the
+    same architecture. by_length: whether the Trainer groups texts of similar length, its fastest way.
     """
 
     data: str
@@ -181,7 +182,7 @@ def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> Finetun
 
 def reproduce(
     names: Sequence[str],
-    models: Mapping[str, str],
+    models: Mapping[str, Sequence[str]],
     data_dir: Path,
     run: Path,
     *,
@@ -190,13 +191,13 @@ def reproduce(
     train: int | None = None,
     done: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
 ) -> list[dict[str, Any]]:
-    """Measure what is not measured yet, and return a line for each row. models: ENGLISH, KOREAN -> folder or name.
+    """Measure what is not measured yet, and return a line for each row and model.
 
-    seeds: runs of a row, by default `SEEDS` or `SEEDS_OF_LARGE`; peer_seeds: of the Trainer. train: the most training
-    examples. done: called with the lines after each row.
+    models: ENGLISH, KOREAN -> folders or names. seeds: runs of a line, by default `SEEDS` or `SEEDS_OF_LARGE`;
+    peer_seeds: of the Trainer. train: the most training examples. done: called with the lines after each one.
 
     Raises UsageError: a row that is not in the table or whose model is not given, a folder with results of another
-    model or number of examples.
+    model of the same name or another number of examples.
     """
     check_names(names, ROWS)
     for name in names:
@@ -204,25 +205,40 @@ def reproduce(
             raise UsageError(f"{name} needs a {ROWS[name].model} model. Pass its folder.")
     if peer_seeds:
         require()
-    folders = {language: str(model_folder(model)) for language, model in models.items()}
+    folders = {language: named(several) for language, several in models.items()}
     found = []
     with console.progress("reproducing", None, unit="runs") as advance:
         for name in names:
             row = ROWS[name]
-            check_model(run / name, Path(models[row.model]))
-            check_same(run / name, settings_of(row), of="other settings")
-            check_same(run / name, {"train": train}, of="another number of training examples", file=TRAIN)
             sides = [BERTIE] if DATASETS[row.data].task in PEERLESS or not peer_seeds else list(SIDES)
-            made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-            wanted = seeds or seeds_of(row, train)
-            for seed in range(wanted):
-                for side in sides[: 2 if seed < peer_seeds else 1]:
-                    measure = partial(SIDES[side], row, config_of(row, folders[row.model], data_dir, seed), train)
-                    made[side].append(measured(run / name / f"{side.lower()}-{seed}.json", measure))
-                    advance(1, last=f"{name} {side}")
-            found.append({**_summary(name, made), "limit": train})
-            done(found)
+            for model, folder in folders[row.model].items():
+                place = place_of(run / name, model, folder)
+                check_same(place, settings_of(row), of="other settings")
+                check_same(place, {"train": train}, of="another number of training examples", file=TRAIN)
+                made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+                for seed in range(seeds or seeds_of(row, train)):
+                    for side in sides[: 2 if seed < peer_seeds else 1]:
+                        measure = partial(SIDES[side], row, config_of(row, str(folder), data_dir, seed), train)
+                        made[side].append(measured(place / f"{side.lower()}-{seed}.json", measure))
+                        advance(1, last=f"{name} {model} {side}")
+                found.append({**_summary(name, made), "model": model, "limit": train})
+                done(found)
     return found
+
+
+def named(models: Sequence[str]) -> dict[str, Path]:
+    """Returns the folders of models by their names in the table."""
+    found = dict[str, Path]()
+    for model in models:
+        found[model_name(Path(model), found)] = model_folder(model)
+    return found
+
+
+def place_of(folder: Path, name: str, model: Path) -> Path:
+    """Returns the folder of a model's results in a row: the row's own for the model that was measured first in it."""
+    place = folder if _is_of(folder, name, model) else folder / name
+    check_model(place, name, model)
+    return place
 
 
 def settings_of(row: ResultSpec) -> dict[str, float]:
@@ -266,9 +282,21 @@ def check_names(names: Sequence[str], table: Collection[str]) -> None:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, table)}")
 
 
-def check_model(folder: Path, model: Path) -> None:
-    """Results of two models are not to be mixed."""
-    check_same(folder, {"model": model.absolute().name}, of="another model", file=MODEL)
+def check_model(folder: Path, name: str, model: Path) -> None:
+    """Raises UsageError for a folder with results of another model, and writes of which model its results are."""
+    if not _is_of(folder, name, model):
+        raise UsageError(f"{folder} contains results of another model. Choose another folder.")
+    write_json(folder / MODEL, {"model": name, "identity": checksums.identity(model)})
+
+
+def _is_of(folder: Path, name: str, model: Path) -> bool:
+    """Returns whether a folder has results of a model, or of none. Version 0.1 wrote only the name of its folder."""
+    if not (folder / MODEL).exists():
+        return True
+    noted = read_json(folder / MODEL)
+    if "identity" in noted:
+        return bool(noted["identity"] == checksums.identity(model))
+    return noted["model"] in (name, model.name)
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:
@@ -352,12 +380,15 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
 
 
 def glue_average(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the mean over GLUE's sets of Bertie and of the published systems, in points; none without all sets."""
-    ours = {row["name"]: 100 * row[BERTIE]["mean"] for row in rows if row["name"] in GLUE}
-    if len(ours) < len(GLUE):
-        return {}
-    found = {system: [scores[name] for name in GLUE] for system, scores in PUBLISHED.items()}
-    return {name: sum(values) / len(GLUE) for name, values in {BERTIE: list(ours.values()), **found}.items()}
+    """Returns the means over GLUE's sets, in points: of models with all sets and the published systems, if any has."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row["name"] in GLUE:
+            found.setdefault(row["model"], []).append(100 * row[BERTIE]["mean"])
+    whole = {model: values for model, values in found.items() if len(values) == len(GLUE)}
+    if whole:
+        whole |= {system: [scores[name] for name in GLUE] for system, scores in PUBLISHED.items()}
+    return {name: sum(values) / len(GLUE) for name, values in whole.items()}
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | None:
@@ -372,24 +403,22 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | 
     }
 
 
-def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: str) -> str:
+def page(rows: Sequence[dict[str, Any]], *, command: str) -> str:
     """docs/results.md: the table, with what it takes to make it again. Without runs of the Trainer, it is not named."""
     machine, compared = harness.machine(), any(PEER in row for row in rows)
-    used = [name for name in models if any(ROWS[row["name"]].model == name for row in rows)]
-    named = "; ".join(f"{name}: `{Path(models[name]).absolute().name}`" for name in used)
-    lines = ["# Results", "", *(WITH_PEER if compared else ALONE), "", f"Models: {named}.", ""]
+    lines = ["# Results", "", *(WITH_PEER if compared else ALONE), ""]
     marked = [f"{system} †" for system in PUBLISHED]
     beside = ["Trainer", "difference"] if compared else []
     lines += _table(
-        ["data set", "metric", "seeds", "Bertie", *beside, *marked], (_cells(row, compared) for row in rows)
+        ["data set", "model", "metric", "seeds", "Bertie", *beside, *marked], (_cells(row, compared) for row in rows)
     )
     if average := glue_average(rows):
         told = ", ".join(f"{name}{' †' * (name in PUBLISHED)} {value:.1f}" for name, value in average.items())
         lines += [f"GLUE, mean of eight sets: {told}.", ""]
     times = ["CPU s, Bertie", "CPU s, Trainer"] if compared else ["CPU s"]
-    lines += _table(["data set", "train, dev", *times, "settings"], (_costs(row, compared) for row in rows))
+    lines += _table(["data set", "model", "train, dev", *times, "settings"], (_costs(row, compared) for row in rows))
     precisions = " and ".join(sorted({row["precision"] for row in rows}))
-    notes = [note for row in rows if (note := _note(ROWS[row["name"]], row))]
+    notes = dict.fromkeys(note for row in rows if (note := _note(ROWS[row["name"]], row)))
     lines += [*(f"* {note}" for note in notes), ""] if notes else []
     others = [f"transformers {version('transformers')}"] if compared else []
     libraries = [f"Bertie {version('bertie')}", f"torch {machine['torch']}", *others, f"Python {machine['python']}"]
@@ -413,12 +442,13 @@ def _cells(row: Mapping[str, Any], compared: bool) -> list[str]:
     difference = f"{told['difference']:+z.3f} ({told['low']:+z.3f} to {told['high']:+z.3f})" if told else "-"
     qualities = [_shown(row[side]) if side in row else "-" for side in _sides(compared)]
     others = [f"{row['published'][system]:.1f}" if system in row["published"] else "-" for system in PUBLISHED]
-    return [row["name"], row["metric"], str(row[BERTIE]["runs"]), *qualities, *[difference] * compared, *others]
+    seeds = str(row[BERTIE]["runs"])
+    return [row["name"], row["model"], row["metric"], seeds, *qualities, *[difference] * compared, *others]
 
 
 def _costs(row: Mapping[str, Any], compared: bool) -> list[str]:
     times = [f"{row[side]['processor_seconds']:,.0f}" if side in row else "-" for side in _sides(compared)]
-    return [row["name"], f"{row['train']:,}, {row['dev']:,}", *times, row["hyper"]]
+    return [row["name"], row["model"], f"{row['train']:,}, {row['dev']:,}", *times, row["hyper"]]
 
 
 def _sides(compared: bool) -> Sequence[str]:

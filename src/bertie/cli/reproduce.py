@@ -110,14 +110,19 @@ def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: M
 
 @group.command("results")
 def results(
-    model: Annotated[str, typer.Option(help="Folder or name of a pre-trained English model.")],
+    model: Annotated[
+        list[str], typer.Option(help="Folder or name of a pre-trained English model. Can be given several times.")
+    ],
     data_dir: Annotated[
         Path, typer.Option(help="Folder that contains the folders glue, tagging, squad, nsmc and korean.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the runs. Finished runs in it are reused.")
     ],
-    korean_model: Annotated[str, typer.Option(help="Folder or name of a Korean model, for the Korean sets.")] = "",
+    korean_model: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder or name of a Korean model, for the Korean sets. Can be given several times."),
+    ] = None,
     only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: rows with a model and files.")] = "",
     seeds: Annotated[
         int | None,
@@ -137,26 +142,26 @@ def results(
     Writes the table of results over several seeds, beside published scores, after every row. The same command resumes
     an interrupted one. The Trainer needs the other libraries: pip install 'bertie\[dev]'.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
       bertie reproduce results --model minilm-l6 --data-dir data --only rte,wnli --seeds 2 -o runs/results
+
+      bertie reproduce results --model minilm-l6 --model starter-en --data-dir data -o runs/all
     """
     from bertie.bench import results as program
     from bertie.bench.cells import measuring_in
 
     models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
     names = tables.names(only) or program.available(data_dir, models)
-    options = {
-        "--seeds": seeds,
-        "--train": train,
-        "--korean-model": korean_model and Path(korean_model).absolute().name,
-    }
-    options |= {"--peer-seeds": None if peer_seeds == 1 else peer_seeds, "--only": only}
-    command = f"bertie reproduce results --model {Path(model).absolute().name} --data-dir data"
-    command += "".join(f" {option} {value}" for option, value in options.items() if value not in (None, ""))
+    options: list[tuple[str, Any]] = [("--model", name) for name in program.named(model)]
+    options += [("--korean-model", name) for name in program.named(korean_model or [])]
+    options += [("--data-dir", "data"), ("--seeds", seeds), ("--train", train)]
+    options += [("--peer-seeds", None if peer_seeds == 1 else peer_seeds), ("--only", only)]
+    command = "bertie reproduce results"
+    command += "".join(f" {option} {value}" for option, value in options if value not in (None, ""))
 
     def write(rows: list[dict[str, Any]]) -> None:
-        page = program.page(rows, models=models, command=f"{command} -o runs/results")
+        page = program.page(rows, command=f"{command} -o runs/results")
         program.write_page(to or output / "results.md", page)
 
     with measuring_in(output):

@@ -9,6 +9,7 @@ Heavy modules are imported only when a checkpoint is opened, since every command
 import atexit
 import shutil
 import tempfile
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,16 @@ def model_folder(path: Path | str) -> Path:
     if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
         raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
     return folder
+
+
+def model_name(path: Path, taken: Collection[str]) -> str:
+    """Returns a model's name: that of its folder or run, with a number if it is taken."""
+    folder = path.resolve()
+    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
+    name, number = usual, 2
+    while name in taken:
+        name, number = f"{usual}-{number}", number + 1
+    return name
 
 
 def check_length(length: int, most: int, model: str) -> None:

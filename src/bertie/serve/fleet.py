@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
 from bertie.infer.predict import check_reads_texts
-from bertie.runs.models import model_folder
+from bertie.runs.models import model_folder, model_name
 from bertie.serve.admission import Admission
 from bertie.serve.batcher import Batcher
 from bertie.serve.errors import Refusal
@@ -188,16 +188,6 @@ def batch_tokens(device: str) -> int:
     return 2_048 if device == "cpu" else 16_384
 
 
-def name_of(path: Path, taken: Mapping[str, Path]) -> str:
-    """Returns a model's name: that of its folder or run, with a number if it is taken."""
-    folder = path.resolve()
-    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
-    name, number = usual, 2
-    while name in taken:
-        name, number = f"{usual}-{number}", number + 1
-    return name
-
-
 def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") -> dict[str, Path]:
     """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
     found: dict[str, Path] = {}
@@ -211,7 +201,7 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
             if name in found:
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
-            name = name_of(path, found)
+            name = model_name(path, found)
         if not path.exists() and find(str(path)) is None:
             raise DataError(f"{path} does not exist. Pass the folder of {kind}.{model_hint(path)}")
         found[name] = path
