@@ -1,4 +1,8 @@
+import bz2
+import gzip
+import itertools
 import json
+import lzma
 import os
 import threading
 from pathlib import Path
@@ -6,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +29,14 @@ def write(folder: Path, name: str, data: str | bytes) -> Path:
     return path
 
 
+COMPRESS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+}
+
+
 def test_every_format_reads_the_same_examples(tmp_path):
     rows = [('a small, quiet "film"', "good"), ("너무 길어요", "bad")]
     quoted = "\n".join('"{}",{}'.format(text.replace('"', '""'), label) for text, label in rows)
@@ -36,6 +49,10 @@ def test_every_format_reads_the_same_examples(tmp_path):
     ]
     table = pa.table({"text": [t for t, _ in rows], "label": [y for _, y in rows]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    files += [
+        write(tmp_path, f"{path.name}.{kind}", pack(path.read_bytes()))
+        for path, (kind, pack) in itertools.product(files, COMPRESS.items())
+    ]
     for path in [*files, tmp_path / "a.parquet"]:
         examples, skipped = read(path)
         assert [(e.texts[0], e.label) for e in examples] == rows, path
@@ -252,6 +269,19 @@ def test_a_cut_off_parquet_file_is_one_error(tmp_path):
     write(tmp_path, "a.parquet", path.read_bytes()[:-10])
     with pytest.raises(DataError, match=r"a\.parquet is not a readable parquet file"):
         read(path)
+
+
+def test_a_compressed_table_that_is_damaged_is_one_error(tmp_path):
+    whole = gzip.compress(("text,label\n" + "".join(f"{number} words,a\n" for number in range(9_000))).encode())
+    with pytest.raises(DataError, match="cannot be decompressed: the file is truncated"):
+        read(write(tmp_path, "cut.csv.gz", whole[:9_000]))
+    with pytest.raises(DataError, match="cannot be decompressed"):
+        read(write(tmp_path, "other.csv.gz", "text,label\n"))
+    with pytest.raises(DataError, match=r"missing\.csv\.gz cannot be read: No such file"):
+        read(tmp_path / "missing.csv.gz")
+    bomb = gzip.compress(b"text,label\n" + bytes(80 << 20))
+    with pytest.raises(DataError, match="grows more than"):
+        read(write(tmp_path, "bomb.csv.gz", bomb))
 
 
 def test_plain_lines_and_pairs_between_tabs(tmp_path):

@@ -1,17 +1,19 @@
 """Reads lines of text from bytes in bounded memory, for readers of tables and of tagged sentences."""
 
 import codecs
+import io
 import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
+from bertie.data import streams
 from bertie.errors import DataError, UsageError
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
@@ -38,9 +40,14 @@ def where_of(path: Path | str) -> str:
 
 
 def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
-    """Context with a file, or standard input ("-"), which stays open. Raises DataError with the reason."""
+    """Context with a file, or standard input ("-"), which stays open. A file is decompressed by its extension.
+
+    Raises DataError with the reason.
+    """
     if str(path) == "-":
         return nullcontext(standard_input())
+    if streams.compression(path):
+        return _decompressed(path)
     try:
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     except OSError as error:
@@ -49,6 +56,34 @@ def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
         file.close()
         raise DataError(f"{path} is a device without an end; a file was expected.")
     return file
+
+
+@contextmanager
+def _decompressed(path: Path | str) -> Iterator[IO[bytes]]:
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(streams.opened(path))
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        yield io.BufferedReader(_Damaged(stream, path), 1 << 16)
+
+
+class _Damaged(io.RawIOBase):
+    """A decompressed stream whose failures are DataErrors."""
+
+    def __init__(self, stream: IO[bytes], path: Path | str) -> None:
+        self._stream, self._path = stream, path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            piece = cast(io.BufferedReader, self._stream).read1(len(buffer))
+        except streams.FAILURES as error:
+            raise DataError(f"{self._path} cannot be decompressed: {streams.cause(error)}.") from None
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 def texts_of(path: Path | str) -> list[str]:

@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from bertie.console import counted
 from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.data.sheets import sheet_rows
+from bertie.data.streams import uncompressed
 from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -87,13 +88,13 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
 
 
 def kind_of(path: Path | str) -> str:
-    """Returns the format of a file from its name, or from its first line.
+    """Returns the format of a file from its name without .gz, .zst, .xz or .bz2, or from its first line.
 
     When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files. A .txt whose
     first line contains a tab is a tsv, as NSMC's and MRPC's are.
     """
     stdin = str(path) == "-"
-    suffix = "" if stdin else Path(path).suffix.lower().removeprefix(".")
+    suffix = "" if stdin else uncompressed(path).suffix.lower().removeprefix(".")
     if suffix in ("txt", "json", ""):
         first = _first_line(path).removeprefix(b"\xef\xbb\xbf")
         if OBJECT.match(first):
@@ -114,7 +115,7 @@ def _first_line(path: Path | str) -> bytes:
         file.seek(-len(line), io.SEEK_CUR)
         return line
     if Path(path).is_file():  # what a look takes from a pipe would be gone
-        with suppress(OSError), open(path, "rb") as file:  # records() says what is wrong with the file
+        with suppress(OSError, DataError), opened(path) as file:  # records() says what is wrong with the file
             return bytes(file.readline(1 << 20))
     return b""
 

@@ -56,6 +56,11 @@ def compression(path: str | Path) -> str:
     return suffix if suffix in COMPRESSIONS else ""
 
 
+def uncompressed(path: str | Path) -> Path:
+    """Returns the name of a file without the extension of its compression: reviews.csv of reviews.csv.gz."""
+    return Path(path).with_suffix("") if compression(path) else Path(path)
+
+
 @contextmanager
 def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
     """Context with a file's bytes, decompressed by its extension; only those of [start, stop) when stop is not -1.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie.data.lines import decoded, json_line, opened, where_of
+from bertie.data.streams import uncompressed
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
@@ -41,7 +42,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
     number from 1, or upos, xpos; by default as above. format.text: the text of .jsonl rows without tokens. Raises
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
-    kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(Path(path).suffix.lower(), "conll")
+    kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(uncompressed(path).suffix.lower(), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
     if format.columns or (format.text and kind != "jsonl"):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
+from bertie.data.streams import uncompressed
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import FORMATS, Span, TaggedExample, sentences
 from bertie.errors import DataError
@@ -114,7 +115,7 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        known = format.kind in FORMATS or Path(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
+        known = format.kind in FORMATS or uncompressed(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
         if not format.labelled and not known:
             yield from super().rows(path, format, on_columns=on_columns)
             return
