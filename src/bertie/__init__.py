@@ -5,7 +5,6 @@ The public names are imported when they are first used, so `import bertie` is fa
 
 import warnings
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
+    from bertie.runs.models import load
     from bertie.runs.pretrain import pretrain
     from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, probe, rank, similarity, words, write
     from bertie.text.tokenizer import Tokenizer
@@ -33,6 +33,7 @@ _HOMES = {
     "fill_mask": "bertie.runs.use",
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
+    "load": "bertie.runs.models",
     "perplexity": "bertie.runs.use",
     "predict": "bertie.runs.use",
     "pretrain": "bertie.runs.pretrain",
@@ -79,36 +80,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def load(folder: str | Path) -> "Model":
-    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
-
-    Args:
-        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its newest checkpoint.
-
-    Returns:
-        The model, on the CPU.
-
-    Raises:
-        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
-    """
-    from bertie import families
-    from bertie.models.saving import check_vocabulary
-    from bertie.models.sentence import read_sentence
-    from bertie.runs.models import model_folder
-    from bertie.text.formats import TOKENIZER_FILES
-    from bertie.text.tokenizer import Tokenizer
-
-    folder = model_folder(folder)
-    model, report = families.load(folder)
-    if report.fresh:
-        from bertie.console import warn
-
-        warn(f"{folder}: {report}")
-    model.sentence = read_sentence(Path(folder), model.public)
-    if any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
-        tokenizer = Tokenizer.load(folder)
-        check_vocabulary(tokenizer, model.config, Path(folder))
-        model.tokenizer = tokenizer
-    return model

@@ -20,7 +20,6 @@ from typing import Any
 
 import xxhash
 
-import bertie
 from bertie import checksums, console, folders
 from bertie.checksums import CHECKSUMS
 from bertie.compress import gate
@@ -41,7 +40,7 @@ from bertie.models.model import Model
 from bertie.report.page import draw
 from bertie.runs.compress_page import page
 from bertie.runs.folder import REPORT, RESULTS
-from bertie.runs.models import MODEL
+from bertie.runs.models import MODEL, load
 from bertie.tasks import Prediction
 from bertie.train.step_metrics import Diverged
 
@@ -124,7 +123,7 @@ class _Search:
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
-        self.model = _loaded(model)
+        self.model = load(model)
         check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
         check_reads_texts(self.predictor.tokenizer, "bertie compress")
@@ -211,7 +210,7 @@ class _Search:
     def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
-            small = _loaded(self.out / TRIED / base.folder if base.cuts else self.folder)
+            small = load(self.out / TRIED / base.folder if base.cuts else self.folder)
             return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
@@ -317,10 +316,6 @@ def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float 
 
 def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
     return [answer for _, answer in predictor.stream(examples)]
-
-
-def _loaded(folder: Path) -> Model:
-    return bertie.load(folder)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

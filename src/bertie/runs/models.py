@@ -18,6 +18,7 @@ from bertie.errors import DataError, UsageError
 from bertie.hub import names
 
 if TYPE_CHECKING:
+    from bertie.models.model import Model
     from bertie.train.checkpoint import Checkpoint
 
 MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
@@ -49,6 +50,38 @@ def model_folder(path: Path | str) -> Path:
     if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
         raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
     return folder
+
+
+def load(folder: str | Path) -> "Model":
+    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
+
+    Args:
+        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its newest checkpoint.
+
+    Returns:
+        The model, on the CPU.
+
+    Raises:
+        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
+    """
+    from bertie import families
+    from bertie.models.saving import check_vocabulary
+    from bertie.models.sentence import read_sentence
+    from bertie.text.formats import TOKENIZER_FILES
+    from bertie.text.tokenizer import Tokenizer
+
+    folder = model_folder(folder)
+    model, report = families.load(folder)
+    if report.fresh:
+        from bertie.console import warn
+
+        warn(f"{folder}: {report}")
+    model.sentence = read_sentence(Path(folder), model.public)
+    if any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
+        tokenizer = Tokenizer.load(folder)
+        check_vocabulary(tokenizer, model.config, Path(folder))
+        model.tokenizer = tokenizer
+    return model
 
 
 def model_name(path: Path, taken: Collection[str]) -> str:

@@ -21,6 +21,7 @@ from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
 from bertie.infer.predict import Predictor, Text, check_text, check_top, each_text
+from bertie.runs.models import load
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.embed import similarity as alike
@@ -38,13 +39,12 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     """
     import torch
 
-    import bertie
     from bertie.models.model import Model
     from bertie.train.precision import choose_device, choose_dtype
 
     check_names(precision or "fp32")
     folder = isinstance(model, str | Path)
-    found = bertie.load(model) if isinstance(model, str | Path) else model
+    found = load(model) if isinstance(model, str | Path) else model
     if not isinstance(found, Model):
         return found
     if folder or device:
