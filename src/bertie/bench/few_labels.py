@@ -27,7 +27,7 @@ from typing import Any
 import bertie
 from bertie import console
 from bertie.bench.cells import NEVER, cell, finetuned, made, measured
-from bertie.bench.results import check_model, spaced
+from bertie.bench.results import check_model, named, spaced
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import BASELINES
@@ -38,7 +38,6 @@ from bertie.report.charts import Line, line_chart
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, few, read_examples
 from bertie.runs.finetuning import Run
-from bertie.runs.models import model_folder, model_name
 from bertie.settings import load
 from bertie.tasks import TASKS
 
@@ -157,7 +156,7 @@ def reproduce(names: Sequence[str], model: str, data_dir: Path, run: Path, *, dr
             raise UsageError(f"{name!r} is not in the table. {nearest(name, SETS)}")
         if name not in known:
             raise UsageError(f"{name!r} has no pattern for a masked language model. Choose from {', '.join(known)}.")
-    check_model(run, model_name(Path(model), ()), model_folder(model))
+    check_model(run, *named([model]))
     found: dict[tuple[str, int, str], list[float]] = {}
     read = cache(lambda name: SETS[name](data_dir))  # when a measurement is missing
     with console.progress("measuring", draws * len(names) * len(SIZES) * len(ways), unit="runs") as advance:

@@ -12,7 +12,7 @@ import datetime
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -68,6 +68,19 @@ class ResultSpec:
     model: str = ENGLISH
     scratch: bool = False
     by_length: bool = True
+
+
+@dataclass(frozen=True)
+class Measurable:
+    """A model of the table: its name there and its folder."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the files that decide its answers, read once."""
+        return checksums.identity(self.folder)
 
 
 def questions_and_sentences(data_dir: Path) -> list[Example]:
@@ -205,39 +218,40 @@ def reproduce(
             raise UsageError(f"{name} needs a {ROWS[name].model} model. Pass its folder.")
     if peer_seeds:
         require()
-    folders = {language: named(several) for language, several in models.items()}
+    opened = {language: named(several) for language, several in models.items()}
     found = []
     with console.progress("reproducing", None, unit="runs") as advance:
         for name in names:
             row = ROWS[name]
             sides = [BERTIE] if DATASETS[row.data].task in PEERLESS or not peer_seeds else list(SIDES)
-            for model, folder in folders[row.model].items():
-                place = place_of(run / name, model, folder)
+            for model in opened[row.model]:
+                place = place_of(run / name, model)
                 check_same(place, settings_of(row), of="other settings")
                 check_same(place, {"train": train}, of="another number of training examples", file=TRAIN)
                 made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
                 for seed in range(seeds or seeds_of(row, train)):
                     for side in sides[: 2 if seed < peer_seeds else 1]:
-                        measure = partial(SIDES[side], row, config_of(row, str(folder), data_dir, seed), train)
+                        measure = partial(SIDES[side], row, config_of(row, str(model.folder), data_dir, seed), train)
                         made[side].append(measured(place / f"{side.lower()}-{seed}.json", measure))
-                        advance(1, last=f"{name} {model} {side}")
-                found.append({**_summary(name, made), "model": model, "limit": train})
+                        advance(1, last=f"{name} {model.name} {side}")
+                found.append({**_summary(name, made), "model": model.name, "limit": train})
                 done(found)
     return found
 
 
-def named(models: Sequence[str]) -> dict[str, Path]:
-    """Returns the folders of models by their names in the table."""
-    found = dict[str, Path]()
+def named(models: Sequence[str]) -> list[Measurable]:
+    """Returns models with their names in the table."""
+    found = dict[str, Measurable]()
     for model in models:
-        found[model_name(Path(model), found)] = model_folder(model)
-    return found
+        name = model_name(Path(model), found)
+        found[name] = Measurable(name, model_folder(model))
+    return list(found.values())
 
 
-def place_of(folder: Path, name: str, model: Path) -> Path:
+def place_of(folder: Path, model: Measurable) -> Path:
     """Returns the folder of a model's results in a row: the row's own for the model that was measured first in it."""
-    place = folder if _is_of(folder, name, model) else folder / name
-    check_model(place, name, model)
+    place = folder if _is_of(folder, model) else folder / model.name
+    check_model(place, model)
     return place
 
 
@@ -282,21 +296,21 @@ def check_names(names: Sequence[str], table: Collection[str]) -> None:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, table)}")
 
 
-def check_model(folder: Path, name: str, model: Path) -> None:
+def check_model(folder: Path, model: Measurable) -> None:
     """Raises UsageError for a folder with results of another model, and writes of which model its results are."""
-    if not _is_of(folder, name, model):
+    if not _is_of(folder, model):
         raise UsageError(f"{folder} contains results of another model. Choose another folder.")
-    write_json(folder / MODEL, {"model": name, "identity": checksums.identity(model)})
+    write_json(folder / MODEL, {"model": model.name, "identity": model.identity})
 
 
-def _is_of(folder: Path, name: str, model: Path) -> bool:
+def _is_of(folder: Path, model: Measurable) -> bool:
     """Returns whether a folder has results of a model, or of none. Version 0.1 wrote only the name of its folder."""
     if not (folder / MODEL).exists():
         return True
     noted = read_json(folder / MODEL)
     if "identity" in noted:
-        return bool(noted["identity"] == checksums.identity(model))
-    return noted["model"] in (name, model.name)
+        return bool(noted["identity"] == model.identity)
+    return noted["model"] in (model.name, model.folder.name)
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:

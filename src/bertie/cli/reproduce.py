@@ -153,8 +153,8 @@ def results(
 
     models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
     names = tables.names(only) or program.available(data_dir, models)
-    options: list[tuple[str, Any]] = [("--model", name) for name in program.named(model)]
-    options += [("--korean-model", name) for name in program.named(korean_model or [])]
+    options: list[tuple[str, Any]] = [("--model", one.name) for one in program.named(model)]
+    options += [("--korean-model", one.name) for one in program.named(korean_model or [])]
     options += [("--data-dir", "data"), ("--seeds", seeds), ("--train", train)]
     options += [("--peer-seeds", None if peer_seeds == 1 else peer_seeds), ("--only", only)]
     command = "bertie reproduce results"
