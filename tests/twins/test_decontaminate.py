@@ -1,5 +1,6 @@
 """Decontamination, compared with a search for the words themselves."""
 
+import gzip
 import json
 import random
 import re
@@ -127,7 +128,11 @@ def test_examples_are_read_from_any_file(tmp_path):
     (tmp_path / "a.conll").write_text(
         "\n".join(f"{w} O" for w in QUESTION.split()) + "\n\n" + "옛 O\n", encoding="utf-8"
     )
-    for name in ("a.json", "a.tsv", "a.jsonl", "a.txt"):
+    rows = "".join(json.dumps({"q": text}) + "\n" for text in (QUESTION, KOREAN))
+    (tmp_path / "b.json").write_text(rows, encoding="utf-8")  # a row in each line
+    for name in ("a.json", "b.json", "a.tsv"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    for name in ("a.json", "b.json", "a.tsv", "a.jsonl", "a.txt", "a.json.gz", "b.json.gz", "a.tsv.gz"):
         assert {QUESTION, KOREAN} <= set(decontaminate.texts_of(tmp_path / name)), name
     assert plain(next(decontaminate.texts_of(tmp_path / "a.conll"))) == plain(QUESTION)
 

@@ -90,3 +90,22 @@ def test_a_run_with_it(folder: Path, tmp_path: Path, bertie: CommandLine) -> Non
     assert families.load(run / "model")[0].config.heads.label.label_pooling == "max"
     out = bertie.good("predict", run / "model", "-", stdin="a b c\n")
     assert '"label": "first"' in out
+
+
+@pytest.mark.parametrize(
+    ("task", "option"), [("embed", "pooling=max"), ("tagging", "pooling=max"), ("parse", "lstm=1")]
+)
+def test_a_setting_that_the_head_does_not_follow_is_refused(
+    folder: Path, tmp_path: Path, bertie: CommandLine, task: str, option: str
+) -> None:
+    """It would change nothing but the format of the folder, which only Bertie could open then."""
+    table, words = tmp_path / "t.tsv", tmp_path / "t.conll"
+    table.write_text("sentence1\tsentence2\tlabel\n" + "a b\tc d\t1\na b\tf g\t0\n" * 20)
+    words.write_text("a B-X\nb O\n\n" * 20)
+    tree = tmp_path / "t.conllu"
+    tree.write_text("1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n\n" * 20)
+    file = {"embed": table, "tagging": words, "parse": tree}[task]
+    code, _, err = bertie("finetune", folder, "--task", task, "--train", file, "-o", tmp_path / "run", option, *FAST)
+    assert code == 2
+    assert f"no head that follows {option}" in err
+    assert ("task_options.pooling" in err) == (task == "embed")

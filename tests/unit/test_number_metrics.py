@@ -37,6 +37,9 @@ def test_one_number_for_all_is_named_and_divides_by_nothing():
     numbers.add([1.0, 2.0, 3.0], [2.5] * 3)
     report = numbers.report(resamples=10)
     assert (report["pearson"], report["spearman"], report["all_given"]) == (0, 0, "2.5")
+    numbers = Numbers()
+    numbers.add([0.1] * 3, [0.1] * 3)  # three times 0.1 is not 0.3
+    assert numbers.report(resamples=10)["pearson"] == 0
 
 
 @pytest.mark.parametrize("seed", range(3))

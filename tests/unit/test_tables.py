@@ -258,6 +258,8 @@ def test_one_json_list_with_nested_fields(tmp_path):
     assert skipped.lines == {"not a JSON object": [2], "no labels.real": [3]}
     with pytest.raises(DataError, match="truncated"):
         read(write(tmp_path, "c.json", content[:-20]))
+    with pytest.raises(DataError, match="line 3: not utf-8"):  # what is left is a valid list with fewer rows
+        read(write(tmp_path, "d.json", content.replace("7", '{"text": "\udcff"}').encode("utf-8", "surrogateescape")))
 
 
 def test_a_cut_off_parquet_file_is_one_error(tmp_path):
@@ -266,6 +268,10 @@ def test_a_cut_off_parquet_file_is_one_error(tmp_path):
     examples, skipped = read(path)
     assert examples[0].label == "1.0"
     assert skipped.counts == {"no label": 500}
+    twice = pa.table([["first"], ["a"], ["second"]], names=["text", "label", "text"])
+    pyarrow.parquet.write_table(twice, tmp_path / "b.parquet")
+    (found,) = stream(tmp_path / "b.parquet", TableFormat(keep=True))
+    assert (found.texts, found.source) == (("first",), {"text": "first", "label": "a", "text.1": "second"})
     write(tmp_path, "a.parquet", path.read_bytes()[:-10])
     with pytest.raises(DataError, match=r"a\.parquet is not a readable parquet file"):
         read(path)

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 
 CONLL2003 = """-DOCSTART- -X- -X- O
@@ -86,6 +88,8 @@ def test_tokens_in_jsonl(tmp_path):
     assert untagged.label is None
     assert all(isinstance(row, InvalidRow) for row in bad)
     assert len(bad) == 5
+    again = write(tmp_path, "a.ndjson", path.read_text())
+    assert next(sentences(again, TableFormat())) == good
 
 
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):
@@ -104,11 +108,15 @@ def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
         "a tag without its word",
     ]
     assert [row.line for row in rows] == [1, 3, 5, 7, 10]
+    (spaced,) = sentences(write(tmp_path, "b.txt", "10\u00a0000  B-NUM\n"), TableFormat())
+    assert (spaced.texts, spaced.label) == (("10\u00a0000",), ("B-NUM",))
 
 
 def test_what_is_no_file_of_tags_is_refused(tmp_path):
     with pytest.raises(DataError, match="--label 2"):
         list(sentences(write(tmp_path, "a.txt", "hello world\n"), TableFormat()))
+    with pytest.raises(DataError, match="has JSON instead of a word per line"):
+        list(sentences(write(tmp_path, "b.txt", '[{"tokens": ["Ada"]}]\n'), TableFormat()))
     with pytest.raises(DataError, match="cannot be read"):
         list(sentences(tmp_path / "none", TableFormat()))
     with pytest.raises(UsageError, match="upos"):
@@ -148,6 +156,43 @@ def test_squads_frame(tmp_path):
     assert rows[5].label is None
     assert rows[6].label == ()
     assert rows[7] == InvalidRow(8, "empty context")
+
+
+def test_other_encodings_and_compressed_files(tmp_path):
+    asked = [{"id": "1", "question": "누가?", "answers": [{"text": "바다", "answer_start": 0}]}]
+    frame = {"data": [{"paragraphs": [{"context": "바다로 간다", "qas": asked}]}]}
+    data = json.dumps(frame, ensure_ascii=False, indent=1)
+    path = tmp_path / "a.json"
+    path.write_bytes(data.encode("cp949"))
+    with pytest.raises(DataError, match="is not utf-8 text"):
+        list(questions(path))
+    (found,) = questions(path, TableFormat(encoding="cp949"))
+    assert found.label == (("바다", 0),)
+    lines = "".join(json.dumps({"context": "바다로 간다", **one}) + "\n" for one in asked)
+    for name, text in (("b.json.gz", data), ("b.jsonl.gz", lines)):
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+        assert [row.texts for row in questions(tmp_path / name)] == [found.texts]
+
+
+def test_questions_have_no_columns_to_choose(tmp_path):
+    """Training on other fields than the named ones would go unnoticed."""
+    row = {"question": "Who?", "query": "Where?", "context": CONTEXT, "answers": []}
+    path = write(tmp_path, "a.jsonl", json.dumps(row) + "\n")
+    for format in (
+        TableFormat(text=("query", "context")),
+        TableFormat(label="gold"),
+        TableFormat(label_names={"a": "b"}),
+    ):
+        with pytest.raises(UsageError, match="omit --"):
+            list(SpanTask.rows(path, format))
+    (found,) = SpanTask.rows(path, TableFormat(text=("question", "context"), label="answers"))
+    assert found.texts == ("Who?", CONTEXT)
+
+
+def test_tags_have_the_names_that_are_given(tmp_path):
+    path = write(tmp_path, "a.conll", "Ada B-PERSON\nsails O\nLee B-PERSON\n")
+    (found,) = TaggingTask.rows(path, TableFormat(label_names={"B-PERSON": "B-PER"}))
+    assert found.label == ("B-PER", "O", "B-PER")
 
 
 def test_one_question_a_line(tmp_path):

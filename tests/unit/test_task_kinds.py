@@ -93,6 +93,8 @@ def test_labels_that_are_no_numbers_are_left_out(tmp_path):
     rows = rows_of("regression", "text\tlabel\na\t1.5\nb\thigh\nc\tnan\nd\t\n", tmp_path / "t.tsv")
     assert rows[0] == Example(("a",), 1.5, 2)
     assert [row.reason for row in rows[1:]] == ["label is not a number", "label is not a number", "no label"]
+    beyond = rows_of("regression", "text\tlabel\na\t1e300\n", tmp_path / "u.tsv")
+    assert beyond == [InvalidRow(2, "label is beyond 1e+15")], "its square is no float32 number"
 
 
 def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained):
@@ -154,6 +156,9 @@ def test_label_sets_in_every_notation(tmp_path):
     written = rows_of("multilabel", 'text,labels\nt,"[""b, c"", ""a""]"\nu,[]\nv,[a\n', tmp_path / "a.csv")
     assert [row.label for row in written[:2]] == [("a", "b, c"), ()], "as `predict` writes a list into a csv"
     assert written[2] == InvalidRow(4, "labels begins with [ and is not a JSON list")
+    others = '{"text": "t", "labels": ["a", null]}\n{"text": "u", "labels": [true, 1]}\n'
+    (null, plain) = rows_of("multilabel", others, tmp_path / "b.jsonl")
+    assert (null, plain.label) == (InvalidRow(1, "labels has an item that is not a label"), ("1", "true"))
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
     assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")
@@ -233,6 +238,11 @@ def test_choices_that_cannot_be_used(pretrained, tmp_path):
     ]
     three = rows_of("choice", "question,choice1,choice2,choice3,label\nWhy?,a,b,,B\n", tmp_path / "v.csv")
     assert three == [Example(("Why?", "a", "b"), "1", 2)]
+    fields = {"question": "Why?", "choice1": "a", "choice2": "b", "choice3": None, "label": "B"}
+    listed = rows_of("choice", json.dumps(fields), tmp_path / "v.jsonl")
+    assert listed == [Example(("Why?", "a", "b"), "1", 1)]
+    (digits,) = rows_of("choice", f"question,choice1,choice2,label\nWhy?,a,b,{'1' * 5000}\n", tmp_path / "w.csv")
+    assert digits == InvalidRow(2, "label is not a choice")
     with pytest.raises(DataError, match="not recognized"):
         rows_of("choice", "a\tb\nx\ty\n", tmp_path / "u.tsv")
     with pytest.raises(UsageError, match="too_long=truncate"):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from tokenizers import Tokenizer as Engine
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
 from bertie import console
@@ -204,6 +204,9 @@ def test_the_report_counts(words):
     assert {word for word, _ in found["most_frequent_unknown"]} == {"中", "国", "Ω"}
     json.dumps(found)
     assert report(tokenizer, []).to_dict()["fertility"] == 0
+    bare = Tokenizer(Engine.from_str(tokenizer.engine.to_str()))
+    bare.engine.post_processor = processors.ByteLevel()  # adds no special tokens
+    assert report(bare, ["The harbour"]).to_dict()["scripts"] == report(tokenizer, ["The harbour"]).to_dict()["scripts"]
     assert report(tokenizer, ["The harbour"]).table().row_count == 2
 
 

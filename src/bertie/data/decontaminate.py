@@ -6,14 +6,16 @@ depends on the length of each example. Only hashes of a set are stored, ten byte
 R n-grams
 """
 
+import io
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import safetensors
@@ -24,10 +26,11 @@ from numpy.typing import NDArray
 from bertie.console import counted
 from bertie.data import rows, tagged
 from bertie.data.draws import U64
-from bertie.data.lines import InvalidRow
+from bertie.data.lines import InvalidRow, opened, read_whole
 from bertie.data.ngrams import runs, words
+from bertie.data.streams import uncompressed
 from bertie.errors import DataError
-from bertie.files import read_json, write_bytes
+from bertie.files import parse_json, write_bytes
 from bertie.text.normalize import clean
 
 LONG, SHORT = 13, 8  # words of a run; an example of fewer is looked for whole, one of fewer than SHORT not at all
@@ -126,9 +129,10 @@ def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
     encoding: of text files that are not UTF-8.
     """
-    suffix, format = path.suffix.lower(), rows.TableFormat(encoding="utf-8" if _is_utf8(path) else encoding)
-    if suffix == ".json":
-        yield from _strings(read_json(path))
+    suffix = uncompressed(path).suffix.lower()
+    format = rows.TableFormat(encoding="utf-8" if _is_utf8(path) else encoding)
+    if suffix == ".json" and not _is_json_lines(data := read_whole(path)):
+        yield from _strings(parse_json(data, path))
     elif suffix in (".conll", ".conllu"):
         for row in tagged.sentences(path, format):
             yield from () if isinstance(row, InvalidRow) else row.texts
@@ -137,12 +141,20 @@ def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
             yield from () if isinstance(fields, InvalidRow) else _strings(fields)
 
 
+def _is_json_lines(data: bytes) -> bool:
+    """Whether the first line is a whole JSON object, and others follow."""
+    first, _, rest = data.strip().partition(b"\n")
+    with suppress(ValueError, RecursionError):
+        return bool(rest) and isinstance(json.loads(first), dict)
+    return False
+
+
 def _is_utf8(path: Path) -> bool:
     try:
-        path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError):  # the reader says what is wrong with the file
+        with opened(path) as file:
+            return all(True for _ in io.TextIOWrapper(cast(io.BufferedReader, file), "utf-8"))
+    except (DataError, UnicodeDecodeError):  # the reader says what is wrong with the file
         return False
-    return True
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertie.data.lines import check_characters, decoded, opened, read_whole, where_of
+from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given
+from bertie.data.streams import uncompressed
 from bertie.data.tables import Example, InvalidRow
 from bertie.data.trivia import KIND as TRIVIA
 from bertie.data.trivia import trivia
@@ -36,16 +37,17 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if format.kind == TRIVIA:
         yield from trivia(path)
         return
-    suffix = Path(path).suffix.lower().removeprefix(".")
+    suffix = uncompressed(path).suffix.lower().removeprefix(".")
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):
                 yield line if isinstance(line, InvalidRow) else _of_line(line, number, keep=format.keep)
         return
+    check_encoding(format.encoding)
     try:
-        text = read_whole(path).decode("utf-8-sig")
+        text = read_whole(path).decode(format.encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from None
+        raise DataError(f"{path} is not {format.encoding} text ({error.reason} at byte {error.start:,}).") from None
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]

@@ -234,9 +234,13 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
-    lines = [line for _, line in decoded(data.splitlines(), format.encoding, where)]
+    lines = []
+    for number, line in decoded(data.splitlines(), format.encoding, where):
+        if isinstance(line, InvalidRow):  # without it, the list may still be valid, with fewer rows
+            raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
+        lines.append(line)
     try:
-        rows = json.loads("\n".join(line if isinstance(line, str) else "" for line in lines))
+        rows = json.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON ({error}). The file may be truncated.") from None
     if not isinstance(rows, list):
@@ -275,7 +279,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
     try:
         numbers = itertools.count(1)
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=4096):
-            for row in batch.to_pylist():
+            for row in batch.rename_columns(unique(batch.schema.names)).to_pylist():
                 yield next(numbers), flat(row)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a name or a text
         raise DataError(f"{where} is not a readable parquet file ({error}). The file may be truncated.") from None
@@ -286,14 +290,17 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     names = format.columns
     for number, values in sheet_rows(file, where):
         if not names:
-            names = unique([str(_field(value) or "") for value in values])
+            names = unique([str(as_text(value) or "") for value in values])
             continue
         cells = [*values, *[None] * (len(names) - len(values))]
         if not any(value is not None for value in cells):
             yield number, InvalidRow(number, "empty line")
             continue
         found = _named(cells, names, number)
-        yield number, found if isinstance(found, InvalidRow) else flat(found)
+        if not isinstance(found, InvalidRow):
+            found = flat(found)
+            found.update({name: "" for name, value in found.items() if value is None})  # an empty cell, as in a csv
+        yield number, found
 
 
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
@@ -312,11 +319,11 @@ def flat(value: dict[str, Any], within: str = "") -> Flat:
     fields = Flat()
     fields.source = value
     for name, inner in value.items():
-        fields |= flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: _field(inner)}
+        fields |= flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: as_text(inner)}
     return fields
 
 
-def _field(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """Returns a value as a name or a text. True is "true", as in JSON; NaN is empty."""
     if isinstance(value, bool):
         return str(value).lower()

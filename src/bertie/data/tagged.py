@@ -24,6 +24,7 @@ from bertie.errors import DataError, UsageError, nearest
 Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
+SUFFIXES = {".conll": "conll", ".conllu": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
@@ -38,11 +39,11 @@ class TaggedExample(Example):
 def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
 
-    format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag column, by
+    format.kind: one of FORMATS, by default by the name (SUFFIXES), else conll. format.label: the tag column, by
     number from 1, or upos, xpos; by default as above. format.text: the text of .jsonl rows without tokens. Raises
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
-    kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(uncompressed(path).suffix.lower(), "conll")
+    kind = format.kind or SUFFIXES.get(uncompressed(path).suffix.lower(), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
     if format.columns or (format.text and kind != "jsonl"):
@@ -87,7 +88,7 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
         if isinstance(block, InvalidRow):
             yield block
             continue
-        rows = [line.split("\t") if "\t" in line else line.split() for _, line in block]
+        rows = [line.split("\t") if "\t" in line else re.split(" +", line.strip(" ")) for _, line in block]
         first = block[0][0]
         if rows[0][0] == "-DOCSTART-":
             if len(rows) == 1:
@@ -109,6 +110,11 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
     for column in range(width - 1, 0, -1):
         if all(TAG.fullmatch(row[column].strip()) for row in rows):
             return column
+    if rows[0][0].startswith(("{", "[")):
+        raise DataError(
+            f"{where} has JSON instead of a word per line. Write one object per line, and pass --format jsonl or call "
+            "the file .jsonl."
+        )
     raise DataError(
         f"{where}: no column of {' '.join(rows[0])!r} has tags such as O, B-PER, I-PER in every line. For "
         "other tags, pass the column number: --label 2."

@@ -83,5 +83,7 @@ def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -
 
 def correlation(a: Float, b: Float) -> Float:
     """Returns Pearson's correlation of two lists of numbers, 0 where one of them is constant."""
-    a, b = (x - x.sum() / max(1, len(x)) for x in (a, b))
+    if not len(a) or not np.ptp(a) or not np.ptp(b):  # what rounding leaves of a constant correlates too
+        return np.zeros(())
+    a, b = a - a.mean(), b - b.mean()
     return ratio((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))

@@ -11,6 +11,7 @@ from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import check_trainable
+from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
 from bertie.models.saving import check_vocabulary
@@ -36,9 +37,7 @@ def start_model(
     (except from scratch); DataError for another model's vocabulary.
     """
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
-    overrides = task.overrides(read_sentence(start, {}))
-    chosen = {"label_pooling": config.pooling, "label_lstm": config.lstm}
-    overrides |= {name: value for name, value in chosen.items() if value is not None}
+    overrides = task.overrides(read_sentence(start, {})) | _of_head(config, task)
     if feature_size is not None:
         overrides |= _reading(families.config(start), feature_size, config)
     if config.from_scratch:
@@ -66,6 +65,19 @@ def start_model(
     check_length(config.max_length, model.config.max_length, config.model)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return model, lacking
+
+
+def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+    """Returns the settings of a run for the task's head. Raises UsageError for one that the head does not follow."""
+    follows = HEADS[task.output].settings if task.output in HEADS else ()
+    found = dict[str, Any]()
+    for option, name in (("pooling", "label_pooling"), ("lstm", "label_lstm")):
+        value = getattr(config, option)
+        if value is not None and name not in follows:
+            instead = " For the pooling of sentence vectors, use task_options.pooling." if task.head == "embed" else ""
+            raise UsageError(f"task={config.task} has no head that follows {option}={value}. Omit it.{instead}")
+        found |= {} if value is None else {name: value}
+    return found
 
 
 def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class ChoiceTask(Task):
         values: list[Any] = [fields.get(name) for name in columns.choices]
         context: list[Any] = [fields.get(name) for name in columns.text]
         choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
-        while choices and choices[-1] == "":  # a table's columns are as many as the most choices
+        while choices and choices[-1] in ("", None):  # a table's columns are as many as the most choices
             choices.pop()
         for name, value in itertools.chain(zip(columns.text, context, strict=True), enumerate(choices)):
             if not isinstance(value, str):
@@ -97,7 +97,7 @@ class ChoiceTask(Task):
         if columns.label is None:
             return Example(texts, None, line)
         value = str(fields.get(columns.label) or "").strip()
-        right = int(value) if value.isdecimal() else LETTERS.find(value) if len(value) == 1 else -1
+        right = int(value) if value.isdecimal() and len(value) < 10 else LETTERS.find(value) if len(value) == 1 else -1
         right = columns.choices.index(value) if value in columns.choices else right
         found = 0 <= right < len(choices)
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")

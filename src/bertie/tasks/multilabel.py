@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns
 from bertie.errors import DataError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
@@ -87,7 +88,10 @@ class MultiLabelTask(Task):
                     value = json.loads(value)
                 except ValueError:
                     return InvalidRow(line, f"{columns.label} begins with [ and is not a JSON list")
-            names = [str(name).strip() for name in (value if isinstance(value, list) else value.split(","))]
+            found_names = [as_text(name) for name in (value if isinstance(value, list) else value.split(","))]
+            if not all(isinstance(name, str) for name in found_names):
+                return InvalidRow(line, f"{columns.label} has an item that is not a label")
+            names = [name.strip() for name in found_names]
         else:
             for name in columns.label.split(","):
                 value = str(fields.get(name) or "").strip().lower()

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
+from bertie.data.streams import uncompressed
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import Span
 from bertie.errors import DataError
@@ -92,11 +93,15 @@ class ParseTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads parsed sentences (data/parsed.py), and for prediction also texts from tables, lines and standard
         input."""
-        if not format.labelled and format.kind not in FORMATS and Path(path).suffix.lower() != ".conllu":
+        if not format.labelled and format.kind not in FORMATS and uncompressed(path).suffix.lower() != ".conllu":
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("text",), "heads" if format.labelled else None))
-        yield from trees(path, format)
+        names = format.label_names
+        for row in trees(path, format):
+            if names and isinstance(row, Example) and row.label:
+                row = replace(row, label=tuple((head, names.get(relation, relation)) for head, relation in row.label))
+            yield row
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
+LARGEST = 1e15  # the square of a label and its mean over a batch must be float32 numbers
+
 
 @dataclass(frozen=True)
 class RegressionTask(Task):
@@ -59,11 +61,11 @@ class RegressionTask(Task):
             number = float(found.label)
         except ValueError:
             number = math.nan
-        return (
-            replace(found, label=number)
-            if math.isfinite(number)
-            else InvalidRow(line, f"{columns.label} is not a number")
-        )
+        if not math.isfinite(number):
+            return InvalidRow(line, f"{columns.label} is not a number")
+        if abs(number) > LARGEST:
+            return InvalidRow(line, f"{columns.label} is beyond {LARGEST:g}")
+        return replace(found, label=number)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:

@@ -177,6 +177,6 @@ def label_names(labels: set[str]) -> tuple[str, ...]:
 
     The order does not depend on the order of the rows.
     """
-    if all(label.removeprefix("-").isdecimal() for label in labels):
+    if all(len(label) < 20 and label.removeprefix("-").isdecimal() for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))

@@ -139,6 +139,17 @@ class SpanTask(Task):
                 )
             yield from super().rows(path, format, on_columns=on_columns)
             return
+        other = {
+            "--text": format.text not in ((), ("question", "context")),
+            "--label": format.label not in ("", "answers"),
+            "--columns": bool(format.columns),
+            "--label-names": bool(format.label_names),
+        }
+        if format.labelled and (option := next((option for option, given in other.items() if given), "")):
+            raise UsageError(
+                f"{path}: questions are read by their names in SQuAD's format (question, context, answers). Rename the "
+                f"fields of the file, and omit {option}."
+            )
         on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
         for row in questions(path, format):
             unlabelled = format.labelled and isinstance(row, Example) and row.label is None

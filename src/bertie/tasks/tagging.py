@@ -25,7 +25,7 @@ from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.streams import uncompressed
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, Span, TaggedExample, sentences
+from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
 from bertie.models.facts import Facts
@@ -115,14 +115,18 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        known = format.kind in FORMATS or uncompressed(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
+        known = format.kind in FORMATS or uncompressed(path).suffix.lower() in SUFFIXES
         if not format.labelled and not known:
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("text",), "tags" if format.labelled else None))
         for row in sentences(path, format):
-            unlabelled = format.labelled and isinstance(row, Example) and row.label is None
-            yield InvalidRow(row.line, "no tags") if unlabelled else row
+            if format.labelled and isinstance(row, Example):
+                if row.label is None:
+                    row = InvalidRow(row.line, "no tags")
+                elif format.label_names:
+                    row = replace(row, label=tuple(format.label_names.get(tag, tag) for tag in row.label))
+            yield row
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:

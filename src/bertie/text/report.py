@@ -137,7 +137,7 @@ def _spell(tokenizer: Tokenizer, text: str) -> str:
 
 def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
     """Yields each word with the ids of its tokens."""
-    for word, group in groupby(range(1, len(encoding) - 1), key=lambda position: encoding.word_ids[position]):
+    for word, group in groupby(range(len(encoding)), key=lambda position: encoding.word_ids[position]):
         if word is not None:
             positions = list(group)
             start, end = encoding.offsets[positions[0]][0], encoding.offsets[positions[-1]][1]

@@ -53,6 +53,8 @@ __all__ = [
     "own_classes",
 ]
 
+POOLS, READS = ("label_pooling",), ("label_lstm",)
+
 
 @dataclass(frozen=True)
 class HeadSpec:
@@ -62,6 +64,7 @@ class HeadSpec:
     labelled: bool = False  # its outputs have names in config.json
     pipeline: str | None = None  # what a model card calls a model that has it
     own_class: str | None = None  # what config.json names where no public class has such a head
+    settings: tuple[str, ...] = ()  # of `LabelConfig`, those that it follows
 
     def __call__(self, config: EncoderConfig, num_labels: int = 0) -> nn.Module:
         """Returns a new head."""
@@ -71,10 +74,10 @@ class HeadSpec:
 HEADS: Registry[HeadSpec] = Registry(
     "head",
     [  # of the heads a model has, the first in this order says what the model is for
-        ("sequence", HeadSpec(sequence_head, labelled=True, pipeline="text-classification")),
-        ("token", HeadSpec(TokenHead, labelled=True, pipeline="token-classification")),
-        ("span", HeadSpec(SpanHead, pipeline="question-answering")),
-        ("choice", HeadSpec(ChoiceHead, pipeline="multiple-choice")),
+        ("sequence", HeadSpec(sequence_head, labelled=True, pipeline="text-classification", settings=(*POOLS, *READS))),
+        ("token", HeadSpec(TokenHead, labelled=True, pipeline="token-classification", settings=READS)),
+        ("span", HeadSpec(SpanHead, pipeline="question-answering", settings=READS)),
+        ("choice", HeadSpec(ChoiceHead, pipeline="multiple-choice", settings=(*POOLS, *READS))),
         ("mlm", HeadSpec(MaskedLMHead, pipeline="fill-mask")),
         ("decoder", HeadSpec(Decoder, pipeline="text2text-generation")),
         ("lm", HeadSpec(next_token_head, pipeline="text-generation")),
