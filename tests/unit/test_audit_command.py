@@ -127,6 +127,8 @@ def test_a_masked_model_from_files_to_the_page(
     code, _, err = bertie("audit", model, "--data", data, "-o", out, "--limit", 2)
     assert code == 2
     assert "an audit with other settings or data:\n  limit: None -> 2\n" in err
+    code, _, err = bertie("audit", model, "--data", data, "-o", out, "--precision", "bf16")
+    assert (code, "precision: fp32 -> bf16\n" in err) == (2, True)
     bertie.good("audit", model, "--data", data, "-o", out, "--limit", 2, "--overwrite")
 
 

@@ -14,7 +14,7 @@ import bertie as package
 from bertie.audit import flips, templates, words
 from bertie.audit.base import Source, Subject
 from bertie.audit.figures import figures
-from bertie.audit.groups import Groups, Row
+from bertie.audit.groups import MOST_LABELS, Groups, Row
 from bertie.audit.questions import BBQ, KoBBQ, Question, Questions
 from bertie.audit.templates import Attribute, Templates, TemplateSet
 from bertie.audit.words import Words, associations, effect_size, permutation
@@ -290,6 +290,26 @@ def test_gaps_by_group_are_those_of_a_count_by_hand() -> None:
     low, high = found["b: accuracy"].interval()
     half = 196 * (0.8 * 0.2 / in_b.sum()) ** 0.5
     assert (high - low) / 2 == pytest.approx(half, rel=0.25)
+
+
+def test_many_labels_all_count_and_the_most_frequent_have_rates() -> None:
+    rng = np.random.default_rng(0)
+    group, true = rng.integers(0, 2, 900), np.minimum(rng.integers(0, 30, 900), 19)
+    given, p = np.where(rng.random(900) < 0.8, true, (true + 1) % 20), rng.uniform(0.6, 1, 900)
+    items = [Row(Example(("x",)), f"{label:02}", "ab"[g]) for g, label in zip(group, true, strict=True)]
+    found = Groups().measures(items, [[f"{a:02}", b] for a, b in zip(given, p, strict=True)])
+    in_b, right = group == 1, true == given
+    assert found["b: accuracy"].value == pytest.approx(100 * right[in_b].mean())
+    assert found["b: predicted 19"].value == pytest.approx(100 * (given[in_b] == 19).mean())
+    bins = np.ceil(p[in_b] * 15).astype(int)
+    ece = sum(abs((p[in_b] - right[in_b])[bins == i].sum()) for i in range(16)) / in_b.sum()
+    assert found["b: calibration error"].value == pytest.approx(100 * ece)
+    gaps = []
+    for label in range(20):
+        rates = [100 * (given == label)[(group == g) & (true == label)].mean() for g in (0, 1)]
+        gaps += [rates[0] - rates[1], rates[1] - rates[0]]
+    assert found["RMS gap of the true positive rate"].value == pytest.approx(np.sqrt(np.mean(np.square(gaps))))
+    assert sum(name.startswith("b: predicted") for name in found) == MOST_LABELS
 
 
 def test_intervals_of_small_groups_are_numbers() -> None:

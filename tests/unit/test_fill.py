@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+import bertie
+from bertie.explain.targets import question_of
+from bertie.explain.words import words_of
 from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
 from bertie.text.tokenizer import Tokenizer
@@ -36,3 +39,15 @@ def test_what_the_vocabulary_lacks_stays_as_the_tokenizer_reads_it() -> None:
     text = "[MASK]☃는 [MASK]𒀀"
     assert Masked.of(tokenizer, text, max_length=64).ids.input_ids.tolist() == tokenizer.encode(text).ids
     assert tokenizer.continuation("𒀀") is None
+
+
+def test_what_is_explained_is_what_is_predicted() -> None:
+    model = bertie.load("starter-ko").eval()
+    text = "그는 [MASK]에서 태어났다."
+    ((best,),) = bertie.fill_mask(model, text, top=1)
+    explained = question_of(model, [text])
+    assert explained.about == f"masked word {best.token!r}"
+    words = [text[one.start : one.end] for one in words_of(explained.question.encoding) if one.text is not None]
+    assert words == ["그는", "[MASK]", "에서", "태어났다", "."]
+    cut = question_of(model, [text], max_length=4)  # [CLS] 그는 [MASK] [SEP]: nothing of the word after it is read
+    assert cut.question.encoding.tokens == ["[CLS]", "그는", "[MASK]", "[SEP]"]

@@ -53,7 +53,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
     _, out, _ = bertie("index", "corpus.jsonl", "-o", "index", "--remove")
     assert "1 removed" in out
     _, out, _ = bertie("search", "index", "moon")
-    assert "No passage contains a word" in out
+    assert "No passage matches the question" in out
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,9 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("evaluate", "ready", "--questions", "others.jsonl"), 3, "No question has a document in this index"),
         (("evaluate", "ready", "--questions", "others.jsonl", "--embed", "."), 2, "has no vectors. Make them"),
         (("evaluate", "ready", "--questions", "others.jsonl", "--report", "x.html"), 2, "without --report. Omit one"),
+        (("evaluate", "ready", "--questions", "others.jsonl", "--too-long", "error"), 2, "without --too-long. Omit"),
+        (("evaluate", "ready", "--questions", "others.jsonl", "--split", "test"), 2, "without --split. Omit one"),
+        (("evaluate", "ready", "--questions", "others.jsonl", "--label", "x"), 2, "without --label. Omit one"),
         (("evaluate", "ready", "others.jsonl"), 2, "ready is an index. Pass questions with their documents"),
         (("evaluate", "ready", "--no-embed"), 2, "--no-embed is an option of an index. Pass --questions FILE too."),
     ],
@@ -96,6 +99,15 @@ def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[
     assert (found[0], told in " ".join(found[2].split())) == (code, True), found
     assert not (corpus / "index").exists()
     assert bertie("search", "ready", "moon")[0] == 0
+
+
+def test_only_what_is_given_is_compared_with_the_settings_of_an_index(corpus: Path, bertie: Any) -> None:
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "50", "--korean", "words")[0] == 0
+    assert bertie("index", "corpus.jsonl", "-o", "own")[0] == 0
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--korean", "words")[0] == 0
+    code, _, err = bertie("index", "corpus.jsonl", "-o", "own", "--size", "180")  # what a new index would have
+    assert (code, "other settings (size)" in " ".join(err.split())) == (2, True)
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "180", "--overwrite")[0] == 0
 
 
 def test_a_refused_model_replaces_no_index(corpus: Path, bertie: Any) -> None:

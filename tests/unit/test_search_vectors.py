@@ -81,6 +81,21 @@ def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_p
     assert recall(folder, 2) == 1
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_left_is_found_behind_many_removed_passages(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    monkeypatch.setattr("bertie.search.embedded.MORE", 7)
+    index([table(tmp_path / "two.csv", 2, 40)], folder, embedder=GIVEN)
+    remove([str(tmp_path / "one.csv")], folder)
+    store = Embedded(folder)
+    store.exact = exact
+    near, own = around(1, 2000)[0], around(2, 2000)[:40]  # of a passage that was removed
+    found = store.nearest(near, 5)
+    assert [score for _, score in found] == pytest.approx(sorted(own @ near, reverse=True)[:5], abs=0.02)
+    store.close()
+
+
 def test_a_damaged_graph_is_reported(folder: Path) -> None:
     assert check(folder)["damage"] == []
     (path,) = folder.glob("neighbors-*")

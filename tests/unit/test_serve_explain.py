@@ -1,10 +1,12 @@
 """POST /explain gives words the values that the library's occlusion gives them."""
 
+import numpy as np
 import pytest
 
 import bertie
 from bertie.explain.attribution import by_word, occlusion
 from bertie.explain.targets import question_of
+from bertie.tasks.span import SpanTask
 from serving import live, make_models
 
 pytest.importorskip("fastapi")
@@ -47,6 +49,21 @@ def test_as_the_library(server, folders, name):
     assert any(abs(word["value"]) > 1e-3 for word in shown)
     for word in shown:
         assert given[word["input"]][word["start"] : word["end"]] == word["text"]
+
+
+def test_an_answer_has_at_most_the_length_of_the_models(server, folders):
+    texts = ["ab c", " ".join("abcdefgh" * 7)]
+    explained = question_of(bertie.load(folders["span"]).eval(), texts)
+    assert server.ok("/explain", {"inputs": texts, "model": "span"})["explained"] == explained.about
+
+
+def test_best_answers():
+    rng = np.random.default_rng(0)
+    for most in (1, 3, 30):
+        starts, ends = rng.normal(size=(2, 12))
+        starts[:4] = ends[:4] = -np.inf
+        pairs = [(a, b) for a in range(12) for b in range(a, min(12, a + most))]
+        assert SpanTask(max_answer=most).best(starts, ends) == max(pairs, key=lambda at: starts[at[0]] + ends[at[1]])
 
 
 def test_another_label_and_another_word(server, folders):

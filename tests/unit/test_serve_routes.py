@@ -258,6 +258,8 @@ REFUSED = [
     ("/embed_all", {"inputs": "a", "layer": -9}, 422, "Validation"),
     ("/predict", {"inputs": ["a", "b"]}, 422, "Validation"),  # a pair for a model of single texts
     ("/predict", {"inputs": 1}, 422, "Validation"),
+    ("/answer", {"inputs": [["a", "b", "c"]], "model": "sequence"}, 422, "Validation"),
+    ("/answer", {"inputs": [[]], "model": "sequence"}, 422, "Validation"),
     ("/predict", {"inputs": "a", "candidates": ["b"]}, 422, "Validation"),
     ("/predict", {"inputs": "a", "parameters": {"candidate_labels": ["b"]}}, 422, "Validation"),
     ("/predict", {}, 422, "Validation"),

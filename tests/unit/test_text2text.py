@@ -172,8 +172,13 @@ def test_words_come_as_they_are_generated(model: Path, monkeypatch, capsys) -> N
     assert (code, "--sample" in err) == (2, True)
 
 
-def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path) -> None:
+def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path, monkeypatch, capsys) -> None:
     folder = toy_writer(tmp_path, "gpt2")
+    code, out, err = CommandLine(monkeypatch, capsys)(
+        "write", folder, "--max-new-tokens", 4, stdin=f"a b\n{'a ' * 60}\nb a\n"
+    )
+    assert (code, [bool(line) for line in out.split("\n")]) == (0, [True, False, True, False])
+    assert "1 of 3 lines skipped: The text and its continuation may have" in err
     with pytest.raises(UsageError, match="48 positions"):
         bertie.write(folder, ["a " * 30], max_new_tokens=30)
 

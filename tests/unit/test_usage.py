@@ -100,6 +100,9 @@ def test_several_starts_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     elsewhere = Meter(powercap=tmp_path / "none")
     elsewhere.resume(used.as_json())
     assert "; then estimated" in elsewhere.read().method
+    once_more = Meter(powercap=tmp_path / "none")
+    once_more.resume(elsewhere.read().as_json())
+    assert once_more.read().method == elsewhere.read().method, "the same method twice is one"
 
 
 def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST = 8  # groups: the most frequent ones
 LEAST = 10  # rows of a group
-MOST_LABELS = 12
+MOST_LABELS = 12  # labels that have rates of their own: the most frequent ones
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class Groups(AuditSet[Row]):
         found.items = [Row(one, str(one.label), group) for one, group in told if group in kept and one.label in labels]
         if left := len(examples) - len(found.items):
             found.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
+        if (count := len({row.label for row in found.items})) > MOST_LABELS:
+            found.notes.append(f"Rates are shown for the {MOST_LABELS} most frequent of {count:,} labels.")
         return found
 
     def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
@@ -94,16 +96,18 @@ class Groups(AuditSet[Row]):
     def measures(self, items: Sequence[Row], scores: Sequence[Score]) -> dict[str, Measure]:
         """Returns accuracy, rates, gaps and calibration by group."""
         groups = sorted({row.group for row in items})
-        labels = sorted({row.label for row in items} | {str(label) for label, _ in scores})[:MOST_LABELS]
+        frequent = Counter(row.label for row in items) + Counter(str(label) for label, _ in scores)
+        labels = sorted(frequent)
+        shown = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
         counts = _counts(items, scores, groups, labels)
         sizes = dict(Counter(row.group for row in items))
-        shape = (len(groups), len(labels), len(labels))
+        shape = (len(groups), len(labels), 3)
 
         def metrics_of(sums: Float) -> Mapping[str, Float]:
             with np.errstate(all="ignore"):
-                cells = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
+                rates = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
                 bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), BINS, 3)
-                return _metrics(cells, bins, groups, labels)
+                return _metrics(rates, bins, groups, {label: labels.index(label) for label in shown})
 
         names = metrics_of(counts.sum(0))
         items_of = {name: next((sizes[g] for g in groups if name.startswith(f"{g}: ")), len(items)) for name in names}
@@ -147,35 +151,33 @@ def single_label(subject: Subject) -> str:
 def _counts(
     items: Sequence[Row], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
 ) -> "sparse.csr_array":
-    """Returns the counts of each row: group x true x predicted label, and group x bin x (one, probability, right)."""
+    """Returns the counts of each row: group x label x (true, predicted, right), and group x bin x (one, probability,
+    right)."""
     from scipy import sparse
 
     group_N = np.array([groups.index(row.group) for row in items])
     number = {label: i for i, label in enumerate(labels)}
-    true_N = np.array([number.get(row.label, -1) for row in items])
-    given_N = np.array([number.get(str(label), -1) for label, _ in scores])
+    true_N = np.array([number[row.label] for row in items])
+    given_N = np.array([number[str(label)] for label, _ in scores])
     p_N = np.array([p for _, p in scores], np.float64)
-    known_N = (true_N >= 0) & (given_N >= 0)
-    cell_N = (group_N * len(labels) + true_N) * len(labels) + given_N
-    first = len(groups) * len(labels) ** 2
+    true_at, given_at = (3 * (group_N * len(labels) + label_N) for label_N in (true_N, given_N))
+    first = 3 * len(groups) * len(labels)
     bin_N = first + 3 * (group_N * BINS + np.clip(np.ceil(p_N * BINS).astype(int) - 1, 0, BINS - 1))
-    columns = np.stack([np.where(known_N, cell_N, 0), bin_N, bin_N + 1, bin_N + 2], -1)
-    right_N = (true_N == given_N) & known_N
-    values = np.stack([known_N, np.ones(len(items)), p_N, right_N], -1).astype(np.float64)
-    rows = np.repeat(np.arange(len(items)), 4)
+    columns = np.stack([true_at, given_at + 1, true_at + 2, bin_N, bin_N + 1, bin_N + 2], -1)
+    one_N, right_N = np.ones(len(items)), true_N == given_N
+    values = np.stack([one_N, one_N, right_N, one_N, p_N, right_N], -1).astype(np.float64)
+    rows = np.repeat(np.arange(len(items)), columns.shape[1])
     shape = (len(items), first + 3 * len(groups) * BINS)
     return sparse.csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
 
 
-def _metrics(cells: Float, bins: Float, groups: Sequence[str], labels: Sequence[str]) -> dict[str, Float]:
-    """cells (..., G, true L, given L), bins (..., G, B, 3) -> (...) each"""
+def _metrics(rates: Float, bins: Float, groups: Sequence[str], shown: Mapping[str, int]) -> dict[str, Float]:
+    """rates (..., G, L, 3), bins (..., G, B, 3), shown: label -> its number -> (...) each"""
     found: dict[str, Float] = {}
-    others = cells.sum(-3, keepdims=True) - cells
-    hits = np.diagonal(cells, axis1=-2, axis2=-1)
-    rest = np.diagonal(others, axis1=-2, axis2=-1)
-    true, true_rest = cells.sum(-1), others.sum(-1)
-    given, given_rest = cells.sum(-2), others.sum(-2)
-    total, total_rest = cells.sum((-1, -2))[..., None], others.sum((-1, -2))[..., None]
+    (true, given, hits), (true_rest, given_rest, rest) = (
+        np.moveaxis(counts, -1, 0) for counts in (rates, rates.sum(-3, keepdims=True) - rates)
+    )
+    total, total_rest = true.sum(-1, keepdims=True), true_rest.sum(-1, keepdims=True)
     tpr = 100 * (hits / true - rest / true_rest)
     fpr = 100 * ((given - hits) / (total - true) - (given_rest - rest) / (total_rest - true_rest))
     with warnings.catch_warnings():
@@ -185,7 +187,7 @@ def _metrics(cells: Float, bins: Float, groups: Sequence[str], labels: Sequence[
     for g, group in enumerate(groups):
         found[f"{group}: accuracy"] = 100 * hits[..., g, :].sum(-1) / total[..., g, 0]
         found[f"{group}: calibration error"] = ece[..., g]
-        for i, label in enumerate(labels):
+        for label, i in shown.items():
             found[f"{group}: predicted {label}"] = 100 * given[..., g, i] / total[..., g, 0]
             found[f"{group}: gap of the true positive rate, {label}"] = tpr[..., g, i]
             found[f"{group}: gap of the false positive rate, {label}"] = fpr[..., g, i]

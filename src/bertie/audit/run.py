@@ -88,7 +88,8 @@ def audit(
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
-    with _journal(out, _settings(folder, asked, sources), overwrite=overwrite) as journal:
+    where = {"precision": precision or "fp32", "device": str(loaded.device)}
+    with _journal(out, _settings(folder, asked, sources) | where, overwrite=overwrite) as journal:
         results = {name: run.result(name, SETS[name], sources[name], read[name], journal) for name in chosen}
         lacking |= {name: found for name, found in results.items() if isinstance(found, str)}
         measured = [found for found in results.values() if not isinstance(found, str)]

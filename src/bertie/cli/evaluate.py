@@ -10,7 +10,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import app, emit
-from bertie.cli.groups import PredictorOptions, TableOptions
+from bertie.cli.groups import PredictorOptions, TableOptions, changed
 from bertie.cli.options import grouped
 from bertie.cli.search import AnswerModel, EmbedModel, NoEmbed, RerankModel, StageOptions, evaluate_index
 from bertie.errors import UsageError
@@ -116,8 +116,9 @@ def evaluate(
     from bertie.search.store import DATABASE
     from bertie.tasks.datasets import DATASETS
 
-    of_models = {"--data": data, "--against": against, "--ensemble": ensemble, "--perturb": perturb}
-    index.check(FILE=file, **of_models, **{"--report": report})
+    of_models: dict[str, object] = {"FILE": file, "--data": data, "--data-dir": data_dir, "--split": split != "dev"}
+    of_models |= {"--against": against, "--ensemble": ensemble, "--perturb": perturb, "--report": report}
+    index.check(**of_models, **changed(table), **changed(reading, but=("precision", "engine", "device")))
     if index.questions is not None:
         stages = StageOptions(
             embed=index.embed,

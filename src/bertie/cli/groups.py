@@ -1,9 +1,9 @@
 """Options that commands share, in groups: a command has a parameter of such a class (options.grouped)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,15 @@ from bertie.errors import UsageError
 if TYPE_CHECKING:
     from bertie.data.tables import TableFormat
     from bertie.infer.predict import Predictor
+
+
+def changed(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
+    """Returns option -> whether it was given another value than its default, for a group of options. but: not these."""
+    return {
+        f"--{one.name.strip('_').replace('_', '-')}": getattr(group, one.name) != one.default
+        for one in fields(group)
+        if one.name not in but
+    }
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """`bertie index`: makes, changes and verifies an index of documents."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,15 +31,22 @@ def make_index(
     ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--output", help="Index folder to write.")] = None,
     embed: EmbedModel = None,
-    text: Annotated[str, typer.Option("--text", help="Column of the text. Default: recognized by name.")] = "",
-    title: Annotated[str, typer.Option("--title", help="Column of the title. Default: title.")] = "",
-    encoding: tables.Encoding = "utf-8",
+    text: Annotated[str | None, typer.Option("--text", help="Column of the text. Default: recognized by name.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Column of the title. Default: title.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of text files: cp949 ... Default: utf-8.")
+    ] = None,
     size: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
-    english: Annotated[str, typer.Option(help="English terms: stems, or words (unchanged).")] = "stems",
+    english: Annotated[
+        str | None, typer.Option(help="English terms: stems, or words (unchanged). Default: stems.")
+    ] = None,
     korean: Annotated[
-        str,
-        typer.Option(help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words."),
-    ] = "pairs",
+        str | None,
+        typer.Option(
+            help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words. "
+            "Default: pairs."
+        ),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
     vectors: Annotated[
@@ -74,8 +82,6 @@ def make_index(
     from bertie.search import index as making
     from bertie.search.index import IndexConfig
     from bertie.search.neighbors import Vectors
-    from bertie.search.passages import SIZE
-    from bertie.search.readers import Reading
 
     if out is None:
         raise UsageError("No folder of an index given. Pass -o INDEX.")
@@ -89,9 +95,13 @@ def make_index(
     if remove:
         _tell(making.remove(inputs, out), out, _published(out, remote))
         return
-    asked = IndexConfig(_terms(english, korean), Reading(text, title, encoding), size or SIZE)
-    default = IndexConfig()
-    config: IndexConfig | None = None if asked == default and (out / "index.sqlite").exists() else asked
+    own = (None if overwrite else making.stored_config(out)) or IndexConfig()
+    given = {"text": text, "title": title, "encoding": encoding}
+    config = IndexConfig(
+        _terms(english or own.terms.english, korean or own.terms.korean),
+        replace(own.reading, **{name: value for name, value in given.items() if value is not None}),
+        size or own.size,
+    )
     embedder = embedder_of(embed, precision, device, model_engine) if embed else None
     changes = making.index(inputs, out, config, embedder=embedder, vectors=how, overwrite=overwrite)
     _tell(changes, out, _published(out, remote, overwrite=overwrite))

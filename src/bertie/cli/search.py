@@ -163,7 +163,7 @@ def _show(found: "Found") -> None:
         said = Text.assemble(("Answer: ", "bold"), (answer.text, "bold green")) if answer else Text("No answer here.")
         console.show(said)  # type: ignore[arg-type]
     if not found.hits:
-        console.show("No passage contains a word of the question.")
+        console.show("No passage matches the question.")
     for number, hit in enumerate(found.hits, 1):
         title = f"  {hit.passage.title}" if hit.passage.title else ""
         console.show(Text.assemble(f"{number}. ", (hit.passage.place, "cyan"), title))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """`bertie write`: text that a model generates for a text."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +58,7 @@ def write(
       bertie write runs/spacing/model --beams 4 < lines.txt
     """
     from bertie.data.lines import InvalidRow, decoded
-    from bertie.errors import DataError, UsageError
+    from bertie.errors import BertieError, DataError, UsageError
     from bertie.infer.write import pieces, writer
 
     given: dict[str, Any] = {
@@ -91,15 +92,17 @@ def write(
             raise DataError("The text is empty.")
         answer(text)
         return
-    left_out = number = 0
+    reasons, number = Counter[str](), 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
-        if isinstance(line, InvalidRow) or not line.strip():
-            left_out += 1
+        try:
+            if isinstance(line, InvalidRow) or not line.strip():
+                raise DataError(line.reason if isinstance(line, InvalidRow) else "empty text")
+            answer(line, number)
+        except BertieError as error:  # of this line: an empty one, or one that is too long
+            reasons[str(error)] += 1
             if console.verbosity.json:
-                emit({"line": number, "error": line.reason if isinstance(line, InvalidRow) else "empty text"})
+                emit({"line": number, "error": str(error)})
             else:
                 sys.stdout.write("\n")  # so that lines of output are lines of input
-            continue
-        answer(line, number)
-    if left_out:
-        console.warn(f"{left_out:,} of {number:,} lines skipped")
+    for reason, count in reasons.items():
+        console.warn(f"{count:,} of {number:,} lines skipped: {reason}")

@@ -9,10 +9,13 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.explain.attribution import Question, Target
 from bertie.explain.words import words_of
+from bertie.infer.fill import as_filled
 from bertie.infer.predict import check_reads_texts, training_facts
 from bertie.models.encoder import EncoderOutput
+from bertie.models.facts import facts_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
+from bertie.tasks import task_of
 from bertie.tasks.span import SpanTask
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -61,6 +64,8 @@ def question_of(
         raise UsageError(f"The model was trained on {wants}. Pass {given}.")
     length = max_length or min(facts["max_length"], model.config.max_length)  # what `predict` reads
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
+    if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
+        encoding = as_filled(tokenizer, encoding, texts, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError("The text has no words to explain.")
     ids = torch.tensor([encoding.ids], device=model.device)
@@ -135,10 +140,9 @@ def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Deci
 
 def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
-    starts, ends = (logits[:, side].cpu().masked_fill(~allowed, -torch.inf) for side in (0, 1))
-    possible = torch.ones(len(starts), len(ends)).triu().tril(SpanTask().max_answer - 1).bool()
-    scores = (starts[:, None] + ends[None, :]).masked_fill(~possible, -torch.inf)
-    first, last = divmod(int(scores.argmax()), len(ends))
+    starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
+    task = task_of(facts_of(plain.model), plain.model.tokenizer)
+    first, last = (task if isinstance(task, SpanTask) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 

@@ -6,7 +6,7 @@ N masks · V vocabulary
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Masked:
     def of(cls, tokenizer: Tokenizer, text: str, *, max_length: int) -> Self:
         """Raises DataError when the text has no mask or does not fit."""
         mask = tokenizer.special_tokens["mask"]
-        encoding = tokenizer.encode(text)
+        encoding = joined(tokenizer, tokenizer.encode(text), [text])
         if len(encoding) > max_length:
             raise DataError(
                 f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
@@ -66,7 +66,7 @@ class Masked:
             raise DataError(
                 f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'"
             )
-        ids, types = (np.array(each, np.int64) for each in _joined(tokenizer, encoding, text))
+        ids, types = (np.array(each, np.int64) for each in (encoding.ids, encoding.type_ids))
         return cls(text, Ids(ids, types, np.array([len(ids)]), np.flatnonzero(ids == tokenizer.mask_id)), spots)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
@@ -79,28 +79,56 @@ class Masked:
         ]
 
 
-def _joined(tokenizer: Tokenizer, encoding: Encoding, text: str) -> tuple[list[int], list[int]]:
-    """Returns the ids and types of a text in which letters right after a mask continue its word: [MASK]이다 is [MASK],
-    ##이다.
+def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> Encoding:
+    """Returns an encoding of texts in which letters right after a mask continue its word: [MASK]이다 is [MASK], ##이다.
 
     A tokenizer alone begins a new word there, which never follows a word without a space in the text that was read in
-    pre-training. Particles and endings of Korean are written so.
+    pre-training. Particles and endings of Korean are written so. Each continuing token has the offsets of all of them.
     """
-    ids, types, at = list[int](), list[int](), 0
-    while at < len(encoding):
-        ids.append(encoding.ids[at])
-        types.append(encoding.type_ids[at])
+    columns = (encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets, encoding.word_ids)
+    rows = [_Token(*row) for row in zip(*columns, encoding.sequence_ids, strict=True)]
+    found, at = list[_Token](), 0
+    while at < len(rows):
+        mask = rows[at]
+        found.append(mask)
         at += 1
-        end = encoding.offsets[at - 1][1]
-        if ids[-1] != tokenizer.mask_id or not text[end : end + 1].isalnum():
+        end, text = mask.offsets[1], texts[mask.sequence or 0]
+        if mask.id != tokenizer.mask_id or not text[end : end + 1].isalnum():
             continue
-        word = next(groupby(encoding.word_ids[at:]))[1]  # the tokens of the word that begins here
-        after = encoding.ids[at : at + len([*word])]
-        if tokenizer.unk_id not in after and (found := tokenizer.continuation("".join(map(tokenizer.written, after)))):
-            ids += found
-            types += [types[-1]] * len(found)
+        after = [*next(groupby(rows[at:], lambda row: row.word))[1]]  # the tokens of the word that begins here
+        ids = [row.id for row in after]
+        if after[0].word is None or tokenizer.unk_id in ids:  # None: the text was truncated after the mask
+            continue
+        if more := tokenizer.continuation("".join(map(tokenizer.written, ids))):
+            span = (after[0].offsets[0], after[-1].offsets[1])
+            found += [after[0]._replace(id=i, token=tokenizer.id_to_token(i), offsets=span) for i in more]
             at += len(after)
-    return ids, types
+    return Encoding(
+        ids=[row.id for row in found],
+        type_ids=[row.type_id for row in found],
+        tokens=[row.token for row in found],
+        offsets=[row.offsets for row in found],
+        word_ids=[row.word for row in found],
+        sequence_ids=[row.sequence for row in found],
+        overflow=encoding.overflow,
+    )
+
+
+def as_filled(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str], max_length: int) -> Encoding:
+    """Returns what `fill` reads of texts, or the encoding itself where that would be too long."""
+    found = joined(tokenizer, encoding, texts)
+    return found if len(found) <= max_length else encoding
+
+
+class _Token(NamedTuple):
+    """A row of an `Encoding`."""
+
+    id: int
+    type_id: int
+    token: str
+    offsets: tuple[int, int]
+    word: int | None
+    sequence: int | None
 
 
 def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:

@@ -22,6 +22,7 @@ POWERCAP = Path("/sys/class/powercap")
 STATUS = Path("/proc/self/status")
 THREAD_WATTS = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual (codecarbon has 4, too)
 JOULES = 3.6e6  # of a kWh
+THEN = "; then "  # between the methods of a run's starts
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,9 @@ class Meter:
         seconds, cpu_s = time.monotonic() - self._began, time.process_time() - self._cpu_began
         joules, method = self._energy(seconds, cpu_s)
         before = self._before
-        if before and before["method"] != method:
-            method = f"{before['method']}; then {method}"
+        if before:
+            methods = before["method"].split(THEN)
+            method = THEN.join(methods if methods[-1] == method else [*methods, method])
         known = joules is not None and before.get("kwh", 0.0) is not None
         return Usage(
             seconds + before.get("seconds", 0.0),

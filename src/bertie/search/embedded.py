@@ -15,7 +15,7 @@ from bertie.search.engine import Float, Ranking
 from bertie.search.store import Store
 from bertie.search.vectors import VectorFile, nearest
 
-MORE = 1000  # rows of removed passages that a search looks past
+MORE = 1000  # rows of removed passages that a search looks past at first
 
 
 class Embedded(Store):
@@ -35,14 +35,19 @@ class Embedded(Store):
     def nearest(self, vector: Float, top: int) -> Ranking:
         """Returns the passages whose vectors have the highest products with this one. (H,)"""
         files = self.files()
-        gone = min(MORE, max(0, sum(len(file.ids) for file in files) - self.count_of_passages()))
+        gone = max(0, sum(len(file.ids) for file in files) - self.count_of_passages())
         graph = None if self.exact else self.get("neighbors")
-        if graph is None:
-            found = nearest(files, vector[None], top + gone)[0]
-        else:
-            found = neighbors.near(self._graph(graph["file"]), graph["last"], files, vector, top + gone)
-        known = self.known([i for i, _ in found]) if gone else None
-        return [one for one in found if known is None or one[0] in known][:top]
+        more = min(gone, MORE)
+        while True:
+            if graph is None:
+                found = nearest(files, vector[None], top + more)[0]
+            else:
+                found = neighbors.near(self._graph(graph["file"]), graph["last"], files, vector, top + more)
+            known = self.known([i for i, _ in found]) if gone else None
+            living = [one for one in found if known is None or one[0] in known][:top]
+            if len(living) == top or more == gone:
+                return living
+            more = min(gone, 10 * more)
 
     def files(self) -> list[VectorFile]:
         """Returns the files of vectors that the index lists now."""

@@ -6,6 +6,7 @@ The same call again does nothing for a file with the same content, and replaces 
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -180,6 +181,13 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
 def _some(known: Iterable[str]) -> str:
     names = sorted(known)
     return f"It has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}."
+
+
+def stored_config(folder: Path) -> IndexConfig | None:
+    """Returns the settings that an index was made with; None where there is none that can be read."""
+    with suppress(DataError), closing(Store(folder)) as store:
+        return IndexConfig.of_json(store.get("config"))
+    return None
 
 
 def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:

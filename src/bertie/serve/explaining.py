@@ -14,10 +14,12 @@ from bertie.data.ids import NOWHERE, Ids, Int
 from bertie.errors import nearest
 from bertie.explain.words import words_of
 from bertie.infer.engine import Array
+from bertie.infer.fill import as_filled
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
 from bertie.serve.handlers import check_texts, single_example
 from bertie.serve.served import Call
+from bertie.tasks.span import SpanTask
 from bertie.text.encoding import Encoding
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
@@ -39,6 +41,8 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     call.characters += sum(map(len, texts))
     length = min(call.model.predictor.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
+    if kind == "mlm":
+        encoding = as_filled(call.model.tokenizer, encoding, texts, length)
     call.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
         raise Refusal("Validation", "The text has no words to explain.", param="inputs")
@@ -140,8 +144,9 @@ def of_answer(
     """The logits of the start and the end of the best answer, added."""
     allowed = np.array([text == len(texts) - 1 for text in encoding.sequence_ids])
     starts, ends = (np.where(allowed, logits_KSL[0, :, side], -np.inf) for side in (0, 1))
-    scores = np.where(np.triu(np.ones((len(starts), len(ends)), bool)), starts[:, None] + ends[None, :], -np.inf)
-    first, last = divmod(int(scores.argmax()), len(ends))
+    task = call.model.predictor.task
+    assert isinstance(task, SpanTask)
+    first, last = task.best(starts, ends)
     answer = texts[-1][encoding.offsets[first][0] : encoding.offsets[last][1]]
     return logits_KSL[:, first, 0] + logits_KSL[:, last, 1], f"answer {answer!r}"
 

@@ -44,10 +44,14 @@ def examples_of(
     for number, parts in enumerate(texts):
         place = call.place(number)
         if len(parts) not in (1, 2):
-            message = f"`{place}` has {len(parts)} texts; one or two were expected."
-            raise Refusal("Validation", message, param=place)
+            raise Refusal("Validation", several(place, parts), param=place)
         check_filled(place, *parts)
     return [Example(tuple(parts), None, number) for number, parts in enumerate(texts, 1)]
+
+
+def several(place: str, texts: Sequence[str]) -> str:
+    """Returns the message for an input of another number of texts than one or two."""
+    return f"`{place}` has {len(texts)} texts; one or two were expected."
 
 
 def single_example(call: Call, inputs: str | Sequence[str]) -> list[Example]:
@@ -321,11 +325,12 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
 
 def row_example(call: Call, row: schemas.Row, number: int) -> Example:
     """Returns the example of a row, read as a row of a table. Raises Refusal for an invalid row."""
-    if isinstance(row, str):
-        row = {"text": row}
-    elif isinstance(row, list):
-        row = dict(zip(("text1", "text2"), row, strict=False)) if len(row) == 2 else {"text": " ".join(row)}
     task, place = call.model.predictor.task, call.place(number)
+    if not isinstance(row, dict):
+        texts = [row] if isinstance(row, str) else row
+        if len(texts) not in (1, 2):
+            raise Refusal("Validation", several(place, texts), param=place)
+        row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
     try:
         fields = flat(row)
         found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)

@@ -184,6 +184,13 @@ class SpanTask(Task):
         may_be_none = any(not example.label for example in examples)
         return cls.make((), {**({"threshold": 0.0} if may_be_none else {}), **options})
 
+    def best(self, starts_S: Logits, ends_S: Logits) -> tuple[int, int]:
+        """Returns the first and last token of the best answer. starts_S, ends_S: logits, -inf where none may be."""
+        possible_SS = np.tril(np.triu(np.ones((len(starts_S), len(ends_S)), bool)), self.max_answer - 1)
+        scores_SS = np.where(possible_SS, starts_S[:, None] + ends_S[None, :], -np.inf)
+        first, last = divmod(int(scores_SS.argmax()), len(ends_S))
+        return first, last
+
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns about answers that are not at the given position."""
         notes = []
