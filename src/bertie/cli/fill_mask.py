@@ -32,9 +32,9 @@ def fill_mask(
 
     [bold]Examples[/]
 
-      bertie fill-mask runs/tiny/model "The [MASK] sat on the mat."
+      bertie fill-mask starter-en "The [MASK] sat on the mat."
 
-      bertie fill-mask runs/tiny/model --top 3 --json < lines.txt
+      bertie fill-mask starter-en --top 3 --json < lines.txt
     """
     from bertie.data.lines import InvalidRow, decoded
 

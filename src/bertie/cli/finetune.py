@@ -78,11 +78,11 @@ def finetune(
 
     [bold]Examples[/]
 
-      bertie finetune runs/tiny/model --train reviews.csv -o runs/reviews
+      bertie finetune starter-en --train reviews.csv -o runs/reviews
 
-      bertie finetune runs/tiny/model --data sst2 --data-dir glue -o runs/sst2 epochs=2
+      bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 epochs=2
 
-      bertie finetune runs/tiny/model --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
+      bertie finetune starter-en --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
 
       bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
 

@@ -37,7 +37,7 @@ def trace(
 
       bertie trace "The cat sat on the mat."
 
-      bertie trace "The cat sat on the mat." --model runs/tiny/model --seed 3
+      bertie trace "The cat sat on the mat." --model starter-en --seed 3
 
       bertie trace "The cat sat on the mat." --json
     """

@@ -43,9 +43,9 @@ def tune(
 
     [bold]Examples[/]
 
-      bertie tune runs/tiny/model --data rte --data-dir glue -o runs/rte-grid --hours 2
+      bertie tune starter-en --data rte --data-dir glue -o runs/rte-grid --hours 2
 
-      bertie tune runs/tiny/model --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
+      bertie tune starter-en --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
     from bertie.runs import tune as run
     from bertie.runs.space import parse_space

@@ -56,7 +56,7 @@ def page(results: Mapping[str, Any]) -> Report:
             "recipe",
             metric,
             "difference",
-            "95 % interval",
+            "95% interval",
             "same answer",
             "size",
             "parameters",

@@ -294,9 +294,9 @@ def told(row: Mapping[str, Any], metric: str) -> str:
     """Returns the figures of a model in one line."""
     apart, speed = row["difference"], row["rate"]
     return (
-        f"{metric} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95 % interval {apart['low']:+z.4f} to "
+        f"{metric} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
-        f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99 %: {speed['p99_ms']:.1f})"
+        f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99%: {speed['p99_ms']:.1f})"
     )
 
 

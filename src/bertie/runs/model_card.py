@@ -83,7 +83,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
         for name in results["metrics"]
         if dev.get(name) is not None
     ]
-    about = f"{dev['examples']:,} dev examples; 95 % intervals over the examples." if "examples" in dev else ""
+    about = f"{dev['examples']:,} dev examples; 95% intervals over the examples." if "examples" in dev else ""
     card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
 
 
