@@ -87,8 +87,8 @@ def _strangers(folder: Path, kind: Kind) -> Iterator[str]:
 def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False) -> None:
     """Raises UsageError unless a folder may be written to.
 
-    new: whether existing content cannot be resumed. Refused are a file, a mount point that would be renamed, a folder
-    that another process is writing, and, with `overwrite`, files that Bertie did not write.
+    new: whether existing content cannot be resumed. A file, a mount point that would be renamed, and a folder that
+    another process is writing are refused. With `overwrite`, files that Bertie did not write are refused too.
     """
     _check_link(path)
     if path.exists() and not path.is_dir():

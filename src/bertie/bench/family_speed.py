@@ -3,9 +3,9 @@
     bertie bench families --models ModernBERT-base,deberta-v3-base,mpnet-base
 
 Both sides have the same random weights, token ids and predicted positions. Bertie reads packed texts. `transformers`
-reads texts sorted by length and padded to the longest of a batch, with the attention that is its default, in float32
-and with autocast to bfloat16. A training step is masked LM with AdamW and gradient clipping. The number of layers is
-reduced, since speed per layer is what differs.
+reads texts sorted by length and padded to the longest of a batch, with the attention that is its default. It computes
+in float32 and with autocast to bfloat16. A training step is masked LM with AdamW and gradient clipping. The number of
+layers is reduced, since speed per layer is what differs.
 
 B texts · S longest text · T real tokens
 """

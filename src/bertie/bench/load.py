@@ -1,7 +1,7 @@
 """A client that loads a server: texts, requests, and open and closed loops of them.
 
-In an open loop, requests arrive at random moments (a Poisson process), whether or not earlier ones have been answered,
-and a request's time begins when it arrives. In a closed loop, each client sends one request after another.
+In an open loop, requests arrive at random moments (a Poisson process), whether or not earlier ones have been answered.
+A request's time begins when it arrives. In a closed loop, each client sends one request after another.
 
 The client is uvloop and one small protocol, since it shares the processor with the server that it measures. How late it
 sent each request is measured too.

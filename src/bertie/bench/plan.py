@@ -1,7 +1,7 @@
 """Forecasts next to real runs: `bertie bench plan`.
 
 Each file of settings is a run. The forecast, from a new trial, and the run are processes of their own, one after the
-other, so that the peak memory of each is its own.
+other. The peak memory of each is therefore its own.
 """
 
 import json

@@ -4,9 +4,9 @@
 
 All runners start from the same weights and read the same sequences. Lengths are uniform between a fifth of a row and
 the whole row, so that padded rows are 60% full. The tuned Trainer reads the same tokens joined into full rows, in bf16
-where that is faster, plain and, with a C++ compiler, with torch.compile. The losses of one batch are compared first.
-Model FLOPs utilization is the counted operations of real tokens relative to matrix products of the same precision,
-measured in the same run.
+where that is faster. It is measured plain and, with a C++ compiler, also with torch.compile. The losses of one batch
+are compared first. Model FLOPs utilization is the counted operations of real tokens relative to matrix products of the
+same precision, measured in the same run.
 """
 
 import json

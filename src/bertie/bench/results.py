@@ -2,8 +2,8 @@
 
     bertie reproduce results --model minilm-l6 --model starter-en --data-dir data -o runs/results
 
-Both sides have the same weights, token ids, hyper-parameters and seeds, compute in the faster precision of the
-machine, and are scored by the same code. The Trainer groups texts of similar length and pads to the longest of a batch,
+Both sides have the same weights, token ids, hyper-parameters and seeds. They compute in the faster precision of the
+machine, and the same code scores them. The Trainer groups texts of similar length and pads to the longest of a batch,
 its fastest way. Each seed is a separate file, so that the command can be resumed. The files of a row's first model are
 in RUN/ROW, those of another model in RUN/ROW/MODEL.
 """
@@ -209,8 +209,8 @@ def reproduce(
     models: ENGLISH, KOREAN -> folders or names. seeds: runs of a line, by default `SEEDS` or `SEEDS_OF_LARGE`;
     peer_seeds: of the Trainer. train: the most training examples. done: called with the lines after each one.
 
-    Raises UsageError: a row that is not in the table or whose model is not given, a folder with results of another
-    model of the same name or another number of examples.
+    Raises UsageError for a row that is not in the table or whose model is not given. Raises UsageError too for a folder
+    with results of another model of the same name or another number of examples.
     """
     check_names(names, ROWS)
     for name in names:

@@ -239,8 +239,9 @@ def infer(
 
     The table compares Bertie's engines with CTranslate2, ONNX Runtime, OpenVINO and transformers. It shows tokens per
     second without padding, the cosine similarity to float32, milliseconds for one text, start-up time and peak memory.
-    It also shows the share of texts with the same nearest other text as in float32, or with the same label where the
-    model is a classifier. Engines that are not installed are skipped. To install them: pip install 'bertie\[peers]'.
+    It also shows the share of texts with the same nearest other text as in float32. For a classifier, it shows the
+    share of texts with the same label instead. Engines that are not installed are skipped. To install them:
+    pip install 'bertie\[peers]'.
 
     [bold]Examples[/]
 

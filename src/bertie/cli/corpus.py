@@ -37,7 +37,7 @@ def corpus(
         typer.Argument(
             metavar="INPUT",
             help="Files, folders or globs of txt, jsonl, csv, tsv, parquet, html, epub, warc, wet, Wikipedia dumps "
-            "(.xml) or WikiExtractor output, also compressed (.gz .zst .xz .bz2); - is standard input; "
+            "(.xml) or WikiExtractor output. Files may be compressed (.gz .zst .xz .bz2); - is standard input; "
             "python:PACKAGE,... is the documentation of installed packages.",
         ),
     ],

@@ -1,10 +1,12 @@
 """Makes the float model of a recipe: what is cut, and how what is left is trained.
 
-""            cut by importance, and fitted by least squares; no training
-distilled     the same, then trained on the answers of the original model
-layer-wise    the same, but first layer after layer on the hidden states and the attention of the original model's
-              layer, with the layers below fixed (progressive knowledge transfer; Sun et al. 2020, 3.3)
-movement      what is cut is learned during the training (movement.py)
+The values of `Recipe.learned` are:
+
+    ""            cut by importance, and fitted by least squares; no training
+    distilled     the same, then trained on the answers of the original model
+    layer-wise    the same, but first layer after layer on the hidden states and the attention of the original
+                  model's layer, with the layers below fixed (progressive knowledge transfer; Sun et al. 2020, 3.3)
+    movement      what is cut is learned during the training (movement.py)
 """
 
 import shutil

@@ -176,8 +176,11 @@ def _identity(
     evaluation: Evaluation | None,
     work: Path,
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Returns the fingerprint of unfinished work, the description of the inputs in the manifest, and the fingerprint of
-    version 0.1, which uses the sizes of the inputs instead of their contents."""
+    """Returns a fingerprint, the description of the inputs, and a second fingerprint.
+
+    The first fingerprint is that of unfinished work. The description is for the manifest. The second fingerprint is
+    that of version 0.1, which uses the sizes of the inputs instead of their contents.
+    """
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
     if not sum(sizes.values()):

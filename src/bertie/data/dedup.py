@@ -1,9 +1,9 @@
 """Deduplication: exact duplicates by a hash of the text, near duplicates by MinHash (Broder 1997). The first one is
 kept.
 
-Near duplicates are searched band by band (Indyk and Motwani 1998): texts with equal values in all rows of a band of
-their signatures share a bucket, and are compared with the other candidates of the bucket. So not all pairs of texts are
-compared. The memory is about 50 bytes per text; the signatures, 512 bytes each, may be a memory-mapped file.
+Near duplicates are searched band by band (Indyk and Motwani 1998). Texts with equal values in all rows of a band of
+their signatures share a bucket. A text is compared with the other candidates of the bucket, so not all pairs of texts
+are compared. The memory is about 50 bytes per text; the signatures, 512 bytes each, may be a memory-mapped file.
 
 N texts · P = PERMUTATIONS
 """

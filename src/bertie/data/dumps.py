@@ -91,10 +91,11 @@ def _hidden_links(path: str) -> frozenset[str]:
 # Wikitext -----------------------------------------------------------------------------------------------------------
 
 LISTS, LIST = ("*", "#", ":", ";"), "\x01"  # the marks of lists, and the character that replaces them (none of XML's)
-NO_TEXT = re.compile(
+NO_TEXT_TAGS = (
     "table|ref|references|gallery|math|chem|graph|hiero|imagemap|inputbox|timeline|score|syntaxhighlight|source|code|pre|"
     "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly|noinclude|onlyinclude"
 )
+NO_TEXT = re.compile(NO_TEXT_TAGS)
 SHOWN = {"lang": (1,), "nowrap": (0,), "nobr": (0,), "convert": (0, 1), "cvt": (0, 1)}  # arguments a template shows
 LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
 # What removed templates leave: empty parentheses, and commas next to parentheses.

@@ -92,8 +92,11 @@ def _arrays(path: Path) -> Any:
 
 
 def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
-    """Returns the patches of a picture, row by row: 3 P P numbers from -1 to 1, then the box (left, top, right, bottom)
-    from -P to P, so that the 4 numbers weigh about as much as the pixels."""
+    """Returns the patches of a picture, row by row.
+
+    A patch is 3 P P numbers from -1 to 1, then the box (left, top, right, bottom) from -P to P. The 4 numbers of the
+    box therefore weigh about as much as the pixels.
+    """
     from PIL import Image
 
     with Image.open(path) as opened:

@@ -133,8 +133,9 @@ def decoded(
     """Yields (line number, text without its line end); undecodable and too long lines are `InvalidRow`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
-    at its first line that is not ASCII, and refused with its name, since another encoding would turn every text into
-    noise. So is a UTF-8 file at the first line that another encoding cannot read: of Korean, CP949 reads some lines.
+    at its first line that is not ASCII. It is refused with the name of the encoding, since another encoding would turn
+    every text into noise. A UTF-8 file is refused too, at the first line that another encoding cannot read: CP949 can
+    read some lines of Korean UTF-8.
     """
     check_encoding(encoding)
     seen_unicode = False

@@ -71,8 +71,8 @@ def places(step: int, batch_size: int, *, rank: int = 0, world: int = 1, first: 
 class Order:
     """The samples of each step.
 
-    `size` is the number of samples of an epoch, or, where epochs differ, a function from epoch to that number which
-    repeats every `cycle` epochs (it is called only as needed). Raises DataError when there are no samples.
+    `size` is the number of samples of an epoch. Where epochs differ, `size` is a function from epoch to that number.
+    The function repeats every `cycle` epochs and is called only as needed. Raises DataError when there are no samples.
     """
 
     def __init__(self, size: int | Callable[[int], int], seed: int, *, cycle: int = 1) -> None:

@@ -117,15 +117,16 @@ class NextSentencePairs:
     form "original": the algorithm of create_pretraining_data.py in google-research/bert, line by line. form
     "corrected": the same task without the side effects of this algorithm:
 
-    * a fair coin decides the label for all chunks (there, chunks of one sentence are always random, so 54% of labels
-    are
-      random on English Wikipedia);
-    * a random B is never from the same document (there, it is after ten unlucky draws), and documents are drawn by
-    their
-      length (there, uniformly, so that text of short documents occurs far more often);
-    * a chunk has at least two sentences, and as many whole ones as fit (there, one too many, and then it is truncated);
-    * a random B is as long as the text that it replaces (there, the lengths of A and B alone predict 58% of labels);
-    * a last sentence without a following one is used as a random B.
+    * A fair coin decides the label for all chunks. In the original form, chunks of one sentence are always random, so
+      54% of labels are random on English Wikipedia.
+    * A random B is never from the same document. In the original form, it is after ten unlucky draws.
+    * Documents are drawn by their length. In the original form, they are drawn uniformly, so that text of short
+      documents occurs far more often.
+    * A chunk has at least two sentences, and as many whole ones as fit. In the original form, it has one too many, and
+      then it is truncated.
+    * A random B is as long as the text that it replaces. In the original form, the lengths of A and B alone predict 58%
+      of labels.
+    * A last sentence without a following one is used as a random B.
     """
 
     form: Literal["original", "corrected"] = "corrected"

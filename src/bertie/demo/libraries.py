@@ -158,7 +158,8 @@ def telling_words(modules: Iterable[Module]) -> frozenset[str]:
     """Returns words that reveal a library, in lower case.
 
     These are the libraries' names and short names, and names of modules, classes or functions of only one library (also
-    in the plural) that occur in prose almost only there: "tensor" and "estimator", but not "module".
+    in the plural). Names of the second kind occur in prose almost only in that library: "tensor" and "estimator",
+    but not "module".
     """
     named_in: defaultdict[str, set[str]] = defaultdict(set)
     occurrences: defaultdict[str, Counter[str]] = defaultdict(Counter)

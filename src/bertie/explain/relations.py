@@ -6,9 +6,10 @@
 Attention to a split word is the sum over its tokens, and attention from it is their mean. Words do not count for
 themselves, and special tokens do not count. Clark et al. 2019, 4.2.
 
-The best head of a relation is chosen on one half of the sentences and scored on the other, and the reverse. Beside it,
-chosen in the same way: the best fixed offset, the best head of a model with random weights, and the best head for a
-control task (after Hewitt and Liang 2019). There, every word points to a distance drawn from those of its relation.
+The best head of a relation is chosen on one half of the sentences and scored on the other, and the reverse. Three
+baselines are chosen in the same way: the best fixed offset, the best head of a model with random weights, and the best
+head for a control task. In the control task (after Hewitt and Liang 2019), every word points to a distance drawn from
+those of its relation.
 
 L layers · N heads · S tokens · W words of a sentence
 """
@@ -172,8 +173,9 @@ def _read(
 def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, Any]]:
     """Returns one record for each relation with at least this many words, the largest gain over the offset first.
 
-    Accuracies: of the best head with its 95% interval, of the best offset, of the best head of the random model, and of
-    the best head on the control task. Raises UsageError where no relation has as many words.
+    A record has the accuracy of the best head, with its 95% interval. It also has the accuracies of the best offset, of
+    the random model's best head, and of the best head on the control task. Raises UsageError where no relation has as
+    many words.
     """
     rows = []
     for relation, count in counts.heads.items():

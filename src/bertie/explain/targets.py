@@ -43,8 +43,9 @@ def question_of(
     """Returns the question for a text or a pair of texts.
 
     label: the label or masked word to explain; the predicted one by default. word: for a tagger, the number of the
-    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, an unknown label,
-    or a label or word where there is none to choose; DataError for a text without words.
+    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, and for an
+    unknown label. Raises UsageError too for a label or word where there is none to choose. Raises DataError for a text
+    without words.
     """
     if isinstance(texts, str) or len(texts) not in (1, 2) or not all(isinstance(one, str) for one in texts):
         raise UsageError("texts must be a list of one text, or of two texts for a pair.")

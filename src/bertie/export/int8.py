@@ -3,7 +3,7 @@
     MatMul(x, W)          ->  MatMulNBits(x, W in 8 bits, a scale for 32 input features of an output)
     Gather(table, ids)    ->  Gather(table in int8, ids), a scale for each row
 
-Each row of the input is rounded in blocks of 32 too, by ONNX Runtime, so a text's answer does not depend on the others
+ONNX Runtime rounds each row of the input in blocks of 32 too. A text's answer therefore does not depend on the others
 of its batch. Weights are rounded by GPTQ on the inputs of the calibration texts. ONNX Runtime's own `quantize_dynamic`
 has one scale for all inputs of a batch: a cosine of 0.95 to the float model, which no gate passes (docs/LOG.md).
 

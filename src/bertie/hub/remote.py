@@ -61,8 +61,9 @@ class Remote:
 def look_up(name: str) -> Remote:
     """Returns what a download would fetch. name: "organization/model", with "@" and a branch, tag or commit, or "main".
 
-    Raises UsageError for another name, for one that needs no download, for a model that the Hub does not have or does
-    not show to this user, and without network; DataError for a repository without safetensors.
+    Raises UsageError for another name, for one that needs no download, and without network. Raises UsageError too for a
+    model that the Hub does not have or does not show to this user. Raises DataError for a repository without
+    safetensors.
     """
     if name in bundled():
         raise UsageError(f"{name} needs no download: it comes with Bertie. Use it by this name.")

@@ -12,10 +12,10 @@ Int = NDArray[np.int64]
 def contradicted(probability_EL: NDArray[np.float64], label_E: Int) -> tuple[Int, Int]:
     """Returns the examples whose labels are probably wrong, the most contradicted first, and the suggested labels.
 
-    probability_EL: predictions by models that were not trained on the example. A label is possible for an example if
-    its probability is at least the mean probability of that label among the examples that have it (2021, equation 2).
-    An example is contradicted if the most probable of its possible labels is another one. The order is by normalized
-    margin: the probability of its label minus the largest other one.
+    probability_EL: predictions by models that were not trained on the example. The threshold of a label is its mean
+    probability among the examples that have the label (2021, equation 2). A label is possible for an example if its
+    probability is at least the threshold. An example is contradicted if the most probable of its possible labels is
+    another one. The order is by normalized margin: the probability of its label minus the largest other one.
     """
     rows_E, count = np.arange(len(label_E)), probability_EL.shape[1]
     own_E = probability_EL[rows_E, label_E]

@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary without storing all logits.
 
-N predictions (and a few rows more, so that products have one of few shapes) · C of them at a time · V vocabulary · H
-hidden size
+N predictions and a few rows more · C of them at a time · V vocabulary · H hidden size.
+The additional rows give products one of few shapes.
 """
 
 from typing import Any
@@ -20,8 +20,8 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: 
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
     correct, int64 scalar: only the target has the highest logit. Rows of hidden after the last target do not count. The
-    gradient is the softmax except for one entry per row, so it is computed in the forward pass, a chunk of predictions
-    at a time, and no logits are stored.
+    gradient is the softmax except for one entry per row, so it is computed in the forward pass. The forward pass
+    computes a chunk of predictions at a time and stores no logits.
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
     total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]

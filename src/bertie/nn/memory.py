@@ -10,8 +10,8 @@ TOP_PAD_BYTES = 64 << 20  # how much more the heap grows at a time than was aske
 def keep_memory() -> bool:
     """Makes glibc keep freed memory for the next step; -> whether this is possible.
 
-    By default, glibc returns every block above 32 MiB to the system, so that the activations, logits and gradients of
-    each step are cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
+    By default, glibc returns every block above 32 MiB to the system. The activations, logits and gradients of each step
+    are therefore cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
     (docs/LOG.md). The peak memory does not change; the process keeps it until it ends.
     """
     if not sys.platform.startswith("linux"):

@@ -5,8 +5,8 @@
 r is a projection of sines of the distance, with its own weights per layer; u, v, w, s are learned. Dai et al. 2019
 (Transformer-XL), 3.3; Yang et al. 2019 (XLNet), 2.5.
 
-There may be more queries than keys: after the S tokens of a row, there may be others that attend to them and that
-nothing attends to (XLNet's query stream), each with its own position.
+There may be more queries than keys. After the S tokens of a row, there may be other queries that attend to the tokens
+and that nothing attends to (XLNet's query stream). Each of them has its own position.
 
 B sequences · T real tokens · K tokens (keys) · Q queries, K or more · N heads · D head size · H = N D · R distances
 """

@@ -7,7 +7,7 @@ three chunks, and a band of the products is used. Time and memory grow with S w,
     band w=4   # # # # | # . . .                    a window dilated by 2 has every other token: the same band over
                  # # # | # # . .    and so on       the even tokens, and over the odd ones
 
-B sequences · S longest sequence · N heads · D head size · H = N D · G global tokens, of the sequence that has most
+B sequences · S longest sequence · N heads · D head size · H = N D · G global tokens, of the sequence that has most.
 C chunks of w tokens · W = 2 w + 1 the window
 """
 

@@ -11,7 +11,7 @@ learns contextual meanings at every token, and a sentence vector at [CLS], befor
 The loss is that of data2vec (Baevski et al. 2022, 3.3): the squared error of a linear map, to targets normalized as by
 a LayerNorm without weights. The map is trained with the model and not saved. The objective adds no labels.
 
-B sequences · T real tokens of the batch · O tokens of the original texts · Q tokens of the output of `span`
+B sequences · T real tokens of the batch · O tokens of the original texts · Q tokens of the output of `span`.
 P pairs of a student's and a teacher's token · H hidden size · C characters
 """
 

@@ -76,7 +76,8 @@ def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
     """Returns Bertie's catalog with the entries of the user's file, which replace those with the same key.
 
     prices: a dated file whose prices replace all of Bertie's. Raises DataError for a file that is not a catalog (a
-    wrong key, a figure that is not above 0, prices without a month), UsageError for the price of an unknown device.
+    wrong key, a figure that is not above 0, prices without a month). Raises UsageError for the price of an unknown
+    device.
     """
     known = _ours()
     if path is not None:

@@ -1,7 +1,8 @@
 """Probes that predict a label from a vector: logistic regression, with a control task.
 
-The control task gives every word (every first word of a sentence) a random label, the same in training and test
-(Hewitt and Liang 2019, arXiv:1909.03368). A probe that learns it has memorized words. Selectivity is the difference.
+The control task gives every word (every first word of a sentence) a random label. The label is the same in training
+and test (Hewitt and Liang 2019, arXiv:1909.03368). A probe that learns this task has memorized words. Selectivity is
+the difference.
 
 W words · H hidden size · N items · S sentences
 """

@@ -1,7 +1,7 @@
 """Probes of a model, layer by layer, in a run that can be resumed.
 
-The run folder has settings.json (what the run depends on), rows.jsonl (a line per probe and layer), and vectors/ (until
-the run is finished). A finished run has results.json, and report.html with the same figures.
+The run folder has settings.json (what the run depends on) and rows.jsonl (a line per probe and layer). Until the run is
+finished, it also has vectors/. A finished run has results.json, and report.html with the same figures.
 """
 
 import json

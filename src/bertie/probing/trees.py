@@ -1,9 +1,9 @@
 """The structural probe: a linear map under which squared distances are those of the words in the dependency tree.
 
-d(i, j) = |B (h_i - h_j)|^2, trained so that the mean of |d - tree distance| over the pairs of a sentence is small
-(Hewitt and Manning 2019, N19-1419; john-hewitt/structural-probes). UUAS is the share of the edges of the tree, without
-punctuation, in the minimum spanning tree of the predicted distances. Spearman's correlation is computed for each word,
-and averaged over words, then sentences of one length, then lengths 5 to 50.
+The distance is d(i, j) = |B (h_i - h_j)|^2. B is trained so that the mean of |d - tree distance| over the pairs of a
+sentence is small (Hewitt and Manning 2019, N19-1419; john-hewitt/structural-probes). UUAS is the share of the edges of
+the tree, without punctuation, in the minimum spanning tree of the predicted distances. Spearman's correlation is
+computed for each word, and averaged over words, then sentences of one length, then lengths 5 to 50.
 
 The control task gives every word a random way to attach: to the first word, the last one, or the one before it.
 

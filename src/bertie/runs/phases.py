@@ -24,8 +24,8 @@ class Phase:
 def phases(config: PretrainConfig) -> list[Phase]:
     """Returns all phases of a run, which is one phase without `phases`.
 
-    Raises UsageError when the steps do not sum to train.steps, or an objective is not one of the run's, or an option
-    is not one of the batches.
+    Raises UsageError when the steps do not sum to train.steps. Raises UsageError too when an objective is not one of
+    the run's, or an option is not one of the batches.
     """
     train = config.train
     if not config.phases:

@@ -5,8 +5,8 @@
     Answerer    Example -> Encoded, logits -> Prediction     (answerer.py: predicts; any engine)
     View        Prediction -> report                         (view.py: renders)
 
-A task is one file with a subclass, whose fields are its labels and settings, and one row in tasks/__init__.py
-(docs/add-a-task.md has a complete example). The parts have defaults for most tasks.
+A task is one file with a subclass, whose fields are its labels and settings, and one row in tasks/__init__.py.
+docs/add-a-task.md has a complete example. The parts have defaults for most tasks.
 """
 
 import json

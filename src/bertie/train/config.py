@@ -18,8 +18,9 @@ class OptimConfig(Config):
 
     name: Literal["adamw", "bert_adam", "lamb", "muon", "adafactor"] = "adamw"
     """Optimizer: adamw, bert_adam (without bias correction), lamb (for very large batches), muon (Muon for matrices,
-    AdamW for the rest), or adafactor (T5's, whose steps are relative to the size of a weight). Source: Loshchilov and
-    Hutter 2019; google-research/bert, optimization.py; You et al. 2019; Jordan et al. 2024; Shazeer and Stern 2018."""
+    AdamW for the rest), or adafactor (T5's). Steps of adafactor are relative to the size of a weight. Source:
+    Loshchilov and Hutter 2019; google-research/bert, optimization.py; You et al. 2019; Jordan et al. 2024; Shazeer and
+    Stern 2018."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate. Source: pre-training Devlin et al. 2018, A.2; fine-tuning A.3."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)

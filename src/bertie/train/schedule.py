@@ -15,7 +15,7 @@ def lr_at(step: int, steps: int, optim: OptimConfig) -> float:
 
     Linear warm-up reaches `optim.lr` in its last step. The decay reaches zero one step after the last step, so that no
     update has a learning rate of zero. Devlin et al. 2018, A.2. In google-research/bert (optimization.py), the decay
-    starts at step 0 and is replaced by warm-up, so its learning rate drops at the end of warm-up; here it is
+    starts at step 0 and is replaced by warm-up. Its learning rate therefore drops at the end of warm-up; here it is
     continuous. inverse_sqrt falls as 1 / sqrt(step), so T5's rate after 10,000 steps is lr=0.01 with as long a warm-up.
     """
     warm = warmup_steps(optim.warmup, steps)

@@ -1,6 +1,6 @@
 """Pictures of two shapes, drawn by rule, with a sentence that says what they are and how they lie, or with a question.
 
-A picture is 32 by 32 pixels, in the row itself (a data URL), and a shape fills one of its 16 patches of 8 by 8.
+A picture is 32 by 32 pixels, in the row itself (a data URL). A shape fills one of its 16 patches of 8 by 8.
 """
 
 import base64

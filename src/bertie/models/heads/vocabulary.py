@@ -81,9 +81,9 @@ class VocabularyHead(Head):
 class MaskedLMHead(VocabularyHead):
     """Masked-language-model head. The output matrix is tied to the word embeddings and passed to `forward`.
 
-    Where word embeddings are narrow, the hidden state is made as narrow, or (mlm_widened) the matrix is widened
-    by columns of the head's own (Sun et al. 2020; release file run_pretraining.py, get_masked_lm_output). Where it is
-    not tied, the matrix is the head's own.
+    Where word embeddings are narrow, the hidden state is made as narrow. With `mlm_widened`, the matrix is widened
+    instead, by columns of the head's own (Sun et al. 2020; release file run_pretraining.py, get_masked_lm_output).
+    Where the matrix is not tied, it is the head's own.
     Devlin et al. 2018, 3.1; release file run_pretraining.py, get_masked_lm_output.
     """
 
