@@ -9,6 +9,7 @@ import pytest
 from bertie.bench import results as module
 from bertie.errors import UsageError
 from bertie.tasks.datasets import DATASETS
+from toys import CommandLine
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -177,3 +178,16 @@ def test_every_row_is_a_published_set():
         config = module.config_of(module.ROWS[name], "minilm", Path("data"), 3)
         assert config.data in DATASETS
         assert (config.train.seed, config.train.precision) == (3, "auto"), "the machine decides"
+
+
+def test_a_korean_model_needs_no_english_one(measured: list, tmp_path: Path, bertie: CommandLine):
+    for name in ("xnli.dev.ko.tsv", "xnli.test.ko.tsv"):
+        path = tmp_path / "korean" / "kornli" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    korean, options = model_in(tmp_path / "ko", "x"), ("--seeds", 1, "--peer-seeds", 0, "--data-dir", tmp_path)
+    out = bertie.good("reproduce", "results", "--korean-model", korean, *options, "-o", tmp_path / "run")
+    assert "| kornli |" in out
+    assert {name for _, name, _ in measured} == {"kornli"}
+    code, _, err = bertie("reproduce", "results", *options, "-o", tmp_path / "none")
+    assert (code, "No model given" in err) == (2, True)

@@ -9,6 +9,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import ConfigFile, Json, Overrides, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
 from bertie.files import write_bytes
 
 group = typer.Typer(help="Reproduce the published result tables.", no_args_is_help=True)
@@ -110,15 +111,16 @@ def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: M
 
 @group.command("results")
 def results(
-    model: Annotated[
-        list[str], typer.Option(help="Folder or name of a pre-trained English model. Can be given several times.")
-    ],
     data_dir: Annotated[
         Path, typer.Option(help="Folder that contains the folders glue, tagging, squad, nsmc and korean.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the runs. Finished runs in it are reused.")
     ],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder or name of a pre-trained English model. Can be given several times."),
+    ] = None,
     korean_model: Annotated[
         list[str] | None,
         typer.Option(help="Folder or name of a Korean model, for the Korean sets. Can be given several times."),
@@ -147,13 +149,20 @@ def results(
       bertie reproduce results --model minilm-l6 --data-dir data --only rte,wnli --seeds 2 -o runs/results
 
       bertie reproduce results --model minilm-l6 --model starter-en --data-dir data -o runs/all
+
+      bertie reproduce results --korean-model starter-ko --data-dir data --peer-seeds 0 -o runs/korean
     """
     from bertie.bench import results as program
     from bertie.bench.cells import measuring_in
 
-    models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
+    given = {program.ENGLISH: model, program.KOREAN: korean_model}
+    models = {language: several for language, several in given.items() if several}
+    if not models:
+        raise UsageError(
+            "No model given. Pass --model for the English sets, --korean-model for the Korean ones, or both."
+        )
     names = tables.names(only) or program.available(data_dir, models)
-    options: list[tuple[str, Any]] = [("--model", one.name) for one in program.named(model)]
+    options: list[tuple[str, Any]] = [("--model", one.name) for one in program.named(model or [])]
     options += [("--korean-model", one.name) for one in program.named(korean_model or [])]
     options += [("--data-dir", "data"), ("--seeds", seeds), ("--train", train)]
     options += [("--peer-seeds", None if peer_seeds == 1 else peer_seeds), ("--only", only)]
