@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bertie.data.pydocs import Module, Passage
-from bertie.demo import headline, libraries, masked, pairs, settings
+from bertie.demo import headline, libraries, masked, pairs, pipeline, settings
 from bertie.demo.page import page
 from bertie.demo.pipeline import demo
 from bertie.errors import DataError, UsageError
@@ -260,6 +260,16 @@ def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):
     (tmp_path / "demo.json").write_text(json.dumps({"asked": {"text": None, "minutes": 8.0}}))
     with pytest.raises(UsageError, match="--overwrite"):
         demo(tmp_path, text="other.txt")
+
+
+def test_a_demo_of_a_text_that_has_changed_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pipeline.DemoPipeline, "go", lambda self: self.run / "report.html")
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence.\n")
+    assert demo(tmp_path / "run", text=str(text)) == demo(tmp_path / "run", text=str(text))
+    text.write_text("Another sentence.\n")
+    with pytest.raises(UsageError, match="has changed since the demo"):
+        demo(tmp_path / "run", text=str(text))
 
 
 def test_a_text_that_is_not_there_leaves_no_folder(tmp_path: Path):

@@ -62,6 +62,7 @@ def test_a_submission_is_written_and_passes_its_own_check(tokenizer, tmp_path):
     assert glue.check(raw, complete=False) == []
     assert len(glue.check(raw)) == 9
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert {one.compress_type for one in archive.infolist()} == {zipfile.ZIP_DEFLATED}
         assert archive.namelist() == ["STS-B.tsv", "WNLI.tsv"]
         lines = archive.read("WNLI.tsv").decode().splitlines()
     assert lines[0] == "index\tprediction"
@@ -112,3 +113,12 @@ def test_what_is_no_zip_or_has_folders():
     with zipfile.ZipFile(raw, "w") as archive:
         archive.writestr("glue/CoLA.tsv", "")
     assert any("glue/CoLA.tsv is not a file of GLUE" in found for found in glue.check(raw.getvalue()))
+
+
+def test_a_damaged_zip_is_no_traceback():
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("CoLA.tsv", "".join(f"{i}\t{i % 2}\n" for i in range(2_000)))
+    raw = bytearray(stored.getvalue())
+    raw[60:100] = b"\xff" * 40
+    assert "not a readable zip" in glue.check(bytes(raw))[0]

@@ -21,6 +21,7 @@ CONFIG = EncoderConfig(
     intermediate_size=16,
     max_position_embeddings=16,
 )
+SMALLER = {"t5-small": {"num_decoder_layers": None}}
 TASK = SequenceTask(("no", "yes"))
 
 
@@ -62,6 +63,26 @@ def test_frozen_layers_do_not_move():
     still = {name for name, parameter in only.named_parameters() if not parameter.requires_grad}
     assert all(name.startswith("encoder.embeddings.") for name in still)
     assert still
+
+
+@pytest.mark.parametrize("preset", ["deberta-v3-small", "mpnet-base", "t5-small"])
+def test_relative_positions_are_frozen_with_the_embeddings(preset):
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    found = families.build(preset, heads={}, seed=1, num_hidden_layers=2, **sizes, **SMALLER.get(preset, {}))
+    freeze(found, 2)
+    left = [name for name, p in found.named_parameters() if p.requires_grad and name.startswith("encoder.")]
+    assert not [name for name in left if "relative" in name or "layers" in name]
+
+
+@pytest.mark.parametrize("preset", ["vilbert-tiny", "lxmert-tiny"])
+def test_two_streams_have_no_order_of_layers(preset):
+    found = families.build(preset, heads={}, seed=1)
+    with pytest.raises(UsageError, match="two streams"):
+        freeze(found, 1)
+    with pytest.raises(UsageError, match="two streams"):
+        reinitialize(found, 1, seed=0)
+    with pytest.raises(UsageError, match="two streams"):
+        OptimizerGroup(found, OptimConfig(layer_decay=0.9))
 
 
 def test_top_layers_start_anew_and_the_rest_stays():

@@ -223,6 +223,13 @@ def test_a_plan_of_fine_tuning(tmp_path: Path, bertie: Any) -> None:
     assert "train_file" in err
 
 
+def test_a_choice_is_a_sequence_for_each(bertie: Any) -> None:
+    one = json.loads(bertie.good("plan", "task=sequence", "model=starter-en", "data=sst2", "--on", "l4", "--json"))
+    swag = json.loads(bertie.good("plan", "task=choice", "model=starter-en", "data=swag", "--on", "l4", "--json"))
+    assert one["tokens"] == pytest.approx(67_349 * 3 * 128, rel=0.01)
+    assert swag["tokens"] == pytest.approx(4 * 73_546 * 3 * 128, rel=0.01)
+
+
 def test_the_page_holds_the_bill_the_machines_and_the_sources(tmp_path: Path, bertie: Any) -> None:
     page = tmp_path / "plan.html"
     code, _, _ = bertie("plan", "-c", "pretrain-bert-base", "--country", "KOR", "-o", str(page))

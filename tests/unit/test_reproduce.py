@@ -86,6 +86,12 @@ def test_seeds_depend_on_the_examples():
     assert module.seeds_of(module.ROWS["sst2"], 500) == 5
 
 
+def test_some_examples_are_of_the_whole_file():
+    for count, most in ((1999, 1000), (7000, 1500), (5, 10)):
+        found = module.spaced(list(range(count)), most)
+        assert (found[0], found[-1], len(set(found))) == (0, count - 1, min(count, most))
+
+
 def test_the_average_needs_all_sets():
     rows = [{"name": name, "model": "m", "Bertie": {"mean": 0.5}} for name in module.GLUE]
     assert module.glue_average(rows[1:]) == {}

@@ -266,6 +266,40 @@ def test_a_deeper_pre_norm_model_computes_the_same() -> None:
     assert not torch.allclose(run(model, ids)[0], run(other, ids)[0], atol=1e-2)
 
 
+TINY: dict[str, Any] = {
+    "vocab_size": 30,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
+
+
+def test_identity_needs_layers_of_their_own() -> None:
+    model = families.build("albert-base-v2", heads={}, seed=1, **TINY, embedding_size=8)
+    with pytest.raises(UsageError, match="shares its layers"):
+        deeper(model, 4, how="identity")
+
+
+def test_a_convolution_stays_in_its_place() -> None:
+    sizes = {**TINY, "num_hidden_layers": 3}
+    model = families.build("deberta-v2-xlarge", heads={}, seed=1, **sizes)
+    name = next(name for name in model.state_dict() if ".conv" in name)
+    for found in (deeper(model, 6), take_layers(model, [1, 2])):
+        assert torch.equal(found.state_dict()[name], model.state_dict()[name])
+        assert sum(".conv." in key for key in found.state_dict()) == sum(".conv." in key for key in model.state_dict())
+
+
+def test_the_layers_of_an_elmo_and_the_positions_of_pictures() -> None:
+    elmo = families.build("elmo-small", heads={}, seed=1)
+    for change in (lambda: deeper(elmo, 6), lambda: take_layers(elmo, [0])):
+        with pytest.raises(UsageError, match="weighted sum of all its layers"):
+            change()
+    model = families.build("visualbert-tiny", heads={}, seed=1, max_position_embeddings=16)
+    table = with_positions(model, 40).state_dict()["encoder.embeddings.features.position.weight"]
+    assert table.shape[0] == 40
+
+
 def test_the_norm_before_the_first_attention_follows_its_place(tmp_path: Path) -> None:
     """The first layer of ModernBERT has none, since it reads the normalized embeddings."""
     model = made("ModernBERT-base", "mlm")

@@ -156,7 +156,7 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
     run, space = tmp_path / "run", {"epochs": (1, 2, 3, 4, 5)}
     run.mkdir()
     library = module._optuna()
-    study = module._study(library, run, config, space)
+    study = module._study(library, run, config, space, module._contents(config, module.read_examples(config)))
     study.ask()
     trial = study.ask()
     trial.suggest_categorical("epochs", space["epochs"])

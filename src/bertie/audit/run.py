@@ -258,6 +258,7 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.text, asked.format.label],
+        "reading": [asked.format.kind, asked.format.encoding, *asked.format.columns, *asked.format.label_names.items()],
         "limit": asked.limit,
         "seed": asked.seed,
     }

@@ -337,7 +337,9 @@ def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
     """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
-    return examples if most is None else examples[:: max(1, len(examples) // most)][:most]
+    if most is None or most >= len(examples):
+        return examples
+    return [examples[i] for i in np.linspace(0, len(examples) - 1, most).astype(int)]
 
 
 def _side(

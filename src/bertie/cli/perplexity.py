@@ -10,6 +10,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import DataError
 
 
 @app.command()
@@ -66,7 +67,10 @@ def perplexity(
                     skipped.add(row)
                 advance(1)
 
-    found = pseudo_perplexity(tables.loaded(model, precision, device), texts(), max_length=max_length)
+    try:
+        found = pseudo_perplexity(tables.loaded(model, precision, device), texts(), max_length=max_length)
+    except DataError as error:
+        raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None
     if skipped.total:
         console.warn(str(skipped))
     if found.unknown:

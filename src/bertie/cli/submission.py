@@ -50,6 +50,8 @@ def submission(
         name, equals, folder = model.partition("=")
         if not equals:
             raise UsageError(f"{model!r} has no data set. Write SET=FOLDER, for example cola=runs/cola/model.")
+        if name in folders:
+            raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
     predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
     notes = glue.submission(predictors, data_dir, file)

@@ -202,7 +202,8 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
     """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
     from bertie.data.lines import InvalidRow, decoded
-    from bertie.data.streams import opened
+    from bertie.data.sources import SUFFIXES
+    from bertie.data.streams import opened, uncompressed
     from bertie.errors import DataError
 
     for source in sources:
@@ -213,6 +214,11 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
             continue
         if source != STDIN and not source.exists():
             raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
+        if (kind := SUFFIXES.get(uncompressed(source).suffix.lower().removeprefix("."), "txt")) != "txt":
+            raise DataError(
+                f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
+                f"bertie corpus {source} -o corpora/mine"
+            )
         bad = 0
         with nullcontext(sys.stdin.buffer) if source == STDIN else opened(source) as file:
             for _, line in decoded(file, encoding, str(source)):

@@ -8,6 +8,7 @@ reader. A new kind of source is one row of SOURCES.
 
 import codecs
 import glob
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -108,10 +109,10 @@ def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list
     """Returns every file (or "name:...") of the inputs once, and the files of unknown format in folders."""
     names: dict[str, None] = {}
     passed_over = []
-    for name in inputs:
-        scheme = name.partition(":")[0]
+    for given in inputs:
+        scheme, name = given.partition(":")[0], given and os.path.normpath(given)  # ./a.txt is a.txt
         if scheme in SOURCES and SOURCES[scheme].scheme:
-            names[name] = None
+            names[given] = None
         elif Path(name).is_dir():
             inside = sorted(p for p in Path(name).rglob("*") if p.is_file())
             visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from bertie import console, families
 from bertie.data import corpus, sources
 from bertie.data.corpus import CorpusConfig
@@ -23,7 +25,7 @@ from bertie.demo.described import described
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
 from bertie.errors import UsageError
-from bertie.files import read_json, write_json
+from bertie.files import file_hash, read_json, write_json
 from bertie.folders import ANYTHING, Kind, held
 from bertie.infer.predict import Predictor
 from bertie.models.model import Model
@@ -61,12 +63,21 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     asked = {"text": text, "minutes": minutes}
     with held(run, DEMO, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            if text is not None:
-                sources.expand([text], ReadOptions())  # for a missing path, no folder is made
-            write_json(run / "demo.json", {"asked": asked, **described(text)})
-        elif (before := read_json(run / "demo.json")["asked"]) != asked:
+            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
+        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
             raise UsageError(f"{run} contains a demo made with {before}. Choose another folder, or pass --overwrite.")
+        elif before | _content(text) != before:
+            raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
+
+
+def _content(text: str | None) -> dict[str, str]:
+    """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
+    if text is None:
+        return {}
+    names, _ = sources.expand([text], ReadOptions())
+    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
+    return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
 class DemoPipeline:

@@ -5,6 +5,7 @@ Names and labels are those of gluebenchmark.com. Written files are checked by th
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,8 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
             if unread:
                 notes.append(f"{file}: {unread:,} rows cannot be read and have the first label")
             lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(found))]
-            archive.writestr(zipfile.ZipInfo(file), "\n".join(lines) + "\n")  # ZipInfo: no clock, so the same bytes
+            content = "\n".join(lines) + "\n"
+            archive.writestr(zipfile.ZipInfo(file), content, zipfile.ZIP_DEFLATED)  # ZipInfo: no clock, the same bytes
     problems = check(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
@@ -98,7 +100,7 @@ def check(raw: bytes, *, complete: bool = True) -> list[str]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
         files = {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as error:
         return [f"it is not a readable zip ({error})"]
     problems = [
         f"{name} is not a file of GLUE (files must not be in a folder inside the zip)" for name in files.keys() - FILES

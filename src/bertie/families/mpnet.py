@@ -7,7 +7,6 @@ from bertie.families.roberta import BASE as ROBERTA_BASE
 from bertie.families.roberta import ROBERTA, architectures
 from bertie.models.kinds import LearnedRelative
 from bertie.models.names import WeightTable
-from bertie.models.variant import same
 
 BASE = replace(ROBERTA_BASE, vocab_size=30_527, type_vocab_size=0, positions=LearnedRelative(positions_after_pad=True))
 PUBLISHED = replace(BASE, max_position_embeddings=514, layer_norm_eps=1e-5)
@@ -42,9 +41,9 @@ MPNET = replace(
     keys={
         **{ours: key for ours, key in ROBERTA.keys.items() if ours not in ("classifier_dropout", "type_vocab_size")},
         **UNTIED,
-        **same("relative_attention_num_buckets"),
     },
-    fixed={},
+    values={**ROBERTA.values, "pad_token_id": ((1, 1),)},  # `transformers` counts positions from id 1, whatever the pad
+    fixed={"relative_attention_num_buckets": 32},  # and its code has this number, whatever config.json says
     recipe={  # paper, 3.1; mlm instead of its own objective, which permutes tokens and sees all positions
         **ROBERTA.recipe,
         "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},

@@ -148,6 +148,8 @@ class Codec:
     def own(self, config: EncoderConfig) -> dict[str, Any]:
         """Returns the fields, by flat names, that the family's public keys cannot express."""
         said = self.config({**self.fixed, **self._written(config)}, CONFIG).flat()
+        if self.base.type_vocab_size and not config.type_vocab_size:
+            del said["type_vocab_size"]  # `transformers` always adds the embedding of a segment
         missing = object()
         return {
             name: value

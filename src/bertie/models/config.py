@@ -117,6 +117,11 @@ class EncoderConfig:
                 "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has, "
                 "and no positions=disentangled or rotary."
             )
+        if self.heads.mlm.mlm_widened and (self.embedding_size or 1) > self.hidden_size:
+            raise DataError(
+                f"embedding_size is {self.embedding_size} and hidden_size {self.hidden_size}; with mlm_widened, "
+                "embeddings can be at most as wide as hidden states."
+            )
         if self.heads.label.label_lstm and (self.hidden_size % 2 or self.heads.label.label_pooling == "cls_layers"):
             raise DataError("label_lstm needs an even hidden_size, and a label_pooling other than cls_layers.")
         if self.heads.label.label_pooling == "attention" and self.hidden_size % self.num_attention_heads:

@@ -2,12 +2,15 @@
 
 import re
 
+from torch import nn
+
 from bertie.errors import UsageError
 from bertie.models.model import Model
+from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
 
 LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-EMBEDDINGS, POOLER = "encoder.embeddings.", "encoder.pooler."
+EMBEDDINGS, POOLER = ("encoder.embeddings.", "encoder.relative."), "encoder.pooler."  # what all layers read
 
 
 def layer_of(name: str) -> int:
@@ -40,7 +43,15 @@ def reinitialize(model: Model, layers: int, *, seed: int) -> None:
     initialize(model, std=model.config.initializer_range, seed=seed, only=chosen, stds=stds)
 
 
+def check_layered(model: nn.Module, setting: str) -> None:
+    """Raises UsageError for two streams, whose layers have no single order. setting: what needs one."""
+    if isinstance(getattr(model, "config", None), TwoStreamConfig):
+        raise UsageError(f"{setting} is not supported for a model of two streams: its layers have no single order.")
+
+
 def _check(model: Model, layers: int, setting: str) -> None:
+    if layers or setting == "freeze":
+        check_layered(model, f"{setting}={layers}")
     found = {layer_of(name) for name, _ in model.named_parameters()} - {-1}
     if layers and len(found) != model.config.num_hidden_layers:
         raise UsageError(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")

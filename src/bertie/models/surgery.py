@@ -16,6 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
 from bertie.models.kinds import Groups
 from bertie.models.model import Model
+from bertie.models.partial import LAYER
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
 from bertie.nn.init import shapes_only
@@ -28,7 +29,8 @@ SHARED = (  # of the configs of two families, when one's layers go into the othe
     *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
 )
 WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
-SEGMENT = "encoder.embeddings.segment.weight"
+SEGMENT, OF_FEATURES = "encoder.embeddings.segment.weight", "encoder.embeddings.features.position.weight"
+CONVOLUTION = re.compile(r"encoder\.layers\.0\.conv")
 
 
 def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
@@ -108,12 +110,15 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
         raise UsageError("This family has no position embeddings, so it has no maximum length to extend.")
     if length <= config.max_length:
         raise UsageError(f"The model has {config.max_length:,} positions already. Choose a larger number.")
-    first, body = state[POSITION].tensor_split([config.position_offset])
-    if fill == "tile":
-        body = body.repeat(-(-length // len(body)), 1)[:length]
-    else:
-        body = F.interpolate(body.T[None], size=length, mode="linear", align_corners=True)[0].T
-    state[POSITION] = torch.cat([first, body])
+    for table in (POSITION, OF_FEATURES):
+        if table not in state:
+            continue
+        first, body = state[table].tensor_split([config.position_offset])
+        if fill == "tile":
+            body = body.repeat(-(-length // len(body)), 1)[:length]
+        else:
+            body = F.interpolate(body.T[None], size=length, mode="linear", align_corners=True)[0].T
+        state[table] = torch.cat([first, body])
     return rebuilt(model, config.replace(max_position_embeddings=len(state[POSITION])), state)
 
 
@@ -131,25 +136,43 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
     old = config.num_hidden_layers
     if layers <= old or not old:
         raise UsageError(f"The model has {old} layers and can only get more, not {layers}.")
+    _check_mixed(state)
+    if how == "identity" and (config.layer.norm != "pre" or isinstance(config.sharing, Groups)):
+        kind = "shares its layers" if isinstance(config.sharing, Groups) else "is post-norm"
+        raise UsageError(
+            f"--how identity needs a pre-norm model with layers of their own; this model {kind}. Use --how stack or "
+            "--how interleave."
+        )
     if isinstance(config.sharing, Groups):
         return rebuilt(model, config.replace(num_hidden_layers=layers), state)
-    if how == "identity" and config.layer.norm != "pre":
-        raise UsageError(
-            "--how identity needs a pre-norm model; this model is post-norm. Use --how stack or --how interleave."
-        )
     source = [i % old if how == "stack" else i * old // layers for i in range(layers)]
     if how == "identity":
         source = [min(i, old - 1) for i in range(layers)]
-    grown = {name: tensor for name, tensor in state.items() if not name.startswith("encoder.layers.")}
-    for i, taken in enumerate(source):
-        prefix = f"encoder.layers.{taken}."
-        for name in [name for name in state if name.startswith(prefix)]:
-            last = re.search(r"(attention\.output|down)\.(weight|bias)$", name)
-            silent = how == "identity" and i >= old and last
-            grown[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = (
-                torch.zeros_like(state[name]) if silent else state[name]
-            )
+    grown = _with_layers(state, source)
+    if how == "identity":
+        for name in grown:
+            last = re.fullmatch(r"encoder\.layers\.(\d+)\..*(attention\.output|down)\.(weight|bias)", name)
+            if last and int(last[1]) >= old:
+                grown[name] = torch.zeros_like(grown[name])
     return rebuilt(model, _of_layers(config, source), _with_norms(grown, config, layers))
+
+
+def _with_layers(state: Mapping[str, Tensor], layers: Sequence[int]) -> dict[str, Tensor]:
+    """Returns the state with these layers, in this order. A convolution is of the first place, not of its layer
+    (DeBERTa)."""
+    found = {name: tensor for name, tensor in state.items() if not LAYER.match(name) or CONVOLUTION.match(name)}
+    for i, layer in enumerate(layers):
+        prefix = f"encoder.layers.{layer}."
+        for name in state:
+            if name.startswith(prefix) and not CONVOLUTION.match(name):
+                found[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
+    return found
+
+
+def _check_mixed(state: Mapping[str, Tensor]) -> None:
+    """Raises UsageError for ELMo, which has weights for the number of its layers."""
+    if any(name.startswith("encoder.mix.") for name in state):
+        raise UsageError("The vector of an ELMo is a weighted sum of all its layers, so their number cannot change.")
 
 
 def _with_norms(state: dict[str, Tensor], config: EncoderConfig, layers: int) -> dict[str, Tensor]:
@@ -190,11 +213,8 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
         raise UsageError(
             f"Layers {list(layers)} are out of range: the model has layers 0 to {config.num_hidden_layers - 1}."
         )
-    kept = {name: tensor for name, tensor in state.items() if not name.startswith("encoder.layers.")}
-    for i, layer in enumerate(layers):
-        prefix = f"encoder.layers.{layer}."
-        for name in [name for name in state if name.startswith(prefix)]:
-            kept[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
+    _check_mixed(state)
+    kept = _with_layers(state, layers)
     if variant is None or variant is model.variant:
         return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})

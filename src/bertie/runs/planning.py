@@ -11,6 +11,7 @@ import torch
 from bertie import families, objectives
 from bertie.console import counted
 from bertie.data.rates import rate_of
+from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions
@@ -29,6 +30,7 @@ from bertie.runs.here import utilizations
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
+from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.tasks.text2text import Text2TextTask
@@ -80,13 +82,23 @@ def this_machine() -> Device:
     return Device(name, max(rates.fp32, rates.bf16) * threads / 1000, THREAD_WATTS * threads, memory)
 
 
+PUBLISHED_CHOICES = 4  # of a published question: SWAG has as many
+
+
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train, length = families.config(model_folder(config.model)), config.train, config.max_length
     check_length(length, shape.max_length, config.model)
-    steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
-    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    phase = JobPhase(steps, train.batch_size, length, 0.0, micro=micro)
     kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
+    examples, sequences = _examples(config), 1
+    if issubclass(kind, ChoiceTask):  # a sequence for each choice
+        choices = (
+            [len(example.texts) - 1 for example in examples] if isinstance(examples, list) else [PUBLISHED_CHOICES]
+        )
+        sequences = round(sum(choices) / len(choices))
+    count = len(examples) if isinstance(examples, list) else examples
+    steps = steps_of(count, batch_size=train.batch_size, epochs=config.epochs)
+    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    phase = JobPhase(steps, sequences * train.batch_size, length, 0.0, micro=sequences * micro)
     if issubclass(kind, Text2TextTask):
         phase = replace(phase, predicted=kind.make((), config.task_options).max_target_length / length)
     elif decoder and families.family(config.model).needs_decoder((kind.head,)):  # the decoder reads the text again
@@ -96,10 +108,10 @@ def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     return Job(shape, (phase,), half, decoder)
 
 
-def _examples(config: FinetuneConfig) -> int:
-    """Returns the number of training examples: of the files, or of a published data set."""
+def _examples(config: FinetuneConfig) -> list[Example] | int:
+    """Returns the training examples of the files, or the number of those of a published data set."""
     if config.train_file or config.data_dir:
-        return len(read_examples(config).train)
+        return read_examples(config).train
     split = DATASETS[config.data].splits.get("train") if config.data else None
     if split is None or split.rows is None:
         raise UsageError(

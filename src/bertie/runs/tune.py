@@ -11,25 +11,27 @@ The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 
 import json
 import random
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import xxhash
 from rich.markup import escape
 
 from bertie import console
 from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, UsageError
 from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import read_examples
+from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
 from bertie.runs.folder import STUDY, RunFolder
-from bertie.runs.models import MODEL
+from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
@@ -74,12 +76,14 @@ def tune(
         raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")
     first = points[0] if points else {name: v.low if isinstance(v, Range) else v[0] for name, v in space.items()}
     examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
-    metric, wanted = examples.metrics[0], trials or len(points or ())
+    metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
+    if trials and wanted < trials:
+        console.say(f"The grid has {wanted} points, so there are {wanted} trials instead of {trials}.")
     folder = RunFolder(run)
     if overwrite or not run.exists():
         Run.check(varied(config, first), examples)
     with folder.held(overwrite=overwrite):
-        study = _study(library, run, config, space)
+        study = _study(library, run, config, space, _contents(config, examples))
         folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
         began = time.monotonic()
         with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
@@ -196,7 +200,19 @@ def _optuna() -> Any:
     return optuna
 
 
-def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "optuna.Study":
+def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
+    """Returns hashes of the examples and of the start model: trials of other contents cannot be compared."""
+    texts = {"train_file": examples.train, "dev_file": examples.dev}
+    found = {
+        name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label) for e in some]).encode())
+        for name, some in texts.items()
+    }
+    return {**found, "model": fingerprint(model_folder(config.model))}
+
+
+def _study(
+    library: Any, run: Path, config: FinetuneConfig, space: Space, contents: Mapping[str, str]
+) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
     named: dict[str, Any] = {
@@ -210,6 +226,7 @@ def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "op
     )
     wanted = {name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE}
     wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
+    wanted |= contents  # instead of paths: the files may have moved
     known = study.user_attrs.get(SETTINGS)
     if known is None:
         study.set_user_attr(SETTINGS, wanted)

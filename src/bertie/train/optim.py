@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.errors import DataError, UsageError
-from bertie.models.partial import EMBEDDINGS, layer_of
+from bertie.models.partial import EMBEDDINGS, check_layered, layer_of
 from bertie.registry import Registry
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon
@@ -56,6 +56,8 @@ class OptimizerGroup:
                 f"optim.name={config.name} needs entire matrices, but train.shard=full splits them. Use "
                 "optim.name=adamw or bert_adam, or train.shard=none."
             )
+        if config.layer_decay != 1:
+            check_layered(model, f"optim.layer_decay={config.layer_decay}")
         self.param_slices = list(param_slices(model, apart=row.apart))
         self.optimizers = row.make(self.param_slices, config)
 

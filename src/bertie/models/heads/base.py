@@ -15,7 +15,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadActivation, Rows
 from bertie.models.heads.global_tokens import GlobalTokens
 from bertie.nn.layer import ACTIVATIONS
-from bertie.nn.linear import Linear, UnbiasedNorm
+from bertie.nn.linear import NORMS, Linear
 from bertie.nn.lstm import TextLSTM
 
 
@@ -60,13 +60,16 @@ class Head(nn.Module):
 
 
 class Transform(nn.Module):
-    """A dense layer, an activation and a norm, without biases, before a classifier. Warner et al. 2024 (ModernBERT)."""
+    """A dense layer without bias, an activation, and a norm of the encoder's kind, before a classifier.
+
+    Warner et al. 2024 (ModernBERT).
+    """
 
     def __init__(self, config: EncoderConfig, act: HeadActivation) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.hidden_act if act == "hidden_act" else act]
         self.dense = Linear(config.hidden_size, config.hidden_size, bias=False)
-        self.norm = UnbiasedNorm(config.hidden_size, config.layer_norm_eps)
+        self.norm = NORMS[config.norm_type](config.hidden_size, config.layer_norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., H)"""

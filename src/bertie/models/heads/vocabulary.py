@@ -18,7 +18,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Axes, Head, Needs
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import rounded, with_rows
-from bertie.nn.linear import LayerNorm, Linear, UnbiasedNorm
+from bertie.nn.linear import NORMS, LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
 
 TRANSFORM: Mapping[str, Axes] = {
@@ -98,7 +98,7 @@ class MaskedLMHead(VocabularyHead):
         self.weight = None if own.mlm_tied else nn.Parameter(zeros(config.vocab_size, size))
         self.activation = ACTIVATIONS[own.mlm_act or config.hidden_act]
         self.dense = Linear(config.hidden_size, size, bias=own.mlm_biases)
-        self.norm = (LayerNorm if own.mlm_biases else UnbiasedNorm)(size, config.layer_norm_eps)
+        self.norm = (LayerNorm if own.mlm_biases else NORMS[config.norm_type])(size, config.layer_norm_eps)
         self.bias = nn.Parameter(zeros(config.vocab_size))
         self.axes = NARROW if config.embedding_size or config.project_embeddings else TRANSFORM
 
