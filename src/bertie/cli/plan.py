@@ -278,7 +278,7 @@ def _show_budget(
         f"What fits into {duration(seconds)} on {device.name}. * is the largest preset that reads 20 tokens per "
         "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
-        + " The speed of each preset was tried on this machine."
+        + " The first presets were tried on this machine for 30 s; the others use the last measured rate."
         * tried
     )
     for row in rows:
