@@ -49,6 +49,11 @@ def test_other_bases_norms_and_gates(tmp_path: Path) -> None:
     assert (flat["rope_theta"], flat["local_rope_theta"], flat["global_attn_every_n_layers"]) == (500.0, 40.0, 2)
 
 
+@pytest.mark.parametrize("architecture", MODERNBERT.architectures)
+def test_norms_with_a_bias_are_those_of_the_heads_too(architecture: str, tmp_path: Path) -> None:
+    parity.check(architecture, tiny(norm_bias=True), tmp_path, dtype=torch.float32)
+
+
 def test_both_layouts_of_its_config(tmp_path: Path) -> None:
     """That of the release, and that of `transformers` 5."""
     tiny().save_pretrained(tmp_path)

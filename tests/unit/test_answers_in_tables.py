@@ -127,7 +127,7 @@ def test_workbooks_in_and_out(model, cli, tmp_path):
         (i, text or None, 0.5, datetime(2024, 1, i)) for i, text in enumerate(TEXTS, 1)
     ]
     assert sheet["B5"].data_type == "s"  # "=1+2" is no formula
-    assert [row[8] for row in rows] == [None, None, "no text", None, None]
+    assert [row[8] for row in rows] == [None, None, "empty text", None, None]
     (tmp_path / "in.csv").write_bytes(table(TEXTS, encoding="utf-8"))
     same = cli.good("predict", model, tmp_path / "in.csv", "--only-answers").splitlines()
     answers = [json.loads(line).get("probability") for line in same]

@@ -61,13 +61,13 @@ def recall(folder: Path, seed: int = 1) -> float:
 
 def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in folder.glob("neighbors-*")] == ["neighbors-000001.usearch"]
-    assert recall(folder) > 0.97
+    assert recall(folder) > 0.95
     index([table(tmp_path / "two.csv", 2, 150)], folder, embedder=GIVEN)
     assert [path.name for path in folder.glob("neighbors-*")] == ["neighbors-000001.usearch"], "under a tenth is new"
-    assert recall(folder, 2) > 0.97, "new passages are compared exactly"
+    assert recall(folder, 2) > 0.95, "new passages are compared exactly"
     index([table(tmp_path / "three.csv", 3, 400)], folder, embedder=GIVEN)
     assert "neighbors-000002.usearch" in {path.name for path in folder.glob("neighbors-*")}
-    assert recall(folder, 3) > 0.97
+    assert recall(folder, 3) > 0.95
     remove([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)
     found = store.nearest(around(1, 2000)[0], 10)

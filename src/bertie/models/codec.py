@@ -100,7 +100,7 @@ class Codec:
 
     def _ours(self, name: str, value: object, where: str) -> Any:
         for ours, public in self.values[name]:
-            if public == value:
+            if public == value and type(public) is type(value):  # True is not 1
                 return ours
         known = ", ".join(str(public) for _, public in self.values[name])
         raise DataError(f"{where}: {self.keys[name]} is {str(value)[:80]!r}. Known: {known}.")
