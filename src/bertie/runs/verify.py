@@ -190,11 +190,12 @@ def _metrics(run: Path) -> str:
                 raise DataError(
                     f"The {kind} lines go from step {before:,} back to {after:,}: lines of two runs are mixed."
                 )
-    train = [line["step"] for line in lines if line.get("kind") == "train"]
-    every = run_config(run).train.log_every
-    for before, after in itertools.pairwise([0, *train]):
-        if after - before > every:
-            raise DataError(f"No line covers the steps between {before:,} and {after:,}: lines are missing.")
+    before, every = 0, run_config(run).train.log_every
+    for line in lines:
+        if line.get("kind") == "train":
+            if line["step"] - before > line.get("steps", every):  # lines of version 0.1 have no "steps"
+                raise DataError(f"No line covers the steps between {before:,} and {line['step']:,}: lines are missing.")
+            before = line["step"]
     return f"{len(lines):,} lines, to step {lines[-1]['step']:,}"
 
 

@@ -284,6 +284,7 @@ class _Loop:
             **window.means(),
             "lr": self.lr,
             "grad_norm": self.metrics.grad_norm,
+            "steps": window.steps,
             "tokens": window.tokens,
             "tokens_per_s": round(window.tokens / max(window.seconds, 1e-9), 1),
             "elapsed_s": round(self.elapsed_s, 2),
