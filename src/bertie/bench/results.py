@@ -29,6 +29,7 @@ from bertie.bench.peers import AT_ITS_BEST, require
 from bertie.data.questions import MISPLACED
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
+from bertie.evaluation import baselines
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import read_json, write_bytes, write_json
 from bertie.models.variant import read_public
@@ -336,10 +337,8 @@ def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
 
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
-    """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
-    if most is None or most >= len(examples):
-        return examples
-    return [examples[i] for i in np.linspace(0, len(examples) - 1, most).astype(int)]
+    """Returns at most `most` examples of the whole list, evenly spaced; None: all of them."""
+    return examples if most is None else baselines.spaced(examples, most)
 
 
 def _side(

@@ -203,7 +203,7 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
     """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
     from bertie.data.lines import InvalidRow, decoded
     from bertie.data.sources import SUFFIXES
-    from bertie.data.streams import opened, uncompressed
+    from bertie.data.streams import opened, suffix_of
     from bertie.errors import DataError
 
     for source in sources:
@@ -214,7 +214,7 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
             continue
         if source != STDIN and not source.exists():
             raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
-        if (kind := SUFFIXES.get(uncompressed(source).suffix.lower().removeprefix("."), "txt")) != "txt":
+        if (kind := SUFFIXES.get(suffix_of(source), "txt")) != "txt":
             raise DataError(
                 f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
                 f"bertie corpus {source} -o corpora/mine"

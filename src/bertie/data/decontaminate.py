@@ -28,7 +28,7 @@ from bertie.data import rows, tagged
 from bertie.data.draws import U64
 from bertie.data.lines import InvalidRow, opened, read_whole
 from bertie.data.ngrams import runs, words
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
 from bertie.text.normalize import clean
@@ -129,11 +129,11 @@ def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
     encoding: of text files that are not UTF-8.
     """
-    suffix = uncompressed(path).suffix.lower()
+    suffix = suffix_of(path)
     format = rows.TableFormat(encoding="utf-8" if _is_utf8(path) else encoding)
-    if suffix == ".json" and not _is_json_lines(data := read_whole(path)):
+    if suffix == "json" and not _is_json_lines(data := read_whole(path)):
         yield from _strings(parse_json(data, path))
-    elif suffix in (".conll", ".conllu"):
+    elif suffix in ("conll", "conllu"):
         for row in tagged.sentences(path, format):
             yield from () if isinstance(row, InvalidRow) else row.texts
     else:

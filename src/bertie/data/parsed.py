@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bertie.data.lines import opened, where_of
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
 from bertie.errors import UsageError, nearest
@@ -26,7 +26,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRo
     format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Without format.labelled, heads and
     relations are not read.
     """
-    kind = format.kind or ("conllu" if uncompressed(path).suffix.lower() == ".conllu" else "klue-dp")
+    kind = format.kind or ("conllu" if suffix_of(path) == "conllu" else "klue-dp")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
     columns, comment, read, head, relation = FORMATS[kind]

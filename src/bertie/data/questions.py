@@ -16,7 +16,7 @@ from typing import Any
 
 from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow
 from bertie.data.trivia import KIND as TRIVIA
 from bertie.data.trivia import trivia
@@ -37,7 +37,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if format.kind == TRIVIA:
         yield from trivia(path)
         return
-    suffix = uncompressed(path).suffix.lower().removeprefix(".")
+    suffix = suffix_of(path)
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from bertie.console import counted
 from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.data.sheets import sheet_rows
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def kind_of(path: Path | str) -> str:
     first line contains a tab is a tsv, as NSMC's and MRPC's are.
     """
     stdin = str(path) == "-"
-    suffix = "" if stdin else uncompressed(path).suffix.lower().removeprefix(".")
+    suffix = "" if stdin else suffix_of(path)
     if suffix in ("txt", "json", ""):
         first = _first_line(path).removeprefix(b"\xef\xbb\xbf")
         if OBJECT.match(first):

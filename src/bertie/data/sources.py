@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bertie.data import formats
 from bertie.data.lines import check_encoding
 from bertie.data.records import LINE, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
-from bertie.data.streams import COMPRESSIONS, FAILURES, cause, compression, opened
+from bertie.data.streams import COMPRESSIONS, FAILURES, cause, opened, suffix_of
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
 from bertie.registry import Later, Registry
@@ -116,7 +116,7 @@ def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list
         elif Path(name).is_dir():
             inside = sorted(p for p in Path(name).rglob("*") if p.is_file())
             visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]
-            known = {p: None for p in visible if reading.format or _suffix(p) in SUFFIXES}
+            known = {p: None for p in visible if reading.format or suffix_of(p) in SUFFIXES}
             if not known:
                 raise DataError(f"The folder {name} contains no file of a known format ({', '.join(_endings())}).")
             names.update(dict.fromkeys(map(str, known)))
@@ -138,7 +138,7 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
         return scheme, rest
     if reading.format:
         return reading.format, name
-    suffix = _suffix(Path(name))
+    suffix = suffix_of(name)
     if suffix not in SUFFIXES:
         raise UsageError(
             f"{name}: the extension .{suffix} is unknown. Known: {', '.join(_endings())}. Otherwise pass the "
@@ -155,11 +155,6 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
     if head.startswith(b"<doc "):
         return "wiki", name
     return ("jsonl" if suffix == "" and head.startswith(b'{"') else "txt"), name
-
-
-def _suffix(path: Path) -> str:
-    """Returns the extension of the format: "jsonl" of a.jsonl.gz; a name like wiki_00 has none."""
-    return (path.with_suffix("") if compression(path) else path).suffix.lower().removeprefix(".")
 
 
 def _endings() -> list[str]:

@@ -61,6 +61,11 @@ def uncompressed(path: str | Path) -> Path:
     return Path(path).with_suffix("") if compression(path) else Path(path)
 
 
+def suffix_of(path: str | Path) -> str:
+    """Returns the extension of a file's format: "jsonl" of a.jsonl.gz, "" of a name like wiki_00."""
+    return uncompressed(path).suffix.lower().removeprefix(".")
+
+
 @contextmanager
 def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
     """Context with a file's bytes, decompressed by its extension; only those of [start, stop) when stop is not -1.

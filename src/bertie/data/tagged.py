@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie.data.lines import decoded, json_line, opened, where_of
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
 Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
-SUFFIXES = {".conll": "conll", ".conllu": "conllu", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SUFFIXES = {"conll": "conll", "conllu": "conllu", "jsonl": "jsonl", "ndjson": "jsonl"}
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
@@ -43,7 +43,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
     number from 1, or upos, xpos; by default as above. format.text: the text of .jsonl rows without tokens. Raises
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
-    kind = format.kind or SUFFIXES.get(uncompressed(path).suffix.lower(), "conll")
+    kind = format.kind or SUFFIXES.get(suffix_of(path), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
     if format.columns or (format.text and kind != "jsonl"):

@@ -107,7 +107,14 @@ def some(train: Sequence[Example], most: int = CHARACTERS) -> list[Example]:
     size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
     keep = min(1.0, most / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
-    return [train[i] for i in np.linspace(0, len(train) - 1, count).astype(int)] if count < len(train) else [*train]
+    return spaced(train, count)
+
+
+def spaced(examples: Sequence[Example], most: int) -> list[Example]:
+    """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
+    if most >= len(examples):
+        return [*examples]
+    return [examples[i] for i in np.linspace(0, len(examples) - 1, most).astype(int)]
 
 
 def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:

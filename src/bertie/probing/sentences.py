@@ -9,13 +9,13 @@ from pathlib import Path
 
 from bertie.data import parsed, tagged
 from bertie.data.rows import kind_of
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat, stream
 from bertie.errors import DataError
 from bertie.metrics.resample import Reservoir
 
 WORD = re.compile(r"\S+")
-SUFFIXES = {".conllu": "conllu", ".conll": "conll"}
+SUFFIXES = {"conllu": "conllu", "conll": "conll"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _sample(
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    kind = kind or SUFFIXES.get(uncompressed(path).suffix.lower(), "") or kind_of(path)
+    kind = kind or SUFFIXES.get(suffix_of(path), "") or kind_of(path)
     format = TableFormat(kind=kind, encoding=encoding)
     if kind == "conllu":
         arcs = {row.line: row for row in parsed.trees(path, format)}

@@ -73,10 +73,12 @@ def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     found = dict[str, Any]()
     for option, name in (("pooling", "label_pooling"), ("lstm", "label_lstm")):
         value = getattr(config, option)
-        if value is not None and name not in follows:
+        if value is None:
+            continue
+        if name not in follows:
             instead = " For the pooling of sentence vectors, use task_options.pooling." if task.head == "embed" else ""
             raise UsageError(f"task={config.task} has no head that follows {option}={value}. Omit it.{instead}")
-        found |= {} if value is None else {name: value}
+        found[name] = value
     return found
 
 

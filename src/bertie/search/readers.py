@@ -17,7 +17,7 @@ from bertie.data import formats, pages, rows, sources
 from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
 from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.streams import FAILURES, cause, compression, opened
+from bertie.data.streams import FAILURES, cause, compression, opened, uncompressed
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.files import file_hash, seal
@@ -91,7 +91,7 @@ def json(path: str, reading: Reading) -> Found:
 
 def text(path: str, reading: Reading) -> Found:
     """A plain text as one document, and WikiExtractor's output as many."""
-    plain = Path(path).with_suffix("") if compression(path) else Path(path)
+    plain = uncompressed(path)
     known = plain.suffix.lower().removeprefix(".") in sources.SUFFIXES
     options = ReadOptions("" if known else "txt", encoding=reading.encoding, documents="file")
     kind, about = sources.kind_of(path, options)
@@ -163,7 +163,7 @@ SUFFIXES = {
 
 def kind_of(path: str) -> str:
     """Returns the row of READERS for a file, from its extension; "" for an unknown one, and a compressed table."""
-    plain = Path(path).with_suffix("") if compression(path) else Path(path)
+    plain = uncompressed(path)
     kind = SUFFIXES.get(plain.suffix.lower().removeprefix("."), "")
     return "" if compression(path) and kind in ("table", "json") else kind
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import Span
 from bertie.errors import DataError
@@ -93,7 +93,7 @@ class ParseTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads parsed sentences (data/parsed.py), and for prediction also texts from tables, lines and standard
         input."""
-        if not format.labelled and format.kind not in FORMATS and uncompressed(path).suffix.lower() != ".conllu":
+        if not format.labelled and format.kind not in FORMATS and suffix_of(path) != "conllu":
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("text",), "heads" if format.labelled else None))

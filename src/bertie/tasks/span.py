@@ -22,7 +22,7 @@ from pydantic import Field
 
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
@@ -132,7 +132,7 @@ class SpanTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads questions in SQuAD format (.json) or one per line (.jsonl); without answers also from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
-        if named or ((format.kind or kind_of(path)) not in FRAMES and uncompressed(path).suffix.lower() != ".json"):
+        if named or ((format.kind or kind_of(path)) not in FRAMES and suffix_of(path) != "json"):
             if format.labelled:
                 raise UsageError(
                     f"{path}: questions with answers must be in a .json file (SQuAD format) or a .jsonl file."

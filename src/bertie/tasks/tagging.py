@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
-from bertie.data.streams import uncompressed
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, sentences
 from bertie.errors import DataError
@@ -115,7 +115,7 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        known = format.kind in FORMATS or uncompressed(path).suffix.lower() in SUFFIXES
+        known = format.kind in FORMATS or suffix_of(path) in SUFFIXES
         if not format.labelled and not known:
             yield from super().rows(path, format, on_columns=on_columns)
             return
