@@ -83,6 +83,12 @@ def test_from_text_to_training(bertie: Any, tmp_path: Path, monkeypatch: pytest.
     out = bertie.good("cloze", "corpus", "-o", "questions.jsonl", "--rows", "20", "--words", "60", "--json")
     assert json.loads(out)["questions"] == 20
     assert len(list(questions("questions.jsonl"))) == 20
+    bertie.good("cloze", "corpus", "-o", "pairs.txt", "--rows", "20", "--words", "60")
+    documents = Path("pairs.txt").read_text().strip().split("\n\n")
+    rows = [json.loads(line) for line in Path("questions.jsonl").read_text().splitlines()]
+    assert documents == [f"{row['question']} {row['answers'][0]['text']}\n{row['context']}" for row in rows]
+    bertie.good("corpus", "pairs.txt", "-o", "pairs", "--splitter", "lines")
+    assert Shards.open("pairs").num_documents == 20
     code, _, err = bertie("cloze", "corpus", "-o", "questions.jsonl")
     assert (code, "--overwrite" in err) == (2, True)
     code, _, err = bertie("cloze", "corpus", "-o", "more.jsonl", "--rows", "999")

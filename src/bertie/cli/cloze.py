@@ -14,7 +14,13 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 def cloze(
     corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Questions to write: FILE.jsonl; FILE.txt: texts for pre-training, each question before its context.",
+            callback=tables.ending(".jsonl", ".txt"),
+        ),
     ],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
     words: Annotated[
@@ -39,8 +45,10 @@ def cloze(
       bertie finetune MODEL --task span --train questions.jsonl -o runs/cloze max_length=224
 
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
+
+      bertie cloze corpora/mine -o pairs.txt && bertie corpus pairs.txt -o corpora/pairs
     """
-    from bertie.data.cloze import Count
+    from bertie.data.cloze import Count, as_document
     from bertie.data.cloze import cloze as questions
     from bertie.data.shards import Shards
     from bertie.files import check_new_file
@@ -49,7 +57,8 @@ def cloze(
     count = Count()
     asked = questions(Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    made = tables.write_rows(output, asked, "questions", total=rows, empty=empty)
+    form = as_document if output.suffix.lower() == ".txt" else tables.json_line
+    made = tables.write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
         emit(facts)

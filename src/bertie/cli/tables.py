@@ -302,18 +302,31 @@ def embedder(
     return embedder(*opened(model, precision, device, engine), **options)
 
 
-def write_rows(path: Path, rows: Iterable[Any], description: str, *, total: int | None = None, empty: str = "") -> int:
-    """Writes rows as JSON lines with a progress bar, and returns their number.
+def json_line(row: Any) -> str:
+    """Returns a row as one line of JSON."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def write_rows(
+    path: Path,
+    rows: Iterable[Any],
+    description: str,
+    *,
+    total: int | None = None,
+    empty: str = "",
+    form: Callable[[Any], str] = json_line,
+) -> int:
+    """Writes rows with a progress bar, and returns their number.
 
     total: the number of rows, where it is known. empty: the message of the DataError that is raised instead of an
-    empty file.
+    empty file. form: gives a row's text in the file, with its line ends.
     """
     from bertie.files import atomic_write
 
     written = 0
     with atomic_write(path) as file, console.progress(description, total, unit="rows") as advance:
         for row in rows:
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            file.write(form(row).encode())
             written += 1
             advance()
         if empty and not written:

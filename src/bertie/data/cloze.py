@@ -80,6 +80,15 @@ def cloze(
             yield {"id": str(j), **row}
 
 
+def as_document(row: Mapping[str, Any]) -> str:
+    """Returns a question as a document for pre-training: the question and its answer in a line, then the context.
+
+    What is masked in one part can be read in the other, so that a model learns to read two texts.
+    """
+    (answer,) = row["answers"]
+    return f"{row['question']} {answer['text']}\n{row['context']}\n\n"
+
+
 def _shuffled(n: int, seed: int, block: int = 1 << 16) -> Iterator[Any]:
     if not n:
         return
