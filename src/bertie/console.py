@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 PLAIN_LINE_EVERY_S = 5.0
 BRIEF_S = 1.0  # what takes less leaves no trace
@@ -63,11 +64,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def show(table: "Table | str", *, markup: bool = False) -> None:
+def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
     from rich.console import Console
+    from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=isinstance(table, str), markup=markup, emoji=False)
+    console = Console(highlight=False, soft_wrap=isinstance(table, str | Text), markup=markup, emoji=False)
     with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
         console.print(table)
     print(shown.get(), end="", flush=True)

@@ -120,6 +120,10 @@ def test_the_sentence():
     sentence, beats = verdict({**report, "baselines": rows[:1], "accuracy": 0.9, "interval_95": {"accuracy": [0.8, 1]}})
     assert beats
     assert "beats the most frequent label" in sentence
+    assert verdict({**report, "examples": 9}) == (
+        "9 examples cannot show whether the model beats word tf-idf + logistic regression. Evaluate on 10 or more.",
+        False,
+    )
 
 
 def test_a_run_says_whether_it_was_worth_it(tmp_path, monkeypatch, capsys):

@@ -18,7 +18,7 @@ from bertie.cli import main
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import hold_out
+from bertie.runs.examples import hold_out, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
 from toys import toy_model
@@ -250,6 +250,23 @@ def test_rows_left_out_and_texts_cut_are_reported(run, model, tmp_path):
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert notes[0] == "train.tsv: text column `text`, label column `label`"
     assert len(notes) == 4
+
+
+def test_an_error_of_the_labels_comes_after_the_rows_that_were_skipped(run, model, tmp_path):
+    train = tmp_path / "train.csv"
+    train.write_text("text,label\na, b,plain\nc,has z\nd\n")
+    done = run("finetune", model, "--train", train, "-o", tmp_path / "run", *FAST)
+    assert done.returncode == 3
+    assert "2 of 3 rows skipped: 3 columns instead of 2 (1: line 2)" in done.stderr
+    assert "at least two labels" in done.stderr
+
+
+def test_dev_texts_that_are_training_texts_are_told(model, train, tmp_path):
+    settled = settings(model, train, dev_file=str(write(tmp_path / "dev.tsv", [*rows(30), ("a e", "plain")])))
+    (note,) = [note for note in read_examples(settled).notes if "training texts" in note]
+    assert note.startswith("30 of 31 dev texts are also training texts")
+    new = settings(model, train, dev_file=str(write(tmp_path / "new.tsv", rows(30, seed=1))))
+    assert not [note for note in read_examples(new).notes if "training texts" in note]
 
 
 def test_texts_that_cleaning_empties_are_named(model, tmp_path):

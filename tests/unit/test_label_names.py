@@ -8,6 +8,7 @@ import pytest
 import bertie
 from bertie.data.tables import TableFormat, read
 from bertie.errors import UsageError
+from bertie.metrics.tags import renamed
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from toys import CommandLine, toy_model
@@ -84,6 +85,22 @@ def test_a_published_set_says_what_its_labels_mean(model: Path, tmp_path: Path, 
     )
     assert code == 0, err
     assert "is one of the model's" not in " ".join(err.split())
+
+
+def test_types_of_entities_are_renamed(tmp_path: Path, run: CommandLine) -> None:
+    assert [renamed(tag, {"PER": "person", "MISC": "O"}) for tag in ("B-PER", "I-PER", "B-MISC", "B-LOC", "O")] == [
+        *("B-person", "I-person", "O", "B-LOC", "O")
+    ]
+    assert renamed("B-PER", {"B-PER": "O", "PER": "person"}) == "O"
+    assert renamed("NOUN", {"NOUN": "noun"}) == "noun"
+    (tmp_path / "n.conll").write_text("Angela B-PER\nMerkel I-PER\nspoke O\nin O\nBerlin B-LOC\n\nIt O\nrained O\n")
+    code, _, err = run("evaluate", "names-en", tmp_path / "n.conll")
+    assert (code, "--label-names LOC=NAME,PER=NAME" in " ".join(err.split())) == (0, True)
+    told = run.good(
+        "evaluate", "names-en", tmp_path / "n.conll", "--label-names", "PER=person,LOC=location", "--json"
+    )
+    assert json.loads(told)["unknown_labels"] == {}
+    assert json.loads(told)["f1"] == 1
 
 
 def test_a_name_without_a_label_is_refused(model: Path, table: Path) -> None:

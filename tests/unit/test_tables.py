@@ -302,6 +302,14 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 column instead of 2")]
 
 
+@pytest.mark.parametrize(("name", "line", "last"), [("a.csv", "a, b,c,d", " b,c,d"), ("a.tsv", "a\tb\tc", "b\tc")])
+def test_a_row_of_too_many_cells_keeps_them_all(tmp_path, name, line, last):
+    header = "text,label" if name == "a.csv" else "text\tlabel"
+    path = write(tmp_path, name, f"{header}\n{line}\n")
+    (row,) = stream(path, TableFormat(keep=True))
+    assert row.source == {"text": "a", "label": last}
+
+
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))
 def test_any_bytes_whatever_give_one_outcome_a_line(tmp_path_factory, lines):
     """Conservation: rows in = examples + rows skipped; only a file that reads as Korean CP949 is refused whole."""

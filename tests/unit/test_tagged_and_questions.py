@@ -195,6 +195,14 @@ def test_tags_have_the_names_that_are_given(tmp_path):
     assert found.label == ("B-PER", "O", "B-PER")
 
 
+def test_the_columns_of_a_sentence_are_its_text_and_its_tags(tmp_path):
+    path = write(tmp_path, "a.conll", "Ada B-PER\nsails O\n")
+    (found,) = sentences(path, TableFormat(keep=True))
+    assert found.source == {"text": "Ada sails", "tags": ["B-PER", "O"]}
+    (found,) = sentences(path, TableFormat())
+    assert found.source is None
+
+
 def test_one_question_a_line(tmp_path):
     row = {"question": "Who?", "context": CONTEXT, "answers": {"text": ["Ada"], "answer_start": [0]}}
     path = write(tmp_path, "a.jsonl", json.dumps(row) + "\n\n[]\n")

@@ -46,7 +46,7 @@ def cloze(
 
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
 
-      bertie cloze corpora/mine -o pairs.txt && bertie corpus pairs.txt -o corpora/pairs
+      bertie cloze corpora/mine -o pairs.txt
     """
     from bertie.data.cloze import Count, as_document
     from bertie.data.cloze import cloze as questions

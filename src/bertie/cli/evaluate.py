@@ -199,6 +199,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     from rich.table import Table
 
     from bertie.metrics.base import baselines_of, undefined, verdict
+    from bertie.metrics.tags import split_tag
 
     for name, figures in report.get("parts", {}).items():
         console.show(f"{name}: {', '.join(f'{metric} {value:z.3f}' for metric, value in figures.items())}")
@@ -227,8 +228,8 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels that the model does not know, counted as errors: {unknown}")
-        if sum(report["unknown_labels"].values()) == report["examples"]:
-            renamed = ",".join(f"{label}=NAME" for label in report["unknown_labels"])
+        if occur and occur.keys() <= {name for tag in report["unknown_labels"] for name in (tag, split_tag(tag)[1])}:
+            renamed = ",".join(f"{label}=NAME" for label in occur)
             console.warn(
                 f"no label is one of the model's, which `bertie info` prints. To rename those of the file: "
                 f"--label-names {renamed}"

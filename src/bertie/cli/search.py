@@ -1,7 +1,6 @@
 """`bertie search`, the stages of a search, and `bertie evaluate INDEX`."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,20 +138,18 @@ def search(
 
       bertie search index --json < questions.txt
     """
+    from rich.text import Text
+
     searcher = stages.searcher(index)
-    for line in _questions(question):
+    several = question == "-"
+    for line in filter(None, map(str.strip, sys.stdin)) if several else [question]:
         found = searcher.search(line, top)
         if console.verbosity.json:
             emit(found.as_json())
         else:
+            if several:
+                console.show(Text(line, "bold"))
             _show(found)
-
-
-def _questions(question: str) -> Iterator[str]:
-    if question != "-":
-        yield question
-        return
-    yield from filter(None, (line.strip() for line in sys.stdin))
 
 
 def _show(found: "Found") -> None:
@@ -161,13 +158,13 @@ def _show(found: "Found") -> None:
     if found.read:
         answer = found.answer
         said = Text.assemble(("Answer: ", "bold"), (answer.text, "bold green")) if answer else Text("No answer here.")
-        console.show(said)  # type: ignore[arg-type]
+        console.show(said)
     if not found.hits:
         console.show("No passage matches the question.")
     for number, hit in enumerate(found.hits, 1):
         title = f"  {hit.passage.title}" if hit.passage.title else ""
-        console.show(Text.assemble(f"{number}. ", (hit.passage.place, "cyan"), title))  # type: ignore[arg-type]
-        console.show(_marked(hit))  # type: ignore[arg-type]
+        console.show(Text.assemble(f"{number}. ", (hit.passage.place, "cyan"), title))
+        console.show(_marked(hit))
     times = ", ".join(f"{name} {value * 1000:.1f} ms" for name, value in found.seconds.items())
     console.say(times, level=1)
 

@@ -136,9 +136,11 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | InvalidRow:
+def _named(values: Sequence[Any], names: Sequence[str], line: int, separator: str = ",") -> Fields | InvalidRow:
     if len(values) != len(names):
         kept = {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}  # the columns of any other row
+        if len(values) > len(names):
+            kept[names[-1]] = separator.join(map(str, values[len(names) - 1 :]))
         return InvalidRow(line, f"{counted(len(values), 'column')} instead of {len(names)}", source=kept)
     return dict(zip(names, values, strict=True))
 
@@ -154,7 +156,7 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         elif not line and len(names) > 1:
             yield number, InvalidRow(number, "empty line")
         else:
-            yield number, _named(line.split("\t"), names, number)
+            yield number, _named(line.split("\t"), names, number, "\t")
 
 
 def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
@@ -310,7 +312,7 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
         if isinstance(line, InvalidRow):
             yield number, line
         else:
-            yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
+            yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number, "\t")
 
 
 def flat(value: dict[str, Any], within: str = "") -> Flat:

@@ -50,7 +50,10 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
         option = "--columns" if format.columns else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with opened(path) as file:
-        yield from FORMATS[kind](file, format, where_of(path))
+        for row in FORMATS[kind](file, format, where_of(path)):
+            if format.keep and isinstance(row, TaggedExample) and row.source is None:
+                row = replace(row, source={"text": row.texts[0], "tags": list(row.label)})
+            yield row
 
 
 def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:

@@ -153,10 +153,9 @@ class Predictor:
 
         Raises UsageError for a label name that is not a label of the model.
         """
-        if unknown := next((name for name in format.label_names.values() if name not in self.task.labels), None):
-            raise UsageError(
-                f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, self.task.labels)}"
-            )
+        known = self.task.given_names
+        if unknown := next((name for name in format.label_names.values() if name not in known), None):
+            raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
         means = format.meanings
         if (
             means

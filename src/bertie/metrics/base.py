@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.console import counted
+
 if TYPE_CHECKING:
     from scipy import sparse
 
@@ -15,6 +17,7 @@ Counts: TypeAlias = "Float | sparse.csr_array"
 MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
+FEW = 10  # examples: of fewer, no difference is told
 
 
 class Scores(Protocol):
@@ -101,7 +104,8 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
 def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     """Returns one sentence on whether the model beats the best baseline, and whether it does; "" without baselines.
 
-    It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above.
+    It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above. Fewer than FEW
+    examples do not show it.
     """
     rows = baselines_of(report)
     if not rows:
@@ -110,6 +114,9 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     if metric in report.get("undefined", ()):
         return "", True
     best = max(rows, key=lambda row: row["figures"][metric])
+    if report.get("examples", FEW) < FEW:
+        few = counted(report["examples"], "example")
+        return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {FEW} or more.", False
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
     told = f"The model ({metric} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"

@@ -9,7 +9,7 @@ N sentences · K counts
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -50,6 +50,14 @@ def split_tag(tag: str) -> tuple[str, str]:
 def tag_of(prefix: str, type: str) -> str:
     """The inverse of `split_tag`: B, PER -> B-PER; B, _ -> B."""
     return prefix if type == NAMELESS else f"{prefix}-{type}"
+
+
+def renamed(tag: str, names: Mapping[str, str]) -> str:
+    """Returns a tag by its new name, or with that of its type: with PER=person, B-PER -> B-person; with PER=O, O."""
+    prefix, type = split_tag(tag)
+    if tag in names or type not in names:
+        return names.get(tag, tag)
+    return OUTSIDE if names[type] == OUTSIDE else tag_of(prefix, names[type])
 
 
 def entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Columns, Example, TableFormat, collect
@@ -26,6 +27,7 @@ from bertie.text.tokenizer import Tokenizer
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
+KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
@@ -77,6 +79,17 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     """
     if config.mix or config.task == SEVERAL:
         return _mixed(config)
+    notes: list[str] = []
+    try:
+        return _labeled(config, notes, parted=parted)
+    except DataError:
+        for note in notes:  # skipped rows, or a column that was not meant, may be the cause
+            console.say(note)
+        raise
+
+
+def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examples:
+    """Returns the examples of one task. What is to be told of them is appended to `notes`."""
     dataset = DATASETS[config.data] if config.data else None
     if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
         raise UsageError(
@@ -91,12 +104,13 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     tables = {
         split: [(path, replace(one, label_names=named)) for path, one in files] for split, files in tables.items()
     }
-    train, texts, notes = _read(kind, tables["train"])
+    train, texts, more = _read(kind, tables["train"])
+    notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
-    if unused := [label for label, name in named.items() if name not in task.labels]:
+    if unused := [label for label, name in named.items() if name not in task.given_names]:
         raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
@@ -108,6 +122,12 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         if dev_texts != texts:
             raise DataError(
                 "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
+            )
+        trained = set() if config.features.column else {example.texts for example in train}
+        if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
+            notes.append(
+                f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
+                "model does on new texts"
             )
     elif parted:
         cut = round(PARTED * len(train))

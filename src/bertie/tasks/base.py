@@ -54,6 +54,11 @@ class Task(Reader, Learner, Answerer, View):
         """Raises UsageError for a start model without the weights of the head, where the task needs them."""
 
     @property
+    def given_names(self) -> tuple[str, ...]:
+        """The names that the labels of a file can be given, by `label_names`."""
+        return self.labels
+
+    @property
     def activation_of_score(self) -> str | None:
         """The activation of its only output, of models/sentence.py, where other tools would assume another one."""
         return None

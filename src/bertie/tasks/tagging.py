@@ -27,7 +27,7 @@ from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, sentences
 from bertie.errors import DataError
-from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
+from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES
 from bertie.tasks.answerer import Logits, Prediction
@@ -109,6 +109,11 @@ class TaggingTask(Task):
             have = f"only {self.labels[0]!r}" if self.labels else "no tag at all"
             raise DataError(f"Tagging needs at least two tags; the training examples have {have}.")
 
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        """The tags, and the types of their entities."""
+        return (*self.labels, *dict.fromkeys(split_tag(tag)[1] for tag in self.labels if tag != OUTSIDE))
+
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
@@ -125,7 +130,7 @@ class TaggingTask(Task):
                 if row.label is None:
                     row = InvalidRow(row.line, "no tags")
                 elif format.label_names:
-                    row = replace(row, label=tuple(format.label_names.get(tag, tag) for tag in row.label))
+                    row = replace(row, label=tuple(renamed(tag, format.label_names) for tag in row.label))
             yield row
 
     @classmethod
