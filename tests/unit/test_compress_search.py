@@ -108,9 +108,11 @@ def test_cuts_alone(model, files, tmp_path, bertie):
     bertie.good("compress", model, "--heads", "1", "--train", files / "train.csv", "-o", tmp_path / "narrow")
     assert library.load(tmp_path / "narrow").config.attention_size == 16
     student = ("compress", model, "--layers", "1", "--distil", "--train", files / "train.csv", "--epochs", "1")
+    (tmp_path / "student-training").mkdir()  # of the user
     bertie.good(*student, "-o", tmp_path / "student")
     assert library.load(tmp_path / "student").config.num_hidden_layers == 1
-    assert not (tmp_path / "student-training").exists()
+    assert (tmp_path / "student-training").exists()
+    assert not (tmp_path / ".student.training").exists()
 
 
 def test_what_is_tried():

@@ -324,7 +324,8 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
         return prune(found, **cuts)
     predictor = Predictor(found)
     examples = asked.examples(predictor)
-    run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
+    output = asked.output.resolve()
+    run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
     if asked.overwrite:
         shutil.rmtree(run, ignore_errors=True)
     small = made(found, recipe, Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
