@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
 from bertie import families, load
 from bertie.compress import gate
@@ -82,6 +83,24 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
     shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
     (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
     for name in ("choice", "other", "ModernBERT-base", "nomic-bert-2048", "cut", "sizes", "none"):
+        assert opened(tmp_path / name, "fp32") is None, name
+
+
+def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
+    masked = families.build(
+        "bert-base", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)}, intermediate_size=128, **SMALL
+    )
+    families.save(masked, tmp_path / "whole")
+    for name, changes in {"layers": {"num_hidden_layers": 1}, "untied": {"tie_word_embeddings": False}}.items():
+        shutil.copytree(tmp_path / "whole", tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        (tmp_path / name / "config.json").write_text(json.dumps({**config, **changes}))
+    shutil.copytree(tmp_path / "whole", tmp_path / "unread")
+    weights = load_file(tmp_path / "unread" / "model.safetensors")
+    more = {"bert.encoder.layer.0.attention.self.distance_embedding.weight": np.zeros((3, 2), np.float32)}
+    save_file({**weights, **more}, tmp_path / "unread" / "model.safetensors")
+    assert opened(tmp_path / "whole", "fp32") is not None
+    for name in ("layers", "untied", "unread"):
         assert opened(tmp_path / name, "fp32") is None, name
 
 

@@ -58,6 +58,7 @@ class Stored:
     file: Any
     table: WeightTable
     names: Mapping[str, str]
+    read: set[str] = field(default_factory=set)
 
     def array(self, public: str, *shape: int | None) -> Floats:
         """A weight in float32. shape: what it must have; None: anything."""
@@ -116,6 +117,7 @@ class Stored:
     def _raw(self, public: str) -> NDArray[Any]:
         if public not in self.names:
             raise NotHere(public)
+        self.read.add(public)
         found: NDArray[Any] = self.file.get_tensor(self.names[public])
         return found
 
@@ -227,6 +229,8 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
         whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
         pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
         heads = {name: HEADS[name](config, stored, pooler, weights) if name in HEADS else _no(name) for name in names}
+        if any(name.startswith(variant.table.base) and "pooler" not in name for name in found.keys() - stored.read):
+            raise NotHere(where)  # more layers than config.json says, or another encoder: torch refuses it, or warns
     labels, kind = read_labels(public, where), public.get("problem_type")
     labelled = [head.outputs for name, head in heads.items() if name in ("sequence", "token")]
     if kind not in (None, *PROBLEM_TYPES) or (labels and any(count != len(labels) for count in labelled)):
@@ -346,7 +350,7 @@ def _on_spans(config: EncoderConfig, stored: Stored, pooler: Vectors | None, wei
 
 def _on_masks(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
     own = config.heads.mlm
-    if own.mlm_widened:
+    if own.mlm_widened or not own.mlm_tied:
         raise NotHere("mlm")
     dense = _dense(stored, "heads.mlm.dense", config, ACTIVATIONS[own.mlm_act or config.hidden_act])
     width = weights.word.shape[1]
