@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance
     back = convert(families.family(source), tmp_path / "many", tmp_path / "back")
     assert back.files == 1
     same(weights(tmp_path / "back"), weights(tmp_path / "many"), 0.0)
+
+
+def test_files_of_the_hub_cache_are_links(tmp_path: Path) -> None:
+    """A sentence model with a matrix after the pooling, each file a link into a folder of blobs."""
+    blobs, source = saved(tmp_path / "blobs"), tmp_path / "snapshots" / "commit"
+    (blobs / "2_Dense").mkdir()
+    shutil.copyfile(blobs / "model.safetensors", blobs / "2_Dense" / "model.safetensors")
+    (blobs / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}]))
+    names = [path.relative_to(blobs) for path in blobs.rglob("*") if path.is_file()]
+    for name in names:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).symlink_to(blobs / name)
+    (source / "gone.txt").symlink_to(tmp_path / "nowhere")
+    convert(families.family(source), source, tmp_path / "out")
+    copied = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert copied == {*names, Path("checksums.json")} - {Path("modeling.py")}
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
 
 
 def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:

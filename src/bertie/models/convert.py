@@ -169,13 +169,14 @@ def _with_precision(public: Mapping[str, Any], precision: Precision) -> dict[str
 
 
 def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
-    """Copies the tokenizer, the card and all other files except weights, links and folders of code."""
+    """Copies the tokenizer, the card and all other files except weights and code. Links to files are followed: all
+    files in the cache of the Hub are links."""
     copied = []
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         ours = str(name) in (CONFIG, INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))
         weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
-        if path.is_symlink() or not path.is_file() or weights or ours or path.suffix == ".py":
+        if not path.is_file() or weights or ours or path.suffix == ".py":
             continue
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, out / name)
@@ -186,6 +187,7 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
 def _copy_modules(source: Path, out: Path, unsafe: bool) -> Iterator[str]:
     """Copies the weights of modules of `sentence-transformers` and yields their names."""
     for path in (path.name for path in module_folders(source) if path != source):
+        (out / path).mkdir(exist_ok=True)
         if (source / path / WEIGHTS).is_file():
             shutil.copyfile(source / path / WEIGHTS, out / path / WEIGHTS)
             yield f"{path}/{WEIGHTS}"
