@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bertie import families
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
-from bertie.models.convert import convert
+from bertie.models.convert import convert, save_like
 from bertie.models.heads import HEADS
 
 SMALL = {
@@ -99,12 +99,20 @@ def test_float32_comes_back_byte_for_byte_and_old_names_are_renewed(tmp_path: Pa
     convert(families.family(source), source, tmp_path / "b")
     assert (tmp_path / "b" / "1_Pooling" / "config.json").read_text() == "{}"
     assert (tmp_path / "b" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
-    from safetensors.torch import save_file
-
     old = {n.replace("Norm.weight", "Norm.gamma"): t for n, t in load_file(source / "model.safetensors").items()}
     save_file({**old, "bert.embeddings.position_ids": torch.arange(512)[None]}, source / "model.safetensors")
     convert(families.family(source), source, tmp_path / "c")
     assert (tmp_path / "c" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+
+
+def test_a_smaller_model_has_the_precision_of_old_files_with_buffers(tmp_path: Path) -> None:
+    source = saved(tmp_path / "a")
+    convert(families.family(source), source, tmp_path / "b", precision="float16")
+    buffers = {"bert.embeddings.position_ids": torch.arange(512)[None]}
+    save_file({**load_file(tmp_path / "b" / "model.safetensors"), **buffers}, tmp_path / "b" / "model.safetensors")
+    (tmp_path / "c").mkdir()
+    save_like(families.load(tmp_path / "b")[0], tmp_path / "c", tmp_path / "b")
+    assert {tensor.dtype for tensor in load_file(tmp_path / "c" / "model.safetensors").values()} == {torch.float16}
 
 
 def test_what_does_not_fit_float16_is_refused(tmp_path: Path) -> None:
@@ -119,6 +127,13 @@ def test_what_does_not_fit_float16_is_refused(tmp_path: Path) -> None:
         convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "c", precision="float31")
     with pytest.raises(UsageError, match="another"):
         convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "a", overwrite=True)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    (tmp_path / "a" / "config.json").write_text(
+        json.dumps({**config, "quantization_config": {"quant_method": "bertie-int8"}})
+    )
+    with pytest.raises(UsageError, match="bertie compress"):
+        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "d")
+    assert not (tmp_path / "d").exists()
     assert (tmp_path / "a" / "model.safetensors").exists()
 
 

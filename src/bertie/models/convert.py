@@ -27,7 +27,7 @@ from bertie.folders import check_other, made_once
 from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
 from bertie.models.sentence import module_folders
-from bertie.models.variant import CONFIG, Variant, read_public
+from bertie.models.variant import CONFIG, Variant, method_of, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights, weight_files
 
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -62,13 +62,18 @@ def convert(
     """Writes `source` to the folder `out`. `shard_bytes`: maximum size of a file; `unsafe`: whether to open a pickle.
 
     by: as for folders.made_once. Raises DataError for a damaged folder or numbers too large for float16, UsageError
-    when `out` is not empty.
+    for quantized weights and when `out` is not empty.
     """
     if precision not in get_args(Precision):
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
     if shard_bytes is not None and shard_bytes < 1:
         raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
     check_other(out, source)
+    if method_of(read_public(source)) is not None:
+        raise UsageError(
+            f"{source} has quantized weights, which have no other precision. Write a float copy: bertie compress "
+            f"{source} --float -o NEW"
+        )
 
     def write(made: Path) -> dict[str, Any]:
         return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))
@@ -101,7 +106,8 @@ def _precision(folder: Path) -> Precision:
     found = set()
     for path in weight_files(folder):
         with safe_open(path, "numpy") as file:
-            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            found |= {kind for kind in kinds if kind.startswith(("F", "BF"))}  # older files have buffers of integers
     return HALVES.get(found.pop(), "float32") if len(found) == 1 else "float32"
 
 
