@@ -1,6 +1,7 @@
 """Smaller models by trial, through the command line: measured, resumable, and kept only within the limits."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     out = tmp_path / "out"
     command = ("compress", model, "--train", files / "train.csv", "--data", files / "dev.csv", "-o", out)
     common = ("--max-drop", "0.9", "--epochs", "1")
-    assert bertie(*command, *common, "--minutes", "0")[0] == 3  # nothing is begun
+    code, _, err = bertie(*command, *common, "--minutes", "0")  # nothing is begun
+    assert (code, "No model was measured" in err) == (3, True)
     stopped = json.loads((out / "results.json").read_text())
     assert (stopped["tried"], stopped["chosen"], stopped["wanted"]) == ([], None, 2)
     found = json.loads(bertie.good(*command, *common, "--json"))
@@ -71,12 +73,27 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     again = json.loads(bertie.good(*command, *common, "--json"))  # nothing is made again
     assert (out / "tried.jsonl").read_text() == lines
     assert [row["seconds"] for row in again["tried"]] == [row["seconds"] for row in found["tried"]]
+    shutil.rmtree(out / narrow["folder"])  # made again
     code, _, err = bertie(*command, "--max-drop", "0", "--speed", "1000x", "--epochs", "1")
     assert code == 3
     assert "None of 2 models is within the limits" in " ".join(err.split())
+    assert (out / narrow["folder"]).exists()
+    assert not (out / "model").exists()
+    (out / "tried.jsonl").write_text("{\n" + lines)
+    code, _, err = bertie(*command, *common)
+    assert (code, "tried.jsonl is not readable JSON" in " ".join(err.split())) == (3, True)
     code, _, err = bertie(*command, "--epochs", "2")
     assert code == 2
     assert "another epochs" in err
+
+
+def test_short_texts_leave_out_what_they_cannot_calibrate(model, files, tmp_path, bertie, monkeypatch):
+    monkeypatch.setattr(compressing, "RESAMPLED", 1)
+    given = []
+    monkeypatch.setattr(compressing, "recipes", lambda config, **asked: given.append(asked) or [Recipe(neurons=32)])
+    train, dev = files / "train.csv", files / "dev.csv"  # 100 texts to train on, with fewer than 2,600 tokens
+    bertie.good("compress", model, "--train", train, "--data", dev, "--max-drop", "1", "-o", tmp_path / "out")
+    assert given == [{"learns": True, "int8": False, "int4": False}]
 
 
 def test_bad_input_is_refused_in_one_line(model, files, tmp_path, bertie):

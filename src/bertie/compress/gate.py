@@ -90,14 +90,14 @@ def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -
     texts: token ids, as the model reads them: a pair of texts is one sequence. embeddings: bits of the word embeddings
     beside weights of 4 bits. Raises DataError for too few texts.
     """
-    order = np.arange(len(texts))[::-1]
-    used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(texts.lengths[order]), TOKENS)) + 1)
-    if len(texts) - used < LEAST_TEXTS:
+    used = calibrating(texts)
+    if used is None:
         raise DataError(
             f"{len(texts):,} texts with {int(texts.lengths.sum()):,} tokens are too few. Calibration needs "
             f"{LEAST_TEXTS} texts or more with {TOKENS:,} tokens, and the measurement {LEAST_TEXTS} others. Add "
             "representative texts, one per line."
         )
+    order = np.arange(len(texts))[::-1]
     calibration, measured = texts.take(order[:used]), texts.take(np.arange(min(MOST_TEXTS, len(texts) - used)))
     before = _means(TorchEngine(model), measured)
     done = quantize(model, calibration) if bits == 8 else quantize_weights(model, calibration, embeddings=embeddings)
@@ -113,6 +113,12 @@ def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -
         bits,
         done.errors,
     )
+
+
+def calibrating(texts: Ids) -> int | None:
+    """Returns how many of the texts, from the last, `quantized` calibrates on; None if there are too few."""
+    used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(texts.lengths[::-1]), TOKENS)) + 1)
+    return used if len(texts) - used >= LEAST_TEXTS else None
 
 
 def cosines(x: Array, y: Array) -> Array:

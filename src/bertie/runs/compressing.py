@@ -30,7 +30,7 @@ from bertie.data.ids import Ids
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import PairedDifference, paired_rows
-from bertie.files import read_json, write_json
+from bertie.files import parse_json, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor, check_reads_texts
@@ -155,7 +155,7 @@ class _Search:
 
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
-        enough = len(self.texts) > 2 * gate.LEAST_TEXTS
+        enough = gate.calibrating(self.texts) is not None
         native = unsupported(self.model) is None and enough
         if not native:
             console.say(
@@ -269,10 +269,18 @@ class _Search:
         }
         if chosen is not None:
             self._keep(chosen)
+        elif (self.out / MODEL).exists():
+            console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
         write_json(self.out / RESULTS, results)
         draw(self.out / REPORT, lambda: page(results))
         checksums.write(self.out, SEARCH.name)
+        if not rows:
+            raise DataError(
+                "No model was measured, because the time of --minutes was over or training diverged. Allow more "
+                "minutes, or give more examples (--train)."
+            )
         if chosen is None:
             raise DataError(
                 f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. Relax "
@@ -319,14 +327,17 @@ def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Predicti
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the models tried so far, by name. A partially written last line is dropped."""
+    """Returns the models tried so far, by name, whose folders are there. A partially written last line is dropped.
+
+    Raises DataError for another damaged line.
+    """
     if not path.exists():
         return {}
     data = path.read_bytes()
-    rows = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    rows = [parse_json(line, path) for line in data[: data.rfind(b"\n") + 1].splitlines()]
     if len(data) != data.rfind(b"\n") + 1:
         path.write_bytes(data[: data.rfind(b"\n") + 1])
-    return {row["name"]: row for row in rows}
+    return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 
 def _digest(examples: Sequence[Example]) -> str:
