@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,10 +180,10 @@ def compress(
     """
     learned = training.learned
     if data is not None:
-        if float_ or trim or learned or bits.int4 or (layers, heads, neurons, bits.int8) != (None, None, None, None):
+        if float_ or trim or learned or bits != BITS or (layers, heads, neurons) != (None, None, None):
             raise UsageError(
                 "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
-                "--layer-wise, --movement, --int8 and --int4."
+                "--layer-wise, --movement, --int8, --int4, --embeddings and --float."
             )
     elif limits != LIMITS:
         raise UsageError(
@@ -195,6 +196,8 @@ def compress(
     if label and not (train or data):
         raise UsageError("--label names a column of labeled examples. Pass --train or --data too, or omit it.")
     epochs = EPOCHS if training.epochs is None else training.epochs
+    if not isfinite(epochs):
+        raise UsageError(f"--epochs is {epochs}; it must be a number of 0.01 or more.")
     asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
     if data is not None:
         _search(asked, limits)
@@ -203,6 +206,8 @@ def compress(
 
         recipe = Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
+        if texts is not None and not (trim or learned or quantized):
+            raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
         _write(asked, recipe, hash_of(ctx), trim=trim, float_=float_)
 
