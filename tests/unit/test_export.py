@@ -92,6 +92,21 @@ def test_a_graph_answers_as_the_model_does(folder, exported, tmp_path, bertie):
             assert one["scores"] == pytest.approx(other["scores"], abs=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "native"], "Omit --engine"),
+        (["--precision", "bf16"], "Omit --engine, --precision"),
+        (["--engine", "nonsense"], "Unknown engine"),
+        (["--precision", "nonsense"], "Unknown precision"),
+        (["--tokens", "-o", "tokens.npz"], "has no vectors of layers"),
+    ],
+)
+def test_options_that_a_graph_does_not_obey_are_refused(exported, bertie, options, message):
+    code, _, err = bertie("embed", exported, *options, stdin="a text")
+    assert (code, message in " ".join(err.split())) == (2, True), err
+
+
 def test_the_page_s_program_needs_no_torch(folder, exported, bertie):
     (program,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(program.strip().splitlines()) <= 25

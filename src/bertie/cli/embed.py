@@ -77,7 +77,7 @@ def embed(
     if layers and not tokens:
         raise UsageError("--layers chooses vectors of tokens. Add --tokens, or omit --layers.")
     if tokens:
-        _check_tokens(reading, output)
+        _check_tokens(model, reading, output)
         reading = replace(reading, engine="torch")  # the one that has every layer
     kinds = TOKEN_WRITERS if tokens else (".npy", *(kind for kind in WRITERS if kind != ".json"))
     kind = tables.kind_of_output(output, kinds)
@@ -124,12 +124,16 @@ def embed(
     tables.warn_of(skipped, long)
 
 
-def _check_tokens(reading: EmbeddingOptions, output: Path | None) -> None:
-    """Raises UsageError for options that vectors of tokens do not have."""
+def _check_tokens(model: Path, reading: EmbeddingOptions, output: Path | None) -> None:
+    """Raises UsageError for a model without vectors of tokens, and for options that they do not have."""
+    from bertie.infer.onnx_engine import graph_of
+
     if output is None:
         raise UsageError("--tokens writes a file. Pass -o FILE.npz, FILE.safetensors or FILE.parquet.")
     if reading.engine == "native":
         raise UsageError("The native engine has no vectors of layers. Omit --engine with --tokens.")
+    if graph := graph_of(model):
+        raise UsageError(f"{graph} has no vectors of layers. Pass the model folder that it was made from.")
     names = ("prompt", "prefix", "pooling", "truncate_dim", "normalize")
     if given := [f"--{name.replace('_', '-')}" for name in names if getattr(reading, name)]:
         raise UsageError(

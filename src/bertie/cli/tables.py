@@ -217,8 +217,7 @@ def opened(model: Path, precision: str, device: str, engine: str = "auto") -> "t
     from bertie.infer.quick import without_torch
 
     if graph := onnx_engine.graph_of(model):
-        if precision == "bf16" or device not in ("auto", "cpu"):
-            raise UsageError(f"{graph} runs on the CPU in its own precision. Omit --precision and --device.")
+        onnx_engine.check_options(graph, precision, device, engine)
         return onnx_engine.opened(graph)
     if quick := without_torch(model, precision, device, engine):
         return quick

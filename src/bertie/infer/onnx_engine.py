@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
-from bertie.infer.engine import Array, Facts
+from bertie.infer.engine import Array, Facts, check_names
 from bertie.models.facts import POOLED
 from bertie.models.sentence import SentenceModules, read_sentence
 
@@ -147,6 +147,15 @@ def graph_of(path: Path) -> Path | None:
         return path
     graph = path / FOLDER / MODEL
     return graph if graph.is_file() and not any(path.glob("*.safetensors*")) else None
+
+
+def check_options(graph: Path, precision: str, device: str, engine: str) -> None:
+    """Raises UsageError for an option that a graph does not obey, and for an unknown precision or engine."""
+    if check_names(precision, engine) != "auto" or precision == "bf16" or device not in ("auto", "cpu"):
+        raise UsageError(
+            f"{graph} runs in ONNX Runtime, on the CPU and in its own precision. Omit --engine, --precision and "
+            "--device."
+        )
 
 
 def opened(graph: Path) -> "tuple[OnnxEngine, Tokenizer]":

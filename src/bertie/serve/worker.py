@@ -132,13 +132,12 @@ def load(
     model: str, precision: str, device: str, engine: str, threads: int | None
 ) -> tuple["Engine", dict[str, Any], str]:
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
-    from bertie.infer.onnx_engine import OnnxEngine, graph_of
+    from bertie.infer.onnx_engine import OnnxEngine, check_options, graph_of
     from bertie.infer.quick import without_torch
 
     folder = Path(model)
     if (graph := graph_of(folder)) is not None:
-        if precision == "bf16" or device not in ("auto", "cpu"):
-            raise UsageError(f"{graph} runs on the CPU in its own precision. Omit --precision and --device.")
+        check_options(graph, precision, device, engine)
         exported = OnnxEngine(graph, threads=threads)
         return exported, asdict(exported.facts), file_hash(graph)
     if quick := without_torch(folder, precision, device, engine):
