@@ -120,15 +120,21 @@ def test_an_uploaded_model_comes_back(command, hub, model):
 
 
 def test_what_is_not_uploaded(command, hub, model, tmp_path):
-    """Hidden files stay here, also those in folders; a folder that cannot be opened is refused before anything is
-    made."""
+    """Hidden files stay here, also those in folders; a folder inside with a list of its own is sent, too. A folder
+    that cannot be opened is refused before anything is made."""
     folder = tmp_path / "copy"
     shutil.copytree(model, folder)
     for name in (".git/HEAD", "sub/.key/secret"):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("x")
+    shutil.copytree(model, folder / "inner")
+    checksums.write(folder / "inner", "model")
     command("upload", folder, "people/copy", HF_TOKEN=TOKEN)
-    assert not [file for file in hub.repositories["people/copy"] if "/" in file]
+    inside = {file for file in hub.repositories["people/copy"] if "/" in file}
+    assert inside == {f"inner/{file}" for file in [*checksums.names(model), "checksums.json"]}
+    (folder / "inner" / "old.bin").write_text("x")
+    assert "old.bin is a pickle" in command("upload", folder, "people/pickle", code=3, HF_TOKEN=TOKEN)
+    (folder / "inner" / "old.bin").unlink()
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:1000])
     assert "Nothing was uploaded" in command("upload", folder, "people/broken", code=3, HF_TOKEN=TOKEN)
     assert "people/broken" not in hub.repositories

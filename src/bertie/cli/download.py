@@ -86,7 +86,7 @@ def upload(
     read_public(model)  # says what is wrong with a folder that is no model
     if damage := [check["found"] for check in verify(model)["checks"] if not check["ok"]]:
         raise DataError(f"{damage[0]} Nothing was uploaded.")
-    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) / 1e6
+    size = sum((model / file).stat().st_size for file in remote.uploaded(model)) / 1e6
     with console.progress(f"uploading {model}", size, unit="MB") as advance:
         address = remote.upload(
             model, name, private=private, message=message, advance=lambda count: advance(count / 1e6)

@@ -176,7 +176,7 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "",
         raise UsageError(f"{name!r} is not a name of the Hugging Face Hub. Such names are like organization/model.")
     if (folder / checksums.CHECKSUMS).is_file() and (damage := checksums.check(folder).damage):
         raise DataError(f"{damage[0]} Nothing was uploaded.")
-    files = [file for file in checksums.names(folder) if not any(part.startswith(".") for part in Path(file).parts)]
+    files = uploaded(folder)
     if pickles := [file for file in files if file.endswith(PICKLES)]:
         raise DataError(f"{folder / pickles[0]} is a pickle, which can run code. Move it away. Nothing was uploaded.")
     api = hub.HfApi()
@@ -186,6 +186,13 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "",
         with _sending(sum((folder / file).stat().st_size for file in files), advance):
             api.create_commit(name, parts, commit_message=message or "Upload a model")
     return str(address)
+
+
+def uploaded(folder: Path) -> list[str]:
+    """Returns the files that `upload` sends, as paths with slashes: all but hidden files and the folder's own list."""
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    shown = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
+    return sorted({*shown} - {checksums.CHECKSUMS})
 
 
 @contextmanager
