@@ -71,6 +71,8 @@ def test_a_downloaded_model_opens_by_name(command, hub, tmp_path, monkeypatch):
     assert names.find(NAME) == names.find(f"{NAME}@main") == names.find(f"{NAME}@{facts['commit']}") == folder
     assert np.isfinite(library.embed(NAME, ["a text"])[0]).all()
     assert NAME in command("download", "--list")
+    command("download", f"{NAME}@v1")
+    assert f"{NAME}@v1 " in command("download", "--list")
     asked = len(hub.requests)
     command("download", NAME)
     assert not [r for r in hub.requests[asked:] if r[0] == "GET" and "/resolve/" in r[1]], "files were read again"
@@ -87,7 +89,7 @@ def test_a_killed_download_is_continued(command, hub, tmp_path):
     assert ranges == [f"bytes={size // 2}-"]
 
 
-def test_errors_say_what_to_do(command, hub):
+def test_errors_say_what_to_do(command, hub, tmp_path):
     assert "no model people/none" in command("download", "people/none", code=2)
     assert "no revision" in command("download", f"{NAME}@v9", code=2)
     assert "asks for consent" in command("download", "gated/model", code=2)
@@ -102,6 +104,8 @@ def test_errors_say_what_to_do(command, hub):
     assert "pickles" not in command("download", "people/empty", code=3)
     hub.repositories["people/bare"] = {"model.safetensors": b"x"}
     assert "no config.json" in command("download", "people/bare", code=3)
+    (tmp_path / "file").write_text("")
+    assert f"{tmp_path / 'file'}" in command("download", NAME, code=1, HF_HOME=str(tmp_path / "file"))
     hub.lies["model.safetensors"] = b"\0" * len(hub.repositories[NAME]["model.safetensors"])
     assert "arrived damaged" in command("download", NAME, code=3)
     hub.lies.clear()

@@ -37,10 +37,10 @@ def download(
 
       bertie download --list
     """
-    if list_:
-        return _list()
+    if list_ == bool(names):
+        raise UsageError("Pass the name of a model, such as google-bert/bert-base-uncased, or --list, but not both.")
     if not names:
-        raise UsageError("No model given. Pass a name such as google-bert/bert-base-uncased, or --list.")
+        return _list()
     from dataclasses import asdict
 
     from bertie.data.executors import stoppable

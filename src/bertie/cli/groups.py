@@ -106,7 +106,7 @@ class EmbeddingOptions:
             max_length=self.max_length,
             prompt=self.prompt,
             prefix=self.prefix,
-            pooling=ways[0] if len(ways) == 1 else ways or None,
+            pooling=None if self.pooling is None else ways[0] if len(ways) == 1 else ways,
             normalize=self.normalize,
             truncate_dim=self.truncate_dim,
         )

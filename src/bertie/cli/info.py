@@ -36,7 +36,7 @@ def info(
       bertie info runs/wiki/model --length 512
     """
     if presets == (model is not None):
-        raise UsageError("No model given. Name a model folder or a preset, or pass --presets for a list.")
+        raise UsageError("Name a model folder or a preset, or pass --presets for a list, but not both.")
     facts = list_presets() if model is None else describe(model, length)
     if console.verbosity.json:
         emit(facts)

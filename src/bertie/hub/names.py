@@ -106,8 +106,18 @@ def listed() -> Iterator[tuple[str, str, bool]]:
         yield name, f"{row.description} (pip install 'bertie[{row.extra}]')", row.found() is not None
     for repository in sorted(hub_cache().glob("models--*--*")):
         name = "/".join(repository.name.split("--", 2)[1:])
-        if folder := cached(name):
-            yield name, f"Hugging Face Hub, commit {folder.name[:12]}", True
+        for revision in _revisions(repository):
+            if folder := cached(name, revision):
+                shown = name if revision == "main" else f"{name}@{revision}"
+                yield shown, f"Hugging Face Hub, commit {folder.name[:12]}", True
+
+
+def _revisions(repository: Path) -> list[str]:
+    """Returns the branches and tags of a repository in the cache, and the commits that none of them has."""
+    references = {path: path.read_text("utf-8").strip() for path in (repository / "refs").rglob("*") if path.is_file()}
+    named = [path.relative_to(repository / "refs").as_posix() for path in references]
+    commits = {path.name for path in repository.glob("snapshots/*")} - {*references.values()}
+    return [*sorted(named), *sorted(commits)]
 
 
 def cache_of(name: str) -> Path:

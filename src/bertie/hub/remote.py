@@ -267,6 +267,8 @@ def _errors(name: str) -> Iterator[None]:
     except errors.LocalTokenNotFoundError:
         raise UsageError("No access token. Set HF_TOKEN, or run: hf auth login") from None
     except (unreachable, errors.LocalEntryNotFoundError, OSError) as error:
+        if getattr(error, "filename", None) is not None:  # of a file or folder here, such as the cache
+            raise
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403):
             raise UsageError(

@@ -39,7 +39,8 @@ def embedder(
     """Returns a predictor of vectors, as trained by Bertie or `sentence-transformers`, or the mean of the tokens.
 
     prompt: the name of a prompt in the folder; prefix: a text before every text. normalize: vectors are
-    made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
+    made of length one. Raises UsageError for a prompt or a way of pooling that there is not, and for more dimensions
+    than a vector has.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
     check_reads_texts(found.tokenizer, "an embedding")
@@ -64,7 +65,10 @@ def embedder(
         "truncate_dim": truncate_dim,
     }
     told = {name: value for name, value in asked.items() if value is not None}
-    found.task = replace(EmbedTask.make((), {**own.settings(), **told}), dense=own.dense)
+    task = replace(EmbedTask.make((), {**own.settings(), **told}), dense=own.dense)
+    if truncate_dim is not None and truncate_dim > (whole := task.whole_width(found.engine.facts.hidden_size)):
+        raise UsageError(f"truncate_dim is {truncate_dim:,}, but vectors of this model have {whole:,} dimensions.")
+    found.task = task
     return found
 
 

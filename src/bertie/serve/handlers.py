@@ -123,7 +123,7 @@ def embedder(
     """Returns the model's embedding task with the options of a request. Raises Refusal for unsupported options."""
     own = call.model.embedder
     prompt = own.prompt if prompt_name is None else prompt_of(call, prompt_name)
-    most = replace(own, truncate_dim=None).width(call.model.facts.hidden_size)
+    most = own.whole_width(call.model.facts.hidden_size)
     if dimensions is not None and dimensions > most:
         raise Refusal("Validation", f"`dimensions` is {dimensions}; vectors have {most}.", param="dimensions")
     dim = own.truncate_dim if dimensions is None else dimensions

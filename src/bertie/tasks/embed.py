@@ -128,8 +128,12 @@ class EmbedTask(Task):
 
     def width(self, hidden_size: int) -> int:
         """The number of dimensions of a vector."""
-        pooled = len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
-        return min(pooled, self.truncate_dim or pooled)
+        whole = self.whole_width(hidden_size)
+        return min(whole, self.truncate_dim or whole)
+
+    def whole_width(self, hidden_size: int) -> int:
+        """The number of dimensions of a vector before truncation."""
+        return len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
 
     def settings(self) -> dict[str, Any]:
         """All but the matrices, which stay in their own files."""
