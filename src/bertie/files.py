@@ -43,7 +43,10 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
+            if isinstance(error, OSError) and error.filename == str(temporary):
+                error.filename = str(path)
             if stopped := full_disk(error, path):
                 raise stopped from None
             raise

@@ -13,7 +13,7 @@ from sentencepiece import SentencePieceTrainer
 from tokenizers import normalizers
 
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import read_json, read_small
+from bertie.files import read_json, read_small, write_bytes
 from bertie.settings import read_yaml
 from bertie.text.charsmap import check_charsmap
 from bertie.text.engine import read_engine, read_vocabulary
@@ -163,3 +163,10 @@ def test_a_template_no_model_can_read_is_refused(name: str, tmp_path: Path) -> N
     path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": post}))
     with pytest.raises(DataError, match=message):
         Tokenizer.load(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path):
+    path = tmp_path / ("a" * 250)  # the temporary name is longer than a name may be
+    with pytest.raises(OSError, match="name too long") as error:
+        write_bytes(path, b"")
+    assert error.value.filename == str(path)

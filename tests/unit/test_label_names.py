@@ -96,9 +96,7 @@ def test_types_of_entities_are_renamed(tmp_path: Path, run: CommandLine) -> None
     (tmp_path / "n.conll").write_text("Angela B-PER\nMerkel I-PER\nspoke O\nin O\nBerlin B-LOC\n\nIt O\nrained O\n")
     code, _, err = run("evaluate", "names-en", tmp_path / "n.conll")
     assert (code, "--label-names LOC=NAME,PER=NAME" in " ".join(err.split())) == (0, True)
-    told = run.good(
-        "evaluate", "names-en", tmp_path / "n.conll", "--label-names", "PER=person,LOC=location", "--json"
-    )
+    told = run.good("evaluate", "names-en", tmp_path / "n.conll", "--label-names", "PER=person,LOC=location", "--json")
     assert json.loads(told)["unknown_labels"] == {}
     assert json.loads(told)["f1"] == 1
 

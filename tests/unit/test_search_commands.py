@@ -66,7 +66,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("index", "corpus.jsonl", "-o", "index", "--vectors", "fast"), 2, "Unknown value 'fast'"),
         (("index", "corpus.jsonl", "-o", "index", "--vectors", "approximate"), 2, "Pass --embed"),
         (("index", "corpus.jsonl", "-o", "index", "--text", "body"), 3, "no text in column 'body'"),
-        (("index", "empty.txt", "-o", "index"), 3, "no text in this file: 1"),
+        (("index", "empty.txt", "-o", "index"), 3, "no text in this file (1)"),
         (("index", "corpus.jsonl", "-o", "index", "--embed", "nomodel"), 3, "nomodel is not a folder"),
         (("search", "missing", "moon"), 3, "is not a search index"),
         (("search", "ready", ""), 2, "empty"),

@@ -302,6 +302,13 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 column instead of 2")]
 
 
+def test_columns_with_korean_names_and_a_file_separated_by_semicolons(tmp_path):
+    examples, _ = read(write(tmp_path, "ko.csv", "번호,리뷰,라벨\n1,좋다,긍정\n"))
+    assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]
+    with pytest.raises(DataError, match="separated by semicolons"):
+        read(write(tmp_path, "semicolons.csv", "text;label\na;b\n"))
+
+
 @pytest.mark.parametrize(("name", "line", "last"), [("a.csv", "a, b,c,d", " b,c,d"), ("a.tsv", "a\tb\tc", "b\tc")])
 def test_a_row_of_too_many_cells_keeps_them_all(tmp_path, name, line, last):
     header = "text,label" if name == "a.csv" else "text\tlabel"

@@ -53,8 +53,8 @@ PAIRS = (
     ("question1", "question2"),
     ("text1", "text2"),
 )
-SINGLES = (("text",), ("sentence",), ("document",))
-LABELS = ("label", "labels")
+SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
+LABELS = ("label", "labels", "레이블", "라벨")
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
@@ -252,6 +252,10 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
         raise UsageError(f"--text names {len(format.text)} columns; it must name one, or two for a pair.")
     text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text and not vectors:
+        if len(names) == 1 and ";" in names[0]:
+            raise DataError(
+                f"{where} is separated by semicolons: {names[0]!r}. Save it with commas, or as .tsv or .xlsx."
+            )
         raise DataError(
             f"{where}: no text column was recognized among {', '.join(map(repr, names))}.",
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "

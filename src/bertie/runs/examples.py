@@ -273,7 +273,8 @@ def hold_out(
         count = max(1, round(share * len(alike))) if len(alike) > 1 else 0
         held.update(i for rows in alike[:count] for i in rows)
     if not held:
-        why = "no label has two examples" if len(groups) > 1 else "all examples belong together"
+        why = "no label has two examples (for scores: --task regression)"
+        why = why if len(groups) > 1 else "all examples belong together"
         why = "it has one" if len(examples) == 1 else why
         raise DataError(
             f"The training file has too few examples to hold out a dev set: {why}. Add examples, or pass other labeled "

@@ -223,13 +223,13 @@ def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Ch
             advance(1, passages=changes.passages)
     if store.get("config") is None:
         if not changes.documents:
-            raise DataError(f"No document could be read. {_told(changes)}")
+            raise DataError(f"No document could be read: {_told(changes)}.")
         store.put("config", config.as_json())
     _finish(store)
 
 
 def _told(changes: Changes) -> str:
-    return "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))
+    return "; ".join(f"{reason} ({count:,})" for reason, count in changes.reasons.most_common(5))
 
 
 def _finish(store: Store) -> None:
