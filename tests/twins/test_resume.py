@@ -77,6 +77,11 @@ def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_pat
         nano_fit(tmp_path / "a", resume=old)
     nano_fit(tmp_path / "b", resume=old)
     assert_same_run(tmp_path / "a", tmp_path / "b", 12)
+    with pytest.raises(UsageError, match="other settings or data"):
+        nano_fit(tmp_path / "c", resume=old, lr=2e-3)
+    assert not (tmp_path / "c" / "metrics.jsonl").exists()
+    with pytest.raises(UsageError, match="Pass auto, never, or"):
+        nano_fit(tmp_path / "c", resume="nver")
     with pytest.raises(UsageError, match="its own checkpoints"):
         nano_fit(tmp_path / "b", resume=old)
     with pytest.raises(UsageError, match="beyond the last step"):

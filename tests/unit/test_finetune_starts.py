@@ -123,6 +123,20 @@ def test_from_a_checkpoint_of_another_folder_the_best_so_far_is_taken_over(home,
         assert weights[0].read_bytes() == weights[1].read_bytes()
         with pytest.raises(UsageError, match="no longer has the best weights"):
             finetune(config(home, select="best"), tmp_path / "early", resume=str(trained / "checkpoint-2"))
+        with pytest.raises(UsageError, match="other settings"):
+            finetune(config(home, select="best", epochs=5), tmp_path / "other", resume=str(later))
+    assert not (tmp_path / "early").exists()
+    assert not (tmp_path / "other").exists(), "nothing of a run whose checkpoint is refused is copied"
+
+
+def test_the_best_weights_of_a_run_that_was_killed_before_its_first_checkpoint_are_not_used(home, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained / "best", run / "best")
+    shutil.copy(trained / "metrics.jsonl", run)
+    with one_thread():
+        finetune(config(home, select="best", epochs=1, **{"optim.lr": 1e-9}), run)
+    weights = [folder / "model" / "model.safetensors" for folder in (trained, run)]
+    assert weights[0].read_bytes() != weights[1].read_bytes()
 
 
 def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
@@ -168,6 +182,8 @@ def test_no_seed_of_a_folder_is_left_out(home, tmp_path):
 def test_never_refuses_a_finished_run(home, trained):
     with pytest.raises(UsageError, match="finished run"):
         finetune(config(home, select="best"), trained, resume="never")
+    with pytest.raises(UsageError, match="--resume nver: there is no such folder"):
+        finetune(config(home, select="best"), trained, resume="nver")
 
 
 def test_corpora_that_have_moved_are_the_same_run():

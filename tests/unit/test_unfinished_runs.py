@@ -13,6 +13,7 @@ from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs.models import export_checkpoint
 from bertie.runs.pretrain import pretrain
+from bertie.runs.verify import shown, verify
 from bertie.train import checkpoint
 
 assert home
@@ -95,6 +96,23 @@ def test_killed_between_its_results_and_its_last_files_it_tidies_up_later(home, 
     pretrain(settings(home, "train.keep_checkpoints=false"), run)
     assert (run / "checksums.json").exists()
     assert not [*run.glob("checkpoint-*")]
+
+
+def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
+    run, kept = tmp_path / "run", "train.keep_checkpoints=true"
+    pretrain(settings(home, kept), run)
+    with pytest.raises(UsageError, match="beyond the last step"):
+        pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
+    assert verify(run)["ok"], "a refused call changes nothing"
+    stop = {"allow_change": ("train.steps",), "callback": lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
+    with pytest.raises(Stopped):
+        pretrain(settings(home, kept, "train.steps=9"), run, **stop)
+    assert checkpoint.latest(run).step == 7
+    assert verify(run)["ok"], shown(verify(run))
+    with pytest.raises(UsageError, match=r"train\.steps: 9 -> 6"):
+        pretrain(settings(home, kept), run)
+    assert checkpoint.latest(run).step == 7
+    assert pretrain(settings(home, kept, "train.steps=9"), run)["step"] == 9
 
 
 def test_what_has_no_model_says_why(stopped, tmp_path, bertie):

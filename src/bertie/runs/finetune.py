@@ -79,7 +79,6 @@ def finetune(
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), FinetuneConfig, resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
-        folder.begin(partial(ready.save, weights=False))
         return ready.go(resume, at_start(finetuning_work(ready)))
 
 

@@ -130,8 +130,6 @@ class Run:
         self.meter = usage.meter(config.train.device)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self.measure(FIRST_LOOK)
-        if config.select == "best" and resume not in ("auto", "never"):
-            self._take_best(Path(resume))
         fit(
             self.model,
             self.task,
@@ -145,6 +143,7 @@ class Run:
             save_model=self.save_settled,
             resume=resume,
             allow_change=None,
+            on_start=self._begin,
             on_step=self._stepped,
             meter=self.meter,
         )
@@ -164,22 +163,27 @@ class Run:
         self._settle()
         self._save(folder)
 
-    def _take_best(self, chosen: Path) -> None:
+    def _begin(self, found: checkpoint.Checkpoint | None) -> None:
+        """Prepares the folder. Best weights that are not of this run's steps up to `found` are deleted."""
+        if found is None or not found.belongs_to(self.run):  # of a run that was killed before its first checkpoint
+            shutil.rmtree(self.run / BEST, ignore_errors=True)
+            if found is not None and self.config.select == "best":
+                self._take_best(found)
+        RunFolder(self.run).begin(partial(self.save, weights=False))
+
+    def _take_best(self, found: checkpoint.Checkpoint) -> None:
         """Copies the best weights so far of the run whose checkpoint this one starts from.
 
         Raises UsageError when later, better ones have replaced them.
         """
-        source, metric = chosen.resolve().parent, self.examples.metrics[0]
-        if source == self.run.resolve() or (self.run / BEST).exists():
-            return
-        found = checkpoint.verify(chosen)
+        source, metric = found.folder.resolve().parent, self.examples.metrics[0]
         looks = [line for line in log.read(source) if line["kind"] == "valid" and line["step"] <= found.step]
         if not looks:
             return
         best = max(line[metric] for line in looks)
         if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
             raise UsageError(
-                f"{chosen} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
+                f"{found.folder} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
                 f"of its first {found.step:,} steps ({metric} {best:z.4f}). Choose a later checkpoint, or "
                 "select=last."
             )

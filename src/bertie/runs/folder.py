@@ -25,7 +25,7 @@ from bertie.report.page import Report, draw
 from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
-from bertie.train.resume import changes, check_unchanged, completed
+from bertie.train.resume import changes, check_resume, check_unchanged, completed
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
@@ -85,7 +85,7 @@ class RunFolder:
 
         kind: the class of its settings, whose defaults are used for keys that were not saved. allow_change: keys that
         may differ; None for a command without that option. Raises UsageError when they are of other settings or data,
-        or the run may not be resumed (never).
+        or the run may not be resumed (never), or `check_resume` does.
         """
         if not (self.path / RESULTS).exists():
             return None
@@ -94,6 +94,7 @@ class RunFolder:
                 f"{self.path} contains a finished run. Choose another folder, read its results (--resume "
                 "auto), or replace it (--overwrite)."
             )
+        check_resume(resume)
         results: dict[str, Any] = read_json(self.path / RESULTS)
         before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
         goes_on = any(self.path.glob("checkpoint-*"))
@@ -120,11 +121,13 @@ class RunFolder:
         return results
 
     def begin(self, outline: Callable[[Path], None] | None = None) -> None:
-        """Prepares the folder of a run that starts or is resumed: an old list of files is deleted.
+        """Prepares the folder of a run that starts or is resumed: results of fewer steps and the list of files are
+        deleted.
 
         outline: writes all of the model but its weights, so that a checkpoint can be used before the run is finished.
         """
-        (self.path / checksums.CHECKSUMS).unlink(missing_ok=True)
+        for name in (checksums.CHECKSUMS, RESULTS):
+            (self.path / name).unlink(missing_ok=True)
         if outline is not None:
             with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as made:
                 outline(made)

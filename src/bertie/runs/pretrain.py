@@ -111,7 +111,6 @@ def _go(
     forecast = at_start(pretraining_work(ready, model))
     if is_main():
         budget.check_disk(planned, run)
-        folder.begin(partial(ready.outline, model))
     _show(ready, planned)
     source, now, drawn_s = ready.data.source, 0, time.monotonic()
 
@@ -144,6 +143,7 @@ def _go(
         save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
+        on_start=lambda _: folder.begin(partial(ready.outline, model)),
         on_step=on_step,
         boundaries=source.boundaries,
         meter=meter,

@@ -28,7 +28,7 @@ from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
 from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, seed_runs
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.models import MODEL, OUTLINE, model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
@@ -114,7 +114,8 @@ def _run_looks(run: Path) -> Iterator[Look]:
     yield log.METRICS, partial(_metrics, run)
     for folder in sorted(run.glob("checkpoint-*"), key=lambda path: (len(path.name), path.name)):
         yield folder.name, partial(_checkpoint, run, folder)
-    if (run / RESULTS).exists() or (run / MODEL).exists():  # a run writes both, at its end
+    # A run writes both at its end, when its outline is deleted. A finished run that is extended has a model already.
+    if (run / RESULTS).exists() or ((run / MODEL).exists() and not (run / OUTLINE).exists()):
         yield RESULTS, partial(_results, run)
         yield MODEL, partial(_model, run)
     yield "tokenizer", partial(_tokenizer, run)

@@ -44,6 +44,10 @@ class Checkpoint:
     step: int
     state: Mapping[str, Any]
 
+    def belongs_to(self, run: Path) -> bool:
+        """Returns whether this is a checkpoint of a run, and not of another one."""
+        return self.folder.resolve().parent == run.resolve()
+
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Returns the tensors of one of its files. Raises DataError when it cannot be read."""
         try:

@@ -75,6 +75,7 @@ def fit(
     save_model: Callable[[Path], None] | None = None,
     resume: str = "auto",
     allow_change: Collection[str] | None = (),
+    on_start: Callable[[Checkpoint | None], None] | None = None,
     on_step: Callable[[int], None] | None = None,
     boundaries: Sequence[int] = (),
     meter: Meter | None = None,
@@ -94,6 +95,7 @@ def fit(
         save_model: Writes RUN/model at the end.
         resume: "auto", "never", or the path of a checkpoint.
         allow_change: Settings that may differ when the run is resumed.
+        on_start: Called on rank 0 with the checkpoint to resume from, or None, before anything is written.
         on_step: Called with the number of completed steps.
         boundaries: Last steps of the phases of the run. Metrics, validation and checkpoint are written there too.
         meter: Counts time, memory and energy. It is read at log steps, and its values are part of checkpoints.
@@ -145,7 +147,7 @@ def fit(
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             loop.meter = meter or loop.meter
-            start = loop.start(found, allow_change, Config if config is None else type(config))
+            start = loop.start(found, allow_change, Config if config is None else type(config), on_start)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
             loop.go(start, on_step)
@@ -190,7 +192,13 @@ class _Loop:
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
         self.meter = Meter()
 
-    def start(self, found: Checkpoint | None, allow_change: Collection[str] | None, kind: type[Config]) -> int:
+    def start(
+        self,
+        found: Checkpoint | None,
+        allow_change: Collection[str] | None,
+        kind: type[Config],
+        on_start: Callable[[Checkpoint | None], None] | None,
+    ) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
         if found is not None:
@@ -206,6 +214,10 @@ class _Loop:
         if self.world.add_counts({"step": step})["step"] != step * self.world.size:
             raise UsageError(f"Ranks see different checkpoints in {self.run}. All ranks must share the folder.")
         if self.world.main:
+            if on_start is not None:
+                on_start(found)
+            if found is not None and not found.belongs_to(self.run):
+                log.copy_metrics(found.folder.parent, self.run, position)
             self.log = MetricsLog(self.run, position, tensorboard=self.train.tensorboard, step=step)
         return step
 
@@ -364,7 +376,7 @@ class _Loop:
         self.metrics.window = Window(**found.state["window"])
         self.before_s = found.state["elapsed_s"]
         self.meter.resume(found.state.get("usage", {}))
-        if found.folder.resolve().parent == self.run.resolve():
+        if found.belongs_to(self.run):
             self.saved_at = found.step
 
     def _tick(self) -> None:

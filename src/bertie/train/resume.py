@@ -53,8 +53,9 @@ def find(run: Path, resume: str) -> Checkpoint | None:
     `resume`.
 
     A checkpoint of another run starts a new run with its history. Raises UsageError when this would mix two runs in one
-    folder, DataError for damaged checkpoints.
+    folder, or `check_resume` does; DataError for damaged checkpoints.
     """
+    check_resume(resume)
     newest = None if resume == "never" else checkpoint.latest(run)
     if resume == "auto":
         return newest
@@ -65,7 +66,7 @@ def find(run: Path, resume: str) -> Checkpoint | None:
             )
         return None
     chosen = checkpoint.verify(Path(resume))
-    if chosen.folder.resolve().parent == run.resolve():
+    if chosen.belongs_to(run):
         if newest is not None and newest.step > chosen.step:
             raise UsageError(
                 f"{run} has the later {newest.folder.name}. Resuming from {chosen.folder.name} there would "
@@ -73,9 +74,13 @@ def find(run: Path, resume: str) -> Checkpoint | None:
             )
     elif newest is not None:
         raise UsageError(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
-    else:
-        log.copy_metrics(chosen.folder.parent, run, chosen.state["metrics_bytes"])
     return chosen
+
+
+def check_resume(resume: str) -> None:
+    """Raises UsageError for what is neither auto, never nor a folder."""
+    if resume not in ("auto", "never") and not Path(resume).is_dir():
+        raise UsageError(f"--resume {resume}: there is no such folder. Pass auto, never, or RUN/checkpoint-N.")
 
 
 def check_identity(
