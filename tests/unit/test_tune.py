@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bertie.errors import Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetuning import EvalCallback
-from bertie.runs.space import PAPER, Range, Space, grid, parse_space, varied
+from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
 from bertie.runs.verify import verify
 from bertie.train.config import OptimConfig, TrainConfig
@@ -51,10 +51,17 @@ def test_spaces_are_read_and_the_grid_is_the_papers():
     space = parse_space(["optim.lr=1e-5..1e-3", "select=last,best", "epochs=2..4"])
     assert space == {"optim.lr": Range(1e-5, 1e-3), "select": ("last", "best"), "epochs": Range(2, 4)}
     assert grid(space) is None
+    assert corners(space) == [
+        {"optim.lr": lr, "select": select, "epochs": epochs}
+        for lr in (1e-5, 1e-3) for select in ("last", "best") for epochs in (2, 4)
+    ]  # fmt: skip
+    assert parse_space(["epochs=1,1,2", "model=../a,../b"]) == {"epochs": (1, 2), "model": ("../a", "../b")}
+    with pytest.raises(UsageError, match=r"optim\.lr is varied twice"):
+        parse_space(["optim.lr=1e-4", "optim.lr=1e-5"])
     assert folder_name({"train.batch_size": 16, "optim.lr": 5e-5}) == "batch_size=16 lr=5e-05"
 
 
-@pytest.mark.parametrize("text", ["optim.lr", "optim.lr=", "optim.lr=3..1", "optim.lr=a..b", "=1,2"])
+@pytest.mark.parametrize("text", ["optim.lr", "optim.lr=", "optim.lr=3..1", "=1,2"])
 def test_what_varies_nothing_is_told(text: str):
     with pytest.raises(UsageError, match="Write"):
         parse_space([text])
@@ -65,6 +72,8 @@ def test_the_width_of_the_model_decides_the_rate_unless_it_varies():
     assert not varied(config, {"epochs": 2}).rate_is_set
     assert varied(config, {"epochs": 2}).optim.warmup == 0.2
     assert varied(config, {"optim.lr": 1e-4}).rate_is_set
+    recipe = FinetuneConfig(model="m", optim=OptimConfig(lr=2e-5)).with_rate_of_recipe()
+    assert (varied(recipe, {"epochs": 2}).rate_is_set, varied(recipe, {"epochs": 2}).optim.lr) == (False, 2e-5)
     given = varied(FinetuneConfig(model="m", optim=OptimConfig(lr=1e-3)), {"epochs": 2})
     assert (given.rate_is_set, given.optim.lr) == (True, 1e-3)
 
@@ -83,6 +92,11 @@ def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, t
         tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
     with pytest.raises(UsageError, match="max_length is 99"):
         tune(varied(config, {"max_length": 99}), tmp_path / "run", SPACE)
+    for later in ({"optim.lr": (1e-4, -1.0)}, {"max_length": (16, 99)}, {"freeze": (0, 9)}):
+        with pytest.raises(UsageError, match=next(iter(later))):
+            tune(config, tmp_path / "run", later)
+    with pytest.raises(UsageError, match=r"optim\.warmup"):
+        tune(config, tmp_path / "run", {"optim.warmup": Range(-1.0, 0.5)}, trials=3)
     assert not (tmp_path / "run").exists()
     assert varied(config, {"optim.lr": 0.5}).optim.lr == 0.5
 
@@ -101,6 +115,9 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     monkeypatch.setattr(module, "finetune", stops)
     with pytest.raises(Stopped):
         tune(config, run, SPACE)
+    assert verify(run)["ok"]
+    with (run / "study.jsonl").open("a") as journal:
+        journal.write('{"op_code": 6, "worker_id"')  # a kill amid a line
     results = tune(config, run, SPACE)
     assert calls[2] in calls[:2] or calls.count(calls[1]) == 2, "the run that was stopped is taken up again"
     assert len(set(calls)) == 4
@@ -117,6 +134,10 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     with pytest.raises(UsageError, match="other settings"):
         tune(varied(config, {"max_length": 12}), run, SPACE)
     assert verify(run)["ok"], "a refused call changes nothing"
+    with (run / "study.jsonl").open("a") as journal:
+        journal.write('{"op_code": 6, "worker_id"\n')
+    with pytest.raises(DataError, match=r"study\.jsonl is damaged"):
+        tune(config, run, SPACE)
 
 
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -155,10 +155,7 @@ def settings_of(
     recipe = Path(DATASETS[data].recipe)
     console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
     settings = load(recipe)
-    if load(None).rate_is_set:
-        return settings
-    optim, given_keys = settings.optim, settings.optim.model_fields_set - {"lr"}
-    return settings.model_copy(update={"optim": type(optim).model_construct(given_keys, **dict(optim))})
+    return settings if load(None).rate_is_set else settings.with_rate_of_recipe()
 
 
 def _show(results: dict[str, Any], output: Path) -> None:

@@ -5,7 +5,7 @@ it as a column, and --help leaves it out.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -177,6 +177,12 @@ class FinetuneConfig(LabeledFiles):
     def rate_is_set(self) -> bool:
         """Whether optim.lr was given, so that the model's width does not decide it."""
         return "optim" in self.model_fields_set and "lr" in self.optim.model_fields_set
+
+    def with_rate_of_recipe(self) -> Self:
+        """Returns the config with its optim.lr as that of a recipe, which was not given."""
+        optim = self.optim
+        unset = type(optim).model_construct(optim.model_fields_set - {"lr"}, **dict(optim))
+        return self.model_copy(update={"optim": unset})
 
 
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}

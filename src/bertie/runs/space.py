@@ -30,16 +30,17 @@ def parse_space(varied: Sequence[str]) -> Space:
     space: dict[str, tuple[Any, ...] | Range] = {}
     for text in varied:
         name, equals, values = text.partition("=")
-        low, dots, high = values.partition("..")
+        ends = [scalar(end) for end in values.split("..", 1)]
         if not (name and equals and values):
             raise UsageError(
                 f"{text!r} has no values. Write KEY=A,B,C or KEY=LOW..HIGH, for example optim.lr=5e-5,3e-5."
             )
-        if not dots:
-            space[name] = tuple(scalar(value) for value in values.split(","))
+        if name in space:
+            raise UsageError(f"{name} is varied twice. Write all its values in one: {name}=A,B,C.")
+        if len(ends) < 2 or not all(isinstance(end, (int, float)) for end in ends):  # ../model is a folder
+            space[name] = tuple(dict.fromkeys(scalar(value) for value in values.split(",")))
             continue
-        ends = scalar(low), scalar(high)
-        if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
+        if not ends[0] < ends[1]:
             raise UsageError(
                 f"{text!r}: {values} is not a range. Write LOW..HIGH with two numbers, the smaller one first."
             )
@@ -49,16 +50,19 @@ def parse_space(varied: Sequence[str]) -> Space:
 
 def grid(space: Space) -> list[dict[str, Any]] | None:
     """Returns every point of a space of choices; None where there is a range."""
-    if any(isinstance(values, Range) for values in space.values()):
-        return None
-    return [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]  # type: ignore[arg-type]
+    return None if any(isinstance(values, Range) for values in space.values()) else corners(space)
+
+
+def corners(space: Space) -> list[dict[str, Any]]:
+    """Returns every point of a space of choices, and of a range both ends."""
+    choices = [(values.low, values.high) if isinstance(values, Range) else values for values in space.values()]
+    return [dict(zip(space, point, strict=True)) for point in itertools.product(*choices)]
 
 
 def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
     """Returns the config with some dotted keys changed. Raises UsageError for an unknown key or a bad value."""
     tree = config.model_dump()
-    if not config.rate_is_set:
-        del tree["optim"]["lr"]  # the model's width decides it, unless the values have it
     for dotted, value in values.items():
         merge(tree, nested(dotted, value))
-    return build(FinetuneConfig, tree)
+    built = build(FinetuneConfig, tree)
+    return built if config.rate_is_set or "optim.lr" in values else built.with_rate_of_recipe()

@@ -9,6 +9,7 @@ The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 
 """
 
 import json
+import os
 import random
 import shutil
 import sys
@@ -23,7 +24,7 @@ from rich.markup import escape
 
 from bertie import console
 from bertie.checksums import CHECKSUMS
-from bertie.errors import BertieError, UsageError
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.runs.config import FinetuneConfig
@@ -32,7 +33,7 @@ from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.models import MODEL, model_folder
-from bertie.runs.space import PAPER, Range, Space, grid, varied
+from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 SETTINGS = "settings"
 LOOKS = 4  # evaluations on dev in each trial, at which weak trials are pruned
 FIRST_TRIALS = 4  # are never pruned: there is nothing to compare them with
+NOT_OF_START = {"optim", "train", "epochs"}  # settings that decide neither the start model nor how texts are read
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
 
 
@@ -74,14 +76,15 @@ def tune(
     run, points = Path(run), grid(space)
     if trials is None and points is None:
         raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")
-    first = points[0] if points else {name: v.low if isinstance(v, Range) else v[0] for name, v in space.items()}
-    examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
+    configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
+    examples = read_examples(configs[0])
     metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
     if trials and wanted < trials:
         console.say(f"The grid has {wanted} points, so there are {wanted} trials instead of {trials}.")
     folder = RunFolder(run)
     if overwrite or not run.exists():
-        Run.check(varied(config, first), examples)
+        for one in {one.model_dump_json(exclude=NOT_OF_START): one for one in configs}.values():
+            Run.check(one, examples)
     with folder.held(overwrite=overwrite):
         study = _study(library, run, config, space, _contents(config, examples))
         folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
@@ -214,7 +217,7 @@ def _study(
     library: Any, run: Path, config: FinetuneConfig, space: Space, contents: Mapping[str, str]
 ) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
-    storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
+    storage = _journal(library, run / STUDY)
     named: dict[str, Any] = {
         "storage": storage,
         "study_name": "search",
@@ -238,6 +241,18 @@ def _study(
     return study
 
 
+def _journal(library: Any, path: Path) -> Any:
+    """Opens a journal, without a last line that a killed process did not finish. Raises DataError for a damaged one."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    try:
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            json.loads(line)  # optuna finds a damaged last line only when it has written the next one
+        return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite.") from None
+
+
 def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, Any]] | None) -> "optuna.Trial":
     """Returns the next trial, which depends only on finished trials.
 
@@ -256,7 +271,8 @@ def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, 
 
 def _done(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     """Returns the trials that finished or failed, without interrupted ones."""
-    ended = [trial for trial in study.get_trials(deepcopy=False) if "seconds" in trial.user_attrs]
+    trials = study.get_trials(deepcopy=False)
+    ended = [trial for trial in trials if trial.state.is_finished() and "seconds" in trial.user_attrs]
     return [trial for trial in ended if trial.state.name != "FAIL" or "dev" not in trial.user_attrs]
 
 

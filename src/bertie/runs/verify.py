@@ -94,7 +94,8 @@ def _looks(folder: Path) -> Iterator[Look]:
             yield from ((f"{start.name}: {name}", look) for name, look in _looks(start))
         return
     elif (folder / STUDY).is_file():
-        yield "model", partial(_opens, folder / MODEL)
+        if (folder / RESULTS).exists() or (folder / MODEL).exists():  # a search writes both at its end
+            yield "model", partial(_opens, folder / MODEL)
         for path in sorted(folder.glob("*=*/checkpoint-*")):
             yield f"{path.parent.name}: {path.name}", partial(_checkpoint, path.parent, path)
     elif (folder / "manifest.json").is_file():
