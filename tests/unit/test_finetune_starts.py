@@ -10,11 +10,13 @@ import pytest
 from test_verify import unseen
 
 from bertie import console, families
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.files import read_json
+from bertie.runs.compare import gather
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune, finetune_seeds
+from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import Run, with_steps
 from bertie.runs.space import varied
 from bertie.runs.verify import shown, verify
@@ -144,6 +146,19 @@ def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
     with one_thread():
         finetune_seeds(settings, tmp_path / "run", 2)
     assert unseen(tmp_path / "run", skip=("seed-1",)) == [], shown(verify(tmp_path / "run"))
+
+
+def test_what_is_damaged_in_a_run_is_named(trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "results.json").write_text("null")
+    for use in (page, lambda run: gather([run, trained])[0].finals, lambda run: gather([run, trained])[0].fresh):
+        with pytest.raises(DataError, match=r"results\.json is damaged"):
+            use(run)
+    (run / "results.json").unlink()
+    (run / "checksums.json").unlink()
+    (run / "run.yaml").write_text("")
+    bad = {check["name"]: check["found"] for check in verify(run)["checks"] if not check["ok"]}
+    assert "the run has read no corpus" in bad["corpus"]
 
 
 def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):

@@ -191,6 +191,13 @@ def test_a_loss_that_is_no_number_stops_and_names_step_and_samples(tmp_path, whe
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{n}" for n in range(1, 8)}
 
 
+def test_an_evaluation_whose_loss_is_no_number_stops_before_the_weights_are_saved(tmp_path):
+    with pytest.raises(Diverged, match="Step 10: the loss of the evaluation is not a finite number"):
+        nano_fit(tmp_path, evaluate=lambda: {"loss": float("nan")})
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-5"}
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
+
+
 def test_an_error_of_the_source_ends_the_run(tmp_path):
     class Broken(NanoSource):
         def batches(self, step, *, rank=0, world=1):

@@ -73,6 +73,8 @@ def drop_line(path):
     [
         ("run.yaml", lambda path: path.write_text("modell: bert-tiny"), "run.yaml", "Unknown key 'modell'"),
         ("metrics.jsonl", cut, "metrics.jsonl", "not JSON"),
+        ("metrics.jsonl", lambda path: path.write_text("null\n"), "metrics.jsonl", "line 1 has no kind"),
+        ("metrics.jsonl", lambda path: path.write_text("{}\n"), "metrics.jsonl", "line 1 has no kind"),
         ("metrics.jsonl", drop_line, "metrics.jsonl", "between 2 and 6"),
         ("metrics.jsonl", lambda path: path.write_bytes(b""), "metrics.jsonl", "has no lines"),
         ("checkpoint-3/model.safetensors", flip, "checkpoint-3", "its hash differs"),
@@ -82,6 +84,7 @@ def drop_line(path):
         ("model/config.json", lambda path: path.unlink(), "model", "config.json"),
         ("model", shutil.rmtree, "model", "is not a folder"),
         ("results.json", lambda path: path.unlink(), "results.json", "does not exist"),
+        ("results.json", lambda path: path.write_text("null"), "results.json", "contains no results"),
     ],
 )
 def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):

@@ -15,7 +15,6 @@ from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
-from bertie.files import read_json
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
 from bertie.report.charts import Line, smooth
@@ -23,7 +22,7 @@ from bertie.report.page import Report
 from bertie.report.training import Curve, curves
 from bertie.report.values import count, duration, number, setting
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.folder import CONFIG, RESULTS, seed_runs
+from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.models import MODEL
 from bertie.runs.verify import run_config
 from bertie.train import log
@@ -83,8 +82,8 @@ class RunComparison:
     @property
     def fresh(self) -> list[str]:
         """The modules of a finished fine-tuning run that the start model lacks: they started from random weights."""
-        results = self.folders[0] / RESULTS
-        return list(read_json(results).get("fresh", [])) if results.exists() else []
+        run = self.folders[0]
+        return list(read_results(run).get("fresh", [])) if (run / RESULTS).exists() else []
 
     @property
     def cost(self) -> dict[str, float]:
@@ -226,7 +225,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
 
 
 def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+    results = read_results(folder) if (folder / RESULTS).exists() else {}
     if "dev" in results:
         return {name: results["dev"][name] for name in results["metrics"]}
     last = next((line for line in reversed(lines) if line["kind"] == "valid"), lines[-1])

@@ -24,7 +24,7 @@ from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.folder import CONFIG, FINDINGS, REPORT, RESULTS
+from bertie.runs.folder import CONFIG, FINDINGS, REPORT, RESULTS, read_results
 from bertie.runs.page import made
 from bertie.runs.verify import run_config
 from bertie.tasks.datasets import DATASETS
@@ -46,7 +46,7 @@ def page(run: Path | str) -> Report:
     if not is_finetuning(run):
         raise UsageError(f"{run} is not a fine-tuning run.")
     if not (run / CONFIG).exists():
-        return _over_seeds(run, read_json(run / RESULTS))
+        return _over_seeds(run, read_results(run))
     config = run_config(run)
     assert isinstance(config, FinetuneConfig)
     lines = log.read(run)
@@ -54,7 +54,7 @@ def page(run: Path | str) -> Report:
         raise DataError(
             f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."
         )
-    results = read_json(run / RESULTS) if (run / RESULTS).exists() else None
+    results = read_results(run) if (run / RESULTS).exists() else None
     done = lines[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"
     what = config.data or Path(config.train_file).name

@@ -17,7 +17,7 @@ from typing import Any
 
 from bertie import checksums, console, folders
 from bertie import settings as configs
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
@@ -55,6 +55,14 @@ RUN = Kind(
 def seed_runs(run: Path) -> list[Path]:
     """Returns the runs in a folder of several seeds, by name; none for another folder."""
     return sorted(path.parent for path in run.glob(f"seed-*/{CONFIG}"))
+
+
+def read_results(run: Path) -> dict[str, Any]:
+    """Returns the contents of a run's results.json. Raises DataError when it is missing or damaged."""
+    results = read_json(run / RESULTS)
+    if not isinstance(results, dict):
+        raise DataError(f"{run / RESULTS} is damaged: it contains no results.")
+    return results
 
 
 class RunFolder:
@@ -95,7 +103,7 @@ class RunFolder:
                 "auto), or replace it (--overwrite)."
             )
         check_resume(resume)
-        results: dict[str, Any] = read_json(self.path / RESULTS)
+        results = read_results(self.path)
         before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
         goes_on = any(self.path.glob("checkpoint-*"))
         offered = allow_change if allow_change or goes_on else None

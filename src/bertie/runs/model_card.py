@@ -16,14 +16,13 @@ from typing import Any
 from bertie import settings
 from bertie.data import card as corpus_card
 from bertie.errors import DataError
-from bertie.files import read_json
 from bertie.hub import names
 from bertie.plan.meter import Usage
 from bertie.report import card
 from bertie.report.values import count, duration, interval, number, size
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.run_data import RunData
 from bertie.train import checkpoint, log
 
@@ -110,7 +109,7 @@ def stages(start: str) -> Iterator[Stage]:
         found = checkpoint.verify(path)
         step, used = found.step, found.state.get("usage")
     elif (run / RESULTS).is_file():
-        results = read_json(run / RESULTS)
+        results = read_results(run)
         step, used = results.get("step", 0), results.get("usage")
     else:
         return

@@ -15,14 +15,13 @@ from typing import Any
 
 from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import read_json
 from bertie.report.charts import Line, smooth
 from bertie.report.page import Report, StatCard
 from bertie.report.training import Curve, curves, masked_tokens
 from bertie.report.values import count, duration, flops, number
 from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
-from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.guesses import guesses
 from bertie.runs.verify import run_config
 from bertie.train import log
@@ -45,7 +44,7 @@ def page(run: Path | str) -> Report:
         raise DataError(
             f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."
         )
-    results = read_json(run / RESULTS) if (run / RESULTS).exists() else {}
+    results = read_results(run) if (run / RESULTS).exists() else {}
     done = train[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"
     report = Report(

@@ -19,7 +19,6 @@ from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import read_json
 from bertie.models import variant as models
 from bertie.models.folder import fingerprint
 from bertie.models.model import Model
@@ -27,7 +26,7 @@ from bertie.models.saving import check_vocabulary
 from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
-from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, seed_runs
+from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, read_results, seed_runs
 from bertie.runs.models import MODEL, OUTLINE, model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
@@ -73,8 +72,7 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
 def run_identity(run: Path) -> dict[str, Any]:
     """Returns the fingerprint of a run: from its results, or from its newest checkpoint."""
     if (run / RESULTS).exists():
-        results: dict[str, Any] = read_json(run / RESULTS)
-        return dict(results.get("identity", {}))
+        return dict(read_results(run).get("identity", {}))
     newest = checkpoint.latest(run)
     return {} if newest is None else dict(newest.state["identity"])
 
@@ -133,7 +131,7 @@ def _files(folder: Path) -> str:
                 " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
             )
         return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
-    if (folder / RESULTS).is_file() and read_json(folder / RESULTS).get("format") == FORMAT:
+    if (folder / RESULTS).is_file() and read_results(folder).get("format") == FORMAT:
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
             "written. Run the same command again."
@@ -215,7 +213,7 @@ def _checkpoint(run: Path, folder: Path) -> str:
 
 
 def _results(run: Path) -> str:
-    results = read_json(run / RESULTS)
+    results = read_results(run)
     steps = run_config(run).train.steps
     if results.get("step", steps) != steps:
         raise DataError(f"{RESULTS} is of step {results['step']:,}, but {CONFIG} has {steps:,} steps.")
@@ -250,6 +248,8 @@ def _corpus(run: Path) -> str:
     config, identity = run_config(run), run_identity(run)
     if not isinstance(config, PretrainConfig) or not identity:
         return "not recorded"
+    if "corpus" not in identity:
+        raise DataError(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
     if config.features.column:
         tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
         found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint

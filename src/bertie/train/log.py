@@ -9,7 +9,7 @@ end in `_s`. All others are the same however often the run was stopped and resum
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +73,14 @@ def read(run: Path) -> list[dict[str, Any]]:
     path = run / METRICS
     if not path.exists():
         return []
-    lines: Sequence[bytes] = path.read_bytes().splitlines()
     try:
-        return [json.loads(line) for line in lines]
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     except ValueError as error:
         raise DataError(f"{path} has a line that is not JSON ({error}).") from None
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or "kind" not in line or not isinstance(line.get("step"), int):
+            raise DataError(f"{path} is damaged: line {number} has no kind or no step.")
+    return lines
 
 
 def copy_metrics(source: Path, run: Path, position: int) -> None:

@@ -46,7 +46,7 @@ from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
-from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window
+from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window, check_look
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
 TOKENS, STOP = "/tokens", "/stop"  # keys that no name of a part can have: those have no slash
@@ -317,6 +317,7 @@ class _Loop:
         self.model.eval()
         with torch.no_grad():
             figures = self.ranks.look(evaluate)
+        check_look(step, figures)
         self.model.train()
         if self.world.main:
             self.log.write(

@@ -19,6 +19,11 @@ from bertie.models.model import Model
 from bertie.train.base import Trainable
 from bertie.train.step import StepTotals
 
+ADVICE = (
+    "The weights are not saved; the last checkpoint is intact. Try a lower optim.lr, a longer optim.warmup, or "
+    "train.precision=fp32."
+)
+
 
 class Diverged(BertieError):
     """The loss or a gradient is not finite. Exit code 1."""
@@ -109,6 +114,12 @@ class MetricAccumulator:
         return taken
 
 
+def check_look(step: int, figures: Mapping[str, float]) -> None:
+    """Raises Diverged when the loss of an evaluation is not finite."""
+    if not math.isfinite(figures.get("loss", 0.0)):
+        raise Diverged(f"Step {step}: the loss of the evaluation is not a finite number. {ADVICE}")
+
+
 def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: float) -> None:
     wrong = [f"the {name} loss" for name, total in totals.items() if not math.isfinite(total)]
     if not wrong and not math.isfinite(grad_norm):
@@ -116,9 +127,7 @@ def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: flo
     if wrong:
         shown = ", ".join(map(str, step.samples[:64])) + (" ..." if len(step.samples) > 64 else "")
         raise Diverged(
-            f"Step {step.step}: {' and '.join(wrong)} is not a finite number. Samples of the step: {shown}. "
-            "The weights are not saved; the last checkpoint is intact. Try a lower optim.lr, a longer "
-            "optim.warmup, or train.precision=fp32."
+            f"Step {step.step}: {' and '.join(wrong)} is not a finite number. Samples of the step: {shown}. {ADVICE}"
         )
 
 
