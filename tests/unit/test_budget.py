@@ -60,6 +60,12 @@ def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
     assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
 
 
+@pytest.mark.parametrize("minutes", [float("inf"), float("nan")])
+def test_minutes_without_end_are_refused(home, minutes):
+    with pytest.raises(UsageError, match="it must be a number of minutes"):
+        with_minutes(settings(home), minutes, None, PreparedRun)
+
+
 def test_minutes_of_several_processes_are_refused_before_the_run_and_kept_in_it(home, tmp_path, monkeypatch):
     pretrain(settings(home), tmp_path / "run")
     monkeypatch.setenv("WORLD_SIZE", "2")

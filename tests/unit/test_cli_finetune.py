@@ -320,6 +320,9 @@ def test_usage_errors(run, model, train, tmp_path):
         ((model, "--train", train), "-o RUN"),
         ((model, "--train", train, *out, "epoch=3"), "Did you mean 'epochs'"),
         ((model, "--train", train, *out, "max_length=99"), "32 positions"),
+        ((model, "--train", train, *out, "train.steps=3"), "Set epochs=N instead"),
+        ((model, "--train", train, *out, "freeze=1", "reinit=1"), "freeze=1 and reinit=1 of 1 layers exclude"),
+        ((model, "--train", train, *out, "freeze=0", "from_scratch=true"), "freeze=0 and from_scratch=true exclude"),
     ]:
         done = run("finetune", *arguments)
         assert done.returncode == 2, arguments
@@ -341,7 +344,11 @@ def test_a_dry_run_says_the_plan_and_does_nothing(run, model, train, tmp_path):
     plan = json.loads(done.stdout)
     assert (plan["train_examples"], plan["dev_examples"], plan["steps"]) == (144, 16, 18)
     assert plan["labels"] == ["has z", "plain"]
+    assert plan["seeds"] == 1
     assert not (tmp_path / "run").exists()
+    done = run("finetune", model, "--train", train, "--dry-run", "--seeds", "3", "--trial", "0", *FAST)
+    assert "seeds: 3" in done.stdout
+    assert "each of 3 seeds:" in done.stdout
 
 
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")

@@ -186,6 +186,7 @@ def test_a_mix_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"task": "sequence"}, "task=several"),
         ({"mix": mix[:1]}, "two or more"),
         ({"train_file": "t.csv"}, "own files"),
+        ({"dev_file": "d.csv", "label": "y"}, "Omit dev_file, label"),
         ({"task_options": {"x": 1}}, "no options"),
         ({"mix": [mix[0], {**mix[0], "name": "t", "task": "multilabel"}]}, "neither"),
     ]:

@@ -88,6 +88,8 @@ def test_a_trial_is_evaluated_four_times_whatever_decides_its_examples(config: F
 def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, tmp_path: Path):
     with pytest.raises(UsageError, match=r"optim\.lr|'lr'"):
         tune(config, tmp_path / "run", {"optim.rl": (1, 2)})
+    with pytest.raises(UsageError, match="Set epochs=N instead"):
+        tune(config, tmp_path / "run", {"train.steps": (1, 2)})
     with pytest.raises(UsageError, match="--trials"):
         tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
     with pytest.raises(UsageError, match="max_length is 99"):

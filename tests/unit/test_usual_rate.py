@@ -54,7 +54,12 @@ def test_a_run_says_what_it_chose(monkeypatch, capsys, tmp_path, files, options,
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [(["optim.lr=2"], "optim.lr is 2;"), (["epochs=90"], "epochs is 90;"), (["--label", "name"], "looks like an id")],
+    [
+        (["optim.lr=2"], "optim.lr is 2;"),
+        (["optim.warmup=1000"], "it never reaches 0.0005"),
+        (["epochs=90"], "epochs is 90;"),
+        (["--label", "name"], "looks like an id"),
+    ],
 )
 def test_slips_are_told_before_the_run(monkeypatch, capsys, tmp_path, files, options, word):
     cli = CommandLine(monkeypatch, capsys)

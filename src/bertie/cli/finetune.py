@@ -97,20 +97,6 @@ def finetune(
     settings = settings_of(model, overrides, Path(FEW_SHOT) if few_shot else config, given)
     if few_shot and settings.task != "few-shot":
         raise UsageError(f"--few-shot and --task {settings.task} exclude each other. Omit one of them.")
-    if dry_run:
-        plan = run.plan(settings, trial=trial)
-        if against is not None:
-            run.plan(settings.model_copy(update={"model": against}), trial=0)
-        if console.verbosity.json:
-            emit(plan)
-        else:
-            forecast = plan.pop("forecast", None)
-            console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
-            if forecast:
-                console.show(str(RunForecast(**forecast)))
-        return
-    if output is None:
-        raise UsageError("No output folder given. Pass `-o RUN`.")
     if seeds is None:
         seeds = run.usual_seeds(settings)
         if seeds > 1:
@@ -119,6 +105,20 @@ def finetune(
             )
     if keep_best and (seeds == 1 or against is not None):
         raise UsageError("--keep-best chooses among several seeds. Pass --seeds 5, without --against.")
+    if dry_run:
+        plan = {**run.plan(settings, trial=trial), "seeds": seeds}
+        if against is not None:
+            run.plan(settings.model_copy(update={"model": against}), trial=0)
+        if console.verbosity.json:
+            emit(plan)
+        else:
+            forecast = plan.pop("forecast", None)
+            console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
+            if forecast:
+                console.show((f"each of {seeds} seeds:\n" if seeds > 1 else "") + str(RunForecast(**forecast)))
+        return
+    if output is None:
+        raise UsageError("No output folder given. Pass `-o RUN`.")
     if against is not None:
         results = finetune_against(settings, against, output, seeds, resume=resume, overwrite=overwrite)
         show = _show_against
@@ -141,11 +141,13 @@ def settings_of(
     The learning rate of the data set's recipe counts as not set, because narrow models need another one.
     """
     from bertie import settings as configs
-    from bertie.runs.config import FinetuneConfig
+    from bertie.runs.config import EPOCHS, FinetuneConfig
     from bertie.tasks.datasets import DATASETS
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
+    if any(override.startswith("train.steps=") for override in overrides or ()):
+        raise UsageError(EPOCHS)
 
     def load(file: Path | None) -> FinetuneConfig:
         return configs.load(FinetuneConfig, file, overrides or (), model=model, **given)

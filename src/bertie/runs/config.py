@@ -16,6 +16,7 @@ from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
 
 MOST_EPOCHS = 100_000
+EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 
 def null_is(empty: Any) -> BeforeValidator:

@@ -161,8 +161,9 @@ def _mixed(config: FinetuneConfig) -> Examples:
             "Several tasks need `mix` with two or more names, and task=several (a head each) or task=text2text: "
             "mix: [{name: rte, data: rte, data_dir: glue}, {name: mine, train_file: mine.csv}]."
         )
-    if config.train_file or config.data or config.per_label:
-        raise UsageError("With `mix`, each share names its own files. Omit --train, --data and per_label.")
+    ignored = [name for name in (*LabeledFiles.model_fields, "per_label") if name != "task" and _is_given(config, name)]
+    if ignored:
+        raise UsageError(f"With `mix`, each share names its own files and columns. Omit {', '.join(ignored)}.")
     found = {}
     for share in config.mix:
         own = {name: getattr(share, name) for name in LabeledFiles.model_fields}
@@ -194,6 +195,10 @@ def _mixed(config: FinetuneConfig) -> Examples:
     return Examples(
         task, train, dev, task.metrics, texts, [*notes, f"examples of an epoch: {told}"], sizes, tuple(shares)
     )
+
+
+def _is_given(config: FinetuneConfig, name: str) -> bool:
+    return bool(getattr(config, name) != FinetuneConfig.model_fields[name].default)
 
 
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:

@@ -25,6 +25,7 @@ from bertie.runs.teachers import open_teacher
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.resume import flatten
+from bertie.train.schedule import warmup_warnings
 from bertie.train.step_metrics import measure
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
@@ -60,11 +61,8 @@ class PreparedRun:
             raise UsageError(f"pseudo_perplexity needs a trained model to start from, but {config.model} is a preset.")
         self.tokenizer = Tokenizer.load(model_folder(config.tokenizer) if config.tokenizer else self.start)
         self.shape = self._shape()
-        if config.optim.warmup > config.train.steps:
-            console.warn(
-                f"The learning rate rises for optim.warmup={config.optim.warmup:,.0f} steps, but the run has "
-                f"{config.train.steps:,}: it never reaches {config.optim.lr:g}."
-            )
+        for warning in warmup_warnings(config.optim, config.train.steps):
+            console.warn(warning)
         self.data = RunData(config, self.tokenizer)
         if (size := self.data.feature_size) is not None:
             self._check_vectors(size)

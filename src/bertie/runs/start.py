@@ -22,6 +22,7 @@ from bertie.runs.models import check_length
 from bertie.tasks import Task, name_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rates import ABSURD, BASE_WIDTH, usual_rate
+from bertie.train.schedule import warmup_warnings
 
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 
@@ -33,8 +34,8 @@ def start_model(
 
     Those start from random weights, as heads do unless task and labels are the same.
 
-    Raises UsageError for int8 weights, a max_length beyond the positions, or a pattern without the head of pre-training
-    (except from scratch); DataError for another model's vocabulary.
+    Raises UsageError for int8 weights, a max_length beyond the positions, frozen random weights, or a pattern without
+    the head of pre-training (except from scratch); DataError for another model's vocabulary.
     """
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
     overrides = task.overrides(read_sentence(start, {})) | _of_head(config, task)
@@ -58,6 +59,12 @@ def start_model(
         reinitialize(model, config.reinit, seed=config.train.seed)
     if config.freeze is not None:
         freeze(model, config.freeze)
+        layers = model.config.num_hidden_layers
+        if config.from_scratch or config.freeze + config.reinit > layers:
+            random = "from_scratch=true" if config.from_scratch else f"reinit={config.reinit} of {layers} layers"
+            raise UsageError(
+                f"freeze={config.freeze} and {random} exclude each other: random weights must be trained. Omit one."
+            )
     pooled = any(needs.pooler for needs in model.needs)
     if not any(p.requires_grad and (pooled or ".pooler." not in name) for name, p in model.named_parameters()):
         raise UsageError(f"freeze={config.freeze} leaves nothing to train in this task. Freeze fewer layers.")
@@ -120,11 +127,12 @@ def with_rate(config: FinetuneConfig, model: Model, notes: list[str]) -> Finetun
 
 
 def odd(config: FinetuneConfig, model: Model, train: Sequence[Example]) -> list[str]:
-    """Returns warnings about probable mistakes: the learning rate, the number of epochs, the label column."""
+    """Returns warnings about probable mistakes: learning rate, warm-up, number of epochs, label column."""
     found = []
     usual = usual_rate(model.config.hidden_size)
     if config.optim.lr > ABSURD * usual:
         found.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
+    found += warmup_warnings(config.optim, config.train.steps)
     if config.epochs >= MANY_EPOCHS:
         found.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
     labels = [example.label for example in train]

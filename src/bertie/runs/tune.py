@@ -27,7 +27,7 @@ from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER, fingerprint
-from bertie.runs.config import FinetuneConfig
+from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
@@ -76,6 +76,8 @@ def tune(
     run, points = Path(run), grid(space)
     if trials is None and points is None:
         raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")
+    if "train.steps" in space:
+        raise UsageError(EPOCHS)
     configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
     examples = read_examples(configs[0])
     metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)

@@ -1,5 +1,6 @@
 """What a trial needs of a run: its phases, how often it is evaluated and saved, and what its speed depends on."""
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -222,8 +223,11 @@ def with_minutes(
 ) -> PretrainConfig:
     """Returns the config with the steps that fit into some minutes, or with those of an earlier start of the run.
 
-    Raises UsageError under torchrun for a new run: each process would measure another number of steps.
+    Raises UsageError for minutes that are not finite, and under torchrun for a new run: each process would measure
+    another number of steps.
     """
+    if not math.isfinite(minutes):
+        raise UsageError(f"--minutes is {minutes}; it must be a number of minutes, for example 8.")
     begun = run is not None and (run / "run.yaml").is_file()
     if world_size() > 1 and not begun:
         raise UsageError(

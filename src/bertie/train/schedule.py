@@ -10,6 +10,16 @@ def warmup_steps(warmup: float, steps: int) -> int:
     return round(warmup * steps) if warmup < 1 else round(warmup)
 
 
+def warmup_warnings(optim: OptimConfig, steps: int) -> list[str]:
+    """Returns a warning when a run is shorter than its warm-up."""
+    if warmup_steps(optim.warmup, steps) <= steps:
+        return []
+    return [
+        f"The learning rate rises for optim.warmup={optim.warmup:,.0f} steps, but the run has {steps:,}: it never "
+        f"reaches {optim.lr:g}."
+    ]
+
+
 def lr_at(step: int, steps: int, optim: OptimConfig) -> float:
     """Returns the learning rate of update number `step`, from 1 to `steps`.
 
