@@ -112,8 +112,8 @@ def finetune(
         if console.verbosity.json:
             emit(plan)
         else:
-            forecast = plan.pop("forecast", None)
-            console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
+            forecast, notes = plan.pop("forecast", None), plan.pop("notes")
+            console.show("\n".join([*(f"{name}: {value}" for name, value in plan.items()), *notes]))
             if forecast:
                 console.show((f"each of {seeds} seeds:\n" if seeds > 1 else "") + str(RunForecast(**forecast)))
         return
