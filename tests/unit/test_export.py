@@ -20,7 +20,7 @@ from bertie.errors import DataError, UsageError
 from bertie.export import folder as writing
 from bertie.export import graph
 from bertie.export.graph import _signature, refusal, traced
-from bertie.export.parity import Parity, _measure, compared, encoded, expected
+from bertie.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
 from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
@@ -246,6 +246,13 @@ SHORT = {
 }
 """Settings of a family: narrower weights for gated layers, whose random weights of 0.1 amplify rounding (torch and ONNX
 Runtime are then equally far from float64); windows that hide some of 64 tokens."""
+
+
+def test_long_texts_are_compared_in_small_batches(folder):
+    pool = join(encoded(Tokenizer.load(folder), lines(3), max_length=20, last=False))
+    shapes = [(int(batch.lengths.max()), len(batch.lengths)) for batch in _shapes(pool, 4096)]
+    assert shapes == [*((length, size) for length in (1, 2, 17) for size in (1, 2, 7)), (4096, 1)]
+    assert [(int(batch.lengths.max()), len(batch.lengths)) for batch in _shapes(pool, 512)][-1] == (512, 7)
 
 
 @pytest.mark.slow

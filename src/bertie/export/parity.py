@@ -21,7 +21,7 @@ from bertie.text.tokenizer import Tokenizer
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
 EVERY = 8  # tokens: where a head over the vocabulary is asked
-LONGEST = 4096  # tokens compared at, at most
+LONGEST = 4096  # tokens of a batch of one length, at most: attention takes memory with the square of the length
 UNBOUNDED = 512  # the same, of a model without a limit of length: its positions may take memory without a limit too
 VECTORS = "mean"
 DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
@@ -143,9 +143,12 @@ def _groups(sequences: Sequence[Ids]) -> Iterator[Ids]:
 
 
 def _shapes(pool: Ids, longest: int) -> Iterator[Ids]:
-    """Yields batches of every size and length, made of tokens of the texts. The first sequence is the longest."""
+    """Yields batches of every size and length, made of tokens of the texts. The first sequence is the longest.
+
+    Batches of more than LONGEST tokens are left out.
+    """
     for length in sorted({*(one for one in LENGTHS if one < longest), longest}):
-        for size in BATCHES:
+        for size in (size for size in BATCHES if size * length <= LONGEST):
             lengths = np.array([max(1, length - i * length // 9) for i in range(size)])
             tokens = np.arange(lengths.sum()) % len(pool.input_ids)
             yield _ids(pool.input_ids[tokens], pool.token_type_ids[tokens], lengths, last=bool(pool.extra))
