@@ -108,6 +108,17 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
 
 
+def whole_lines(path: Path) -> list[bytes]:
+    """Returns the lines of a journal, none without the file. A partially written last line is cut from the file."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
+        os.truncate(path, end)
+    return data[:end].splitlines()
+
+
 def read_small(path: Path, *, most: int = SMALL) -> bytes:
     """Returns all bytes of a regular file of at most `most` bytes.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertie import console
 from bertie.audit.base import Score
+from bertie.files import whole_lines
 from bertie.infer.batching import chunks
 
 
@@ -16,13 +17,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._done: dict[tuple[str, int], list[Score]] = {}
-        if path is None or not path.exists():
-            return
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) != len(data):  # the last line was written partially
-            path.write_bytes(whole)
-        for row in map(json.loads, whole.splitlines()):
+        for row in map(json.loads, whole_lines(path) if path else ()):
             self._done[row["name"], row["first"]] = row["scores"]
 
     def scores(

@@ -30,7 +30,7 @@ from bertie.data.ids import Ids
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import PairedDifference, paired_rows
-from bertie.files import parse_json, read_json, write_json
+from bertie.files import parse_json, read_json, whole_lines, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor, check_reads_texts
@@ -331,12 +331,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    if not path.exists():
-        return {}
-    data = path.read_bytes()
-    rows = [parse_json(line, path) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-    if len(data) != data.rfind(b"\n") + 1:
-        path.write_bytes(data[: data.rfind(b"\n") + 1])
+    rows = [parse_json(line, path) for line in whole_lines(path)]
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

@@ -9,7 +9,6 @@ The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 
 """
 
 import json
-import os
 import random
 import shutil
 import sys
@@ -25,6 +24,7 @@ from rich.markup import escape
 from bertie import console
 from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.files import whole_lines
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
@@ -245,10 +245,8 @@ def _study(
 
 def _journal(library: Any, path: Path) -> Any:
     """Opens a journal, without a last line that a killed process did not finish. Raises DataError for a damaged one."""
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
     try:
-        for line in path.read_bytes().splitlines() if path.exists() else ():
+        for line in whole_lines(path):
             json.loads(line)  # optuna finds a damaged last line only when it has written the next one
         return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path)))
     except (KeyError, TypeError, ValueError) as error:
