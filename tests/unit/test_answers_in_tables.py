@@ -36,6 +36,21 @@ def model(tmp_path_factory) -> Path:
     return home / "saved"
 
 
+def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) -> None:
+    tokenizer = Tokenizer.load(model)
+    task, named = TASKS["sequence"].make(("bad", "good"), {}), (("review",), "stars")
+    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1, columns=named)
+    trained, _ = families.load(model, heads=task.heads, seed=0)
+    trained.labels, trained.problem_type = task.labels, task.problem_type
+    families.save(trained, tmp_path / "m", tokenizer=tokenizer)
+    file, other = tmp_path / "t.csv", tmp_path / "o.csv"
+    file.write_text("text,review,label,stars\nx,a b,good,bad\n", "utf-8")
+    other.write_text("text,label\na b,bad\n", "utf-8")
+    assert "text column `review`, label column `stars`" in cli("evaluate", tmp_path / "m", file)[2]
+    for wanted, arguments in (("review", [file]), ("text", [other]), ("text", [file, "--text", "text"])):
+        assert f"text column `{wanted}`" in cli("predict", tmp_path / "m", *arguments)[2]
+
+
 @pytest.fixture
 def cli(monkeypatch, capsys) -> CommandLine:
     return CommandLine(monkeypatch, capsys)

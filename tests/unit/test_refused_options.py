@@ -48,6 +48,7 @@ from toys import CommandLine, toy_model
         (("finetune", "M", "--train", "n.conllu", "-o", "out"), "--task tagging, or --task parse for its trees."),
         (("finetune", "M", "--train", "t.csv", "-o", "out", "batch_size=16"), "Did you mean 'train.batch_size'?"),
         (("finetune", "M", "-c", "c.yaml", "-o", "out"), "Unknown key 'batch_size'. Did you mean 'train.batch_size'?"),
+        (("finetune", "M", "--lr", "1"), "No such option: --lr. Settings of the run are written without dashes:"),
     ],
 )
 def test_what_would_be_ignored_is_refused(

@@ -86,6 +86,21 @@ class _Group(typer.core.TyperGroup):
         except KeyboardInterrupt:  # typer would exit without a word
             console.stderr().print("interrupted", style="yellow")
             raise typer.Exit(130) from None
+        except Exception as error:
+            _add_how_to_pass_settings(error)
+            raise
+
+
+def _add_how_to_pass_settings(error: Any) -> None:
+    """Adds to an error about an unknown option, such as --epochs, that settings are written as epochs=3.
+
+    By the version of typer, the class of the error is click's or typer's own, so it is recognized by its fields.
+    """
+    name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
+        error.message += (
+            f". Settings of the run are written without dashes: {name.lstrip('-').replace('-', '_')}=VALUE."
+        )
 
 
 app = typer.Typer(

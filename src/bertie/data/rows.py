@@ -57,7 +57,8 @@ class TableFormat:
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
     how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
-    model's labels and the labels of the file are not.
+    model's labels and the labels of the file are not. usual_text, usual_label: the columns of the training file, used
+    where text and label are not set and the file has them.
     """
 
     text: tuple[str, ...] = ()
@@ -71,6 +72,8 @@ class TableFormat:
     features: "FeatureConfig | None" = None
     label_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    usual_text: tuple[str, ...] = ()
+    usual_label: str = ""
 
 
 RECOGNISED = TableFormat()

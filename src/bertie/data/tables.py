@@ -243,14 +243,18 @@ def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", fo
 
 
 def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
-    """Returns the columns to read: those of the user, or recognized ones. Raises DataError with the available names."""
+    """Returns the columns to read: those of the user, those of the training file, or recognized ones.
+
+    Raises DataError with the available names.
+    """
     vectors = (format.features.column,) if format.features else ()
     for name in (*format.text, *((format.label,) if format.label else ()), *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(format.text) > 2:
         raise UsageError(f"--text names {len(format.text)} columns; it must name one, or two for a pair.")
-    text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
+    usual = (format.usual_text,) if format.usual_text else ()
+    text = format.text or next((c for c in usual + PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text and not vectors:
         if len(names) == 1 and ";" in names[0]:
             raise DataError(
@@ -261,7 +265,7 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
             f"example --columns {'label,text' if format.labelled else 'text'}.",
         )
-    label = format.label or next((name for name in LABELS if name in names), None)
+    label = format.label or next((name for name in (format.usual_label, *LABELS) if name in names), None)
     if format.labelled and label is None:
         others = [name for name in names if name not in text]
         raise DataError(

@@ -94,6 +94,7 @@ class Predictor:
         self._task = None if found is None else found.with_tokenizer(tokenizer)
         trained = training_facts(tokenizer)
         self.features: FeatureConfig | None = trained["features"]
+        self.columns: tuple[tuple[str, ...], str] = trained["columns"]
         positions = facts.max_length
         if max_length is not None and not 3 < max_length <= positions:
             raise UsageError(
@@ -149,7 +150,7 @@ class Predictor:
         return self.task.labels
 
     def reading(self, format: TableFormat) -> TableFormat:
-        """Returns the format of a table with the feature vectors and the names of labels that the model was trained on.
+        """Returns the format of a table with the feature vectors, columns and names of labels of the training.
 
         Raises UsageError for a label name that is not a label of the model.
         """
@@ -164,6 +165,7 @@ class Predictor:
             and not set(means) & set(self.labels)
         ):
             format = replace(format, label_names=means)
+        format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
@@ -322,7 +324,8 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
 
     max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
-    whether the folder says how many; features: how feature vectors are read, or None; task: its name, or "".
+    whether the folder says how many; features: how feature vectors are read, or None; columns: the names that the user
+    gave for the text and the label, empty where they were recognized; task: its name, or "".
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -332,6 +335,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "texts": texts if type(texts := ours.get("texts")) is int else 1,
         "texts_known": "texts" in ours,
         "features": _features(ours.get("features")),
+        "columns": _columns(ours.get("columns")),
         "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
     }
 
@@ -349,6 +353,12 @@ def _no_vectors(features: "FeatureConfig", why: str) -> str:
         f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
         "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
     )
+
+
+def _columns(saved: Any) -> tuple[tuple[str, ...], str]:
+    text, label = (saved.get("text"), saved.get("label")) if isinstance(saved, dict) else (None, None)
+    names = text if isinstance(text, list) and all(isinstance(name, str) for name in text) else []
+    return tuple(names), label if isinstance(label, str) else ""
 
 
 def _features(saved: Any) -> "FeatureConfig | None":
@@ -372,16 +382,26 @@ def set_training_facts(
     too_long: TooLong,
     texts: int,
     features: "FeatureConfig | None" = None,
+    columns: tuple[tuple[str, ...], str] = ((), ""),
 ) -> None:
-    """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options."""
+    """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options.
+
+    columns: the names that the user gave for the columns of the text and of the label, or nothing.
+    """
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
     saved = {"name": name_of(task), **task.settings()}
     tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts, "task": saved}
-    tokenizer.settings["bertie"].pop("features", None)
-    if features is not None:
-        tokenizer.settings["bertie"]["features"] = features.model_dump(mode="json")
+    text, label = columns
+    more = {
+        "features": features and features.model_dump(mode="json"),
+        "columns": {"text": [*text], "label": label} if text or label else None,
+    }
+    for name, value in more.items():
+        tokenizer.settings["bertie"].pop(name, None)
+        if value is not None:
+            tokenizer.settings["bertie"][name] = value
 
 
 # What callers from Python pass ---------------------------------------------------------------------------------------

@@ -204,6 +204,7 @@ class Run:
             too_long=self.too_long,
             texts=texts,
             features=features,
+            columns=(self.config.text, self.config.label),
         )
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
