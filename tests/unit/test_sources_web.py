@@ -255,6 +255,9 @@ def test_a_web_page_in_the_encoding_that_it_names(tmp_path):
     assert "방앗간은" in texts(read(tmp_path / "a.html"))[0]
     assert main_text(text.encode())[0] == "T 1"
     assert decoded(b"\xff\xfe\x00", "nonsense") == b"\xff\xfe\x00"
+    assert decoded(b"don\x92t", "ISO-8859-1") == decoded(b"<meta charset=latin1>don\x92t")[21:] == "don’t"
+    assert decoded("朱镕基".encode("gbk"), "gb2312") == "朱镕基"
+    assert decoded("①髙".encode("cp932"), "Shift_JIS") == "①髙"
 
 
 def test_prose_has_no_tables(tmp_path):

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import threading
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -268,6 +269,11 @@ def test_a_cut_off_parquet_file_is_one_error(tmp_path):
     examples, skipped = read(path)
     assert examples[0].label == "1.0"
     assert skipped.counts == {"no label": 500}
+    pyarrow.parquet.write_table(
+        pa.table({"text": ["x", "y"], "label": [Decimal("1.50"), None]}), tmp_path / "c.parquet"
+    )
+    examples, skipped = read(tmp_path / "c.parquet")
+    assert ([one.label for one in examples], skipped.counts) == (["1.50"], {"no label": 1})
     twice = pa.table([["first"], ["a"], ["second"]], names=["text", "label", "text"])
     pyarrow.parquet.write_table(twice, tmp_path / "b.parquet")
     (found,) = stream(tmp_path / "b.parquet", TableFormat(keep=True))
@@ -307,6 +313,8 @@ def test_columns_with_korean_names_and_a_file_separated_by_semicolons(tmp_path):
     assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]
     with pytest.raises(DataError, match="separated by semicolons"):
         read(write(tmp_path, "semicolons.csv", "text;label\na;b\n"))
+    with pytest.raises(DataError, match=r"separated by tabs: .* Call it \.tsv"):
+        read(write(tmp_path, "tabs.csv", "text\tlabel\na\tb\n"))
 
 
 @pytest.mark.parametrize(("name", "line", "last"), [("a.csv", "a, b,c,d", " b,c,d"), ("a.tsv", "a\tb\tc", "b\tc")])

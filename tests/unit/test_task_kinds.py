@@ -162,6 +162,9 @@ def test_label_sets_in_every_notation(tmp_path):
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
     assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")
+    floats = rows_of("multilabel", "text,a,b\nt,1.0,0.0\nu,,1.0\nv,0.5,0.0\n", tmp_path / "d.csv", label="a,b")
+    assert [row.label for row in floats[:2]] == [("a",), ("b",)], "as pandas writes a column with gaps"
+    assert floats[2] == InvalidRow(4, "a is neither 0 nor 1")
     with pytest.raises(DataError, match="no column 'c'"):
         rows_of("multilabel", "text\ta\tb\nt\t1\t0\n", tmp_path / "c.tsv", label="a,c")
     with pytest.raises(DataError, match="None of the training examples has a label"):
@@ -219,6 +222,7 @@ def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):
         ('{"premise": "It rained.", "choice1": "Wet.", "choice2": "Dry.", "question": "effect", "label": 0}', "jsonl",
          (("It rained. effect", "Wet.", "Dry."), "0")),
         ("context,question,answer0,answer1,label\nWet.,Why?,a,b,1\n", "csv", (("Wet. Why?", "a", "b"), "1")),
+        ("context,answer0,answer1,label\nWet.,a,b,1.0\n", "csv", (("Wet.", "a", "b"), "1")),
     ],
 )  # fmt: skip
 def test_choices_in_every_notation(tmp_path, text, suffix, expected):

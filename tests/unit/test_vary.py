@@ -40,6 +40,8 @@ def test_short_texts_and_writing_without_spaces() -> None:
     assert any(text not in {one for (one,) in texts} and " " not in text and len(text) > 5 for text in copies)
     whole = [text for (text,) in vary([("가나다라마바사아자차",), ("카타파하거너더러머버",)], copies=20)]
     assert all(" " not in text for text in whole)
+    mixed = [text for (text,) in vary([("Great",), ("a film that I like",)], copies=50)]
+    assert not any(text.startswith("G r") for text in mixed), "a word alone is cut by characters, and joined to words"
 
 
 def test_on_the_command_line(bertie: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,12 @@ NO_TEXT = "a page without text"
 CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
 TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 NO_PROSE = ["//h1|//h2|//h3|//h4|//h5|//h6|//table"]  # include_tables=False alone leaves those of a short page
-KOREAN = dict.fromkeys(("euc-kr", "euckr", "ks_c_5601-1987", "ks_c_5601-1989", "ksc5601"), "cp949")  # as browsers do
+AS_BROWSERS_DO = {  # a name of an old encoding means its Windows form (encoding.spec.whatwg.org, 4.2)
+    **dict.fromkeys(("euc-kr", "euckr", "ks_c_5601-1987", "ks_c_5601-1989", "ksc5601"), "cp949"),
+    **dict.fromkeys(("iso-8859-1", "iso8859-1", "iso_8859-1", "latin1", "latin-1", "ascii", "us-ascii"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gb_2312-80", "gbk", "x-gbk"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis"), "cp932"),
+}
 
 
 def needed() -> None:
@@ -46,7 +51,7 @@ def decoded(page: bytes, charset: str = "") -> str | bytes:
     named = CHARSET.search(page, 0, 4096)
     for name in (charset, named[1].decode("ascii", "replace") if named else "", "utf-8"):
         try:
-            return page.decode(KOREAN.get(name.lower(), name or "utf-8"))
+            return page.decode(AS_BROWSERS_DO.get(name.lower(), name or "utf-8"))
         except (LookupError, ValueError):
             continue
     return page

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -336,7 +337,7 @@ def as_text(value: Any) -> Any:
         return value
     if isinstance(value, (date, time)):  # datetime is a date; from parquet and worksheets
         return value.isoformat()
-    return str(value) if isinstance(value, (str, int, float)) and value == value else None
+    return str(value) if isinstance(value, (str, int, float, Decimal)) and value == value else None
 
 
 FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields | InvalidRow]]]] = {

@@ -57,4 +57,5 @@ def _spliced(text: str, other: str, rng: random.Random) -> str:
     first, second = _units(text), _units(other)
     head = first[: max(1, round(len(first) * rng.uniform(*SPLICED)))]
     tail = second[round(len(second) * rng.uniform(*SPLICED)) :]
-    return _joined([*head, *tail], text if len(text.split()) > 1 else other)
+    between = " " if len(text.split()) > 1 or len(other.split()) > 1 else ""
+    return between.join(filter(None, (_joined(head, text), _joined(tail, other))))

@@ -97,7 +97,10 @@ class ChoiceTask(Task):
         if columns.label is None:
             return Example(texts, None, line)
         value = str(fields.get(columns.label) or "").strip()
-        right = int(value) if value.isdecimal() and len(value) < 10 else LETTERS.find(value) if len(value) == 1 else -1
+        number = value.removesuffix(".0")  # as pandas writes a column of whole numbers with gaps
+        right = (
+            int(number) if number.isdecimal() and len(number) < 10 else LETTERS.find(value) if len(value) == 1 else -1
+        )
         right = columns.choices.index(value) if value in columns.choices else right
         found = 0 <= right < len(choices)
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")

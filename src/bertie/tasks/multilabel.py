@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
-YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
+YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: as pandas writes a column with gaps
 
 
 @dataclass(frozen=True)
