@@ -224,6 +224,17 @@ def test_a_model_alone_asks_for_its_family(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
+def test_a_model_without_a_space_before_the_first_word(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": true}')  # ALBERT's rule would break Hangul
+    ours = Tokenizer.load(learn(tmp_path, "albert", add_dummy_prefix=False))
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spiece.model"))
+    for text in ("the lighthouse keeper", "  two  spaces ", "등대지기는 매일 밤", " "):
+        assert ours.ids([text]) == [theirs.encode(text)]
+    learn(tmp_path, "albert", treat_whitespace_as_suffix=True)
+    with pytest.raises(DataError, match=r"spiece\.model: .*treat_whitespace_as_suffix.* is not supported"):
+        Tokenizer.load(tmp_path)
+
+
 def test_damaged_models_are_refused(tmp_path: Path) -> None:
     """Cut at every length and bits turned over: an error that names the file, or a tokenizer; never anything else."""
     path = learn(tmp_path, "albert", vocab_size=250) / "spiece.model"

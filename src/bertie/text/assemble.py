@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import DataError, model_hint
 from bertie.files import read_json, read_small
@@ -134,11 +134,16 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
         merges = [pair for pair in model.merges() if {*pair, "".join(pair)} <= ids.keys()]
         algorithm = models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
     engine = tokenizers.Tokenizer(algorithm)
-    if (normalizer := row.normalize(settings, model.charsmap)) is not None:
-        engine.normalizer = normalizer
-    scheme = "always" if settings.get("add_prefix_space") is not False else "never"
+    steps = [step for step in (row.normalize(settings, model.charsmap),) if step is not None]
+    if not model.prefix_space:  # words are not split at spaces, which would lose the mark of the space before a word
+        steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    if steps:
+        engine.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
+    scheme = "always" if model.prefix_space and settings.get("add_prefix_space") is not False else "never"
     spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
-    split: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.WhitespaceSplit()] if row.split_spaces else []
+    split: list[pre_tokenizers.PreTokenizer] = (
+        [pre_tokenizers.WhitespaceSplit()] if row.split_spaces and model.prefix_space else []
+    )
     if row.split_punctuation and settings.get("split_by_punct"):
         split.append(pre_tokenizers.Punctuation(behavior="isolated"))
     engine.pre_tokenizer = pre_tokenizers.Sequence([*split, spaces])

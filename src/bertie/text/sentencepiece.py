@@ -1,6 +1,6 @@
 """Reader of SentencePiece models (spiece.model, sentencepiece.bpe.model) without the SentencePiece library.
 
-The file is a protocol buffer: fields of (number, kind, value). Four fields determine the tokenization, and all others
+The file is a protocol buffer: fields of (number, kind, value). A few fields determine the tokenization, and all others
 are skipped. google/sentencepiece, src/sentencepiece_model.proto.
 """
 
@@ -26,7 +26,8 @@ Value = int | bytes
 class SentencePieceModel:
     """Pieces in the order of their ids, with their log probabilities and kinds (NORMAL, CONTROL ...).
 
-    charsmap: the compiled normalization rules; empty: text is not normalized.
+    charsmap: the compiled normalization rules; empty: text is not normalized. prefix_space: whether the first word of a
+    text has the mark of a space, as all others (add_dummy_prefix).
     """
 
     pieces: tuple[str, ...]
@@ -36,6 +37,7 @@ class SentencePieceModel:
     unk_id: int
     charsmap: bytes
     byte_fallback: bool
+    prefix_space: bool = True
 
     def merges(self) -> list[tuple[str, str]]:
         """Returns the pairs that BPE merges, ordered by the id of the result, since the model contains only results."""
@@ -54,6 +56,8 @@ def read_model(path: Path) -> SentencePieceModel:
     data = read_small(path, most=MAX_BYTES)
     try:
         return _model(data)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
         raise DataError(f"{path} is not a complete SentencePiece model ({error}). The file may be truncated.") from None
 
@@ -61,20 +65,22 @@ def read_model(path: Path) -> SentencePieceModel:
 def _model(data: bytes) -> SentencePieceModel:
     pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Value] = {}
-    charsmap: Value = b""
+    rules: dict[int, Value] = {}
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
             trainer = dict(_fields(_message(value)))
         elif number == 3:
-            charsmap = dict(_fields(_message(value))).get(2, b"")
+            rules = dict(_fields(_message(value)))
     if not pieces:
         raise ValueError("it has no pieces")
     if (algorithm := trainer.get(3, 1)) not in ALGORITHMS or not isinstance(algorithm, int):
         raise ValueError("its algorithm is neither Unigram nor BPE")
-    if charsmap:
-        check_charsmap(_message(charsmap))
+    if trainer.get(24):
+        raise DataError("Its marks of spaces follow words (treat_whitespace_as_suffix), which is not supported.")
+    if charsmap := _message(rules.get(2, b"")):
+        check_charsmap(charsmap)
     names, scores, kinds = zip(*pieces, strict=True)
     if len(set(names)) < len(names):
         raise ValueError("a piece is listed twice")
@@ -84,8 +90,9 @@ def _model(data: bytes) -> SentencePieceModel:
         kinds,
         ALGORITHMS[algorithm],
         unk_id=kinds.index(UNKNOWN) if UNKNOWN in kinds else 0,
-        charsmap=_message(charsmap),
+        charsmap=charsmap,
         byte_fallback=bool(trainer.get(35, 0)),
+        prefix_space=bool(rules.get(3, 1)),
     )
 
 
