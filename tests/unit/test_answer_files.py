@@ -112,6 +112,11 @@ def test_answers_by_id_score_as_evaluate_says(data: str, tmp_path: Path, bertie:
         quiet = [silent[name] for name, text in given.items() if not text]
         said = [silent[name] for name, text in given.items() if text]
         assert not quiet or not said or min(quiet) > max(said)  # one threshold parts them
+    frame = json.loads(dev.read_text(encoding="utf-8"))
+    frame["data"] *= 2
+    dev.write_text(json.dumps(frame), encoding="utf-8")
+    _, _, err = bertie("predict", saved, dev, "-o", tmp_path / "twice.json")
+    assert " ".join(err.split()).count("with the id of an earlier row") == 1  # also where there are two files
 
 
 def test_rows_that_cannot_be_answered_are_counted_and_not_in_the_file(tmp_path: Path, bertie: CommandLine) -> None:

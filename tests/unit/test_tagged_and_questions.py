@@ -138,6 +138,7 @@ QAS = [
     {"id": "5", "question": "When?", "answers": [{"answer_start": 1}]},
     {"id": "6", "question": "How?"},
     {"id": "7", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": True},
+    {"id": "8", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": "false"},
 ]
 
 
@@ -155,7 +156,8 @@ def test_squads_frame(tmp_path):
     assert rows[4] == InvalidRow(5, "answers are not text and answer_start")
     assert rows[5].label is None
     assert rows[6].label == ()
-    assert rows[7] == InvalidRow(8, "empty context")
+    assert rows[7].label == (("Ada", 0),)
+    assert rows[8] == InvalidRow(9, "empty context")
 
 
 def test_other_encodings_and_compressed_files(tmp_path):

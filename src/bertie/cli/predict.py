@@ -150,6 +150,6 @@ def predict(
         write_all((sys.stdout.buffer, form))
     if not skipped.rows:
         console.warn(f"{'Standard input' if file == '-' else file} has no rows, so there are no predictions.")
-    for note in (note for one in (form, *forms.values()) for note in one.notes):
+    for note in dict.fromkeys(note for one in (form, *forms.values()) for note in one.notes):
         console.warn(note)
     tables.warn_of(skipped, long)

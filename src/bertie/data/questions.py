@@ -92,7 +92,8 @@ def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
     if "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     try:
-        answers = () if qa.get("is_impossible") else placed(qa.get("answers", ()), context)
+        impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
+        answers = () if impossible else placed(qa.get("answers", ()), context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return InvalidRow(number, "answers are not text and answer_start")
     return Example((question, context), answers, number, name)
