@@ -99,6 +99,17 @@ def test_learning_from_counts_is_learning_from_the_text(words):
     assert plain.get_vocab() == ours.engine.get_vocab()
 
 
+def test_unigram_has_the_same_ids_every_time():
+    rng = random.Random(0)
+    syllables = [a + b for a in "bcdfghklmnprst" for b in "aeiou"]
+    corpus = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(3000)]
+    found = set[str]()
+    for _ in range(3):
+        rng.shuffle(corpus)
+        found.add(train(count_words(corpus), size=900, algorithm="unigram").engine.to_str())
+    assert len(found) == 1
+
+
 def test_scaled_counts_give_nearly_the_same_pieces(words, monkeypatch):
     exact = set(train(words, size=300).engine.get_vocab())
     monkeypatch.setattr(vocabulary, "MAX_FED", 1500)

@@ -347,10 +347,24 @@ def _learn(
     engine.normalizer, engine.pre_tokenizer = None, pre_tokenizers.WhitespaceSplit()
     engine.train_from_iterator(_repeated(words, scale), trainer_of[algorithm](**options))
     engine = without_added_tokens(engine)
+    if algorithm == "unigram":
+        engine = _settled(engine)
     engine.normalizer, engine.pre_tokenizer = normalizer, pre_tokenizer
     if post_processor:
         engine.post_processor = post_processor
     return engine
+
+
+def _settled(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Returns a Unigram tokenizer with scores of seven digits, as sentencepiece stores them, and ties in order of text.
+
+    The trainer adds up in the order of a hash table: the last digits of its scores, and thereby ids, differ every time.
+    """
+    tree = json.loads(engine.to_str())
+    pieces = [[piece, float(f"{score:.7g}")] for piece, score in tree["model"]["vocab"]]
+    pieces.sort(key=lambda row: (-row[1], row[0] if row[1] else ""))  # special tokens, of score 0, stay first
+    tree["model"]["vocab"] = pieces
+    return tokenizers.Tokenizer.from_str(json.dumps(tree))
 
 
 def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -> tokenizers.Tokenizer:
