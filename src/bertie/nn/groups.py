@@ -65,7 +65,7 @@ class Groups:
         groups: list[Group] = []
         qkv_cells, context_cells, padding = [], [], []
         cells = 0
-        for width in np.unique(widths_B).tolist():
+        for width in np.unique(widths_B[widths_B > 0]).tolist():  # a sequence of no tokens has no cells
             alike = np.flatnonzero(widths_B == width)
             most = max(1, SCORES // (num_heads * width * width))
             for sequences in np.split(alike, range(most, len(alike), most)):
