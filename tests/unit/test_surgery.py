@@ -483,8 +483,10 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "--intermediate 3 is less than the 40" in str(smaller.exception)
 
 
-def test_the_precision_and_the_pooling_of_the_source_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["embedding_dimension", "word_embedding_dimension"])
+def test_the_precision_and_the_pooling_of_the_source_are_kept(key: str, tmp_path: Path) -> None:
     from safetensors import safe_open
+    from safetensors.torch import save_file
     from typer.testing import CliRunner
 
     from bertie.cli.app import app
@@ -499,7 +501,7 @@ def test_the_precision_and_the_pooling_of_the_source_are_kept(tmp_path: Path) ->
     modules[0]["type"] += "Transformer"
     (half / "modules.json").write_text(json.dumps(modules))
     (half / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    pooling = {key: 32, "pooling_mode_mean_tokens": True}
     (half / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     (tmp_path / "words.txt").write_text("chemotherapy", encoding="utf-8")
     commands = (
@@ -517,7 +519,12 @@ def test_the_precision_and_the_pooling_of_the_source_are_kept(tmp_path: Path) ->
         assert json.loads((out / "config.json").read_text())["dtype"] == "float16"
         assert (out / "modules.json").is_file()
         width = 32 if number else 64
-        assert json.loads((out / "1_Pooling" / "config.json").read_text()) == {
-            **pooling,
-            "word_embedding_dimension": width,
-        }
+        assert json.loads((out / "1_Pooling" / "config.json").read_text()) == {**pooling, key: width}
+    dense = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (half / "modules.json").write_text(json.dumps([*modules, dense]))
+    (half / "2_Dense").mkdir()
+    (half / "2_Dense" / "config.json").write_text('{"in_features": 32, "out_features": 8}')
+    save_file({"linear.weight": torch.zeros(8, 32)}, half / "2_Dense" / "model.safetensors")
+    refused = CliRunner().invoke(app, ["grow", str(half), "--times", "2", "-o", str(tmp_path / "wide")])
+    assert "a matrix after its pooling (2_Dense)" in str(refused.exception)
+    assert not (tmp_path / "wide").exists()

@@ -33,7 +33,8 @@ from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_we
 Precision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNPICKLE_LIMIT_S = 3600
-WIDTH = "word_embedding_dimension"  # in the settings of a pooling of sentence-transformers
+WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling of sentence-transformers 6, and of older
+READ = "in_features"  # of a Dense module
 HALVES: dict[str, Precision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
 
 
@@ -84,14 +85,21 @@ def convert(
 def save_like(model: Model, folder: Path, source: Path) -> None:
     """Writes a model made from `source`: in the precision of its weights, with the other files of that folder.
 
-    Quantized weights stay as they are.
+    Quantized weights stay as they are. Raises UsageError for a wider model with a Dense module.
     """
     model.save_pretrained(folder, packed=model.packed)
     copy_other_files(source, folder)
-    for path in (path / CONFIG for path in module_folders(folder) if path != folder):
+    width, widened = model.config.hidden_size, False
+    for path in (path / CONFIG for path in module_folders(folder) if path != folder):  # the pooling, then what reads it
         settings = read_json(path) if path.is_file() else {}
-        if settings.get(WIDTH, model.config.hidden_size) != model.config.hidden_size:  # of a wider model
-            write_json(path, settings | {WIDTH: model.config.hidden_size})
+        if widened and READ in settings:
+            raise UsageError(
+                f"{source} has a matrix after its pooling ({path.parent.name}), which reads vectors of the old width. "
+                "Omit --times; --intermediate works."
+            )
+        if old := {key: width for key in WIDTHS if settings.get(key, width) != width}:
+            widened = True
+            write_json(path, settings | old)
     precision = _precision(source)
     if model.packed or model.variant is None or precision == "float32":
         return
