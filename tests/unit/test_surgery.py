@@ -435,6 +435,26 @@ def test_what_another_family_lacks_is_not_lost_in_silence(source: str) -> None:
         take_layers(made(source, "mlm"), [0, 1], variant=families.VARIANTS["distilbert"])
 
 
+def test_an_output_matrix_of_its_own_goes_into_another_family() -> None:
+    model = made("bert-tiny", "mlm", mlm_tied=False)
+    student = take_layers(model, [0, 1, 2], variant=families.VARIANTS["distilbert"]).eval()
+    ids = torch.randint(5, 50, (3, 12))
+    torch.testing.assert_close(student(ids)["mlm"], model(ids)["mlm"])
+
+
+@pytest.mark.parametrize(
+    ("source", "family", "setting"),
+    [
+        ("bert-tiny", "distilbert", {"scale_attention": False}),
+        ("roberta-base", "distilbert", {"hidden_act": "relu"}),  # that of its head is gelu all the same
+        ("bigbird-roberta-base", "bert", {"attention": "full", "rescale_embeddings": True}),
+    ],
+)
+def test_a_setting_that_another_family_lacks_is_refused(source: str, family: str, setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"the setting (scale_attention|mlm_act|rescale_embeddings)"):
+        take_layers(made(source, "mlm", **setting), [0, 1, 2], variant=families.VARIANTS[family])
+
+
 def test_layers_that_cannot_be_taken() -> None:
     for layers in ([], [3], [-1]):
         with pytest.raises(UsageError, match="layers 0 to 2"):

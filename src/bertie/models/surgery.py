@@ -27,6 +27,11 @@ Depth = Literal["stack", "interleave", "identity"]
 SHARED = (  # of the configs of two families, when one's layers go into the other
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "max_position_embeddings"),
     *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "mlm_tied",
+)
+COMPUTED = (  # settings that change what the same weights compute
+    *("attention", "causal", "norm", "norm_type", "attention_head_size", "scale_attention", "rescale_embeddings"),
+    "mlm_act",
 )
 WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
 SEGMENT, OF_FEATURES = "encoder.embeddings.segment.weight", "encoder.embeddings.features.position.weight"
@@ -217,7 +222,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     kept = _with_layers(state, layers)
     if variant is None or variant is model.variant:
         return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
-    shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
+    shape = variant.base.replace(num_hidden_layers=len(layers), **{name: config.get(name) for name in SHARED})
     if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token
         rows = kept[POSITION][config.position_offset :]
         if SEGMENT in kept and not shape.type_vocab_size:
@@ -236,7 +241,8 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     parts = [name for name in kept if name.startswith("encoder.") and not name.startswith("encoder.pooler.")]
     if left := [name for name in parts if name not in wanted]:
         raise UsageError(f"{cannot} a {variant.model_type} has no {left[0]}.")
-    if other := [name for name in ("attention", "causal") if getattr(config, name) != getattr(shape, name)]:
+    ours, theirs = (one.flat() | {"mlm_act": one.heads.mlm.mlm_act or one.hidden_act} for one in (config, shape))
+    if other := [name for name in COMPUTED if ours.get(name) != theirs.get(name)]:
         raise UsageError(f"{cannot} the setting {other[0]} of the two families differs.")
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer

@@ -118,7 +118,7 @@ class Distillation(Objective):
         taken = take_layers(self._teacher, self.layers, variant=student.variant).state_dict()
         ours = student.state_dict()
         given = {name: tensor for name, tensor in taken.items() if name in ours and tensor.shape == ours[name].shape}
-        if lacking := [name for name in ours if re.match(NOT_FRESH, name) and name not in given]:
+        if lacking := [name for name in {**ours, **taken} if re.match(NOT_FRESH, name) and name not in given]:
             raise UsageError(
                 f"Cannot initialize the student from {self.teacher}: weight {lacking[0]} is missing or has a "
                 "different size."
