@@ -9,7 +9,7 @@ import transformers
 from parity import close
 
 from bertie import families
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
@@ -88,10 +88,19 @@ def test_gpt2_writes_the_same(options: dict[str, Any], seed: int, tmp_path: Path
     same(generate(ours, ids, mask, GenerationConfig(max_new_tokens=12, **options)), expected[:, left.shape[1] :])
 
 
-@pytest.mark.parametrize("preset", ["gpt2", "openai-gpt", "bert-base-ltr"])
-def test_cached_reading_is_reading_again(preset: str) -> None:
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [
+        *(("gpt2", {}), ("openai-gpt", {}), ("bert-base-ltr", {})),
+        ("bert-base-ltr", {"positions_after_pad": True}),
+        ("bert-base-ltr", {"bottleneck_size": 8}),
+        ("bert-base-ltr", {"attention_window": 4}),
+        ("bert-base-ltr", {"positions": "rotary", "attention": "alternating", "local_attention": 4}),
+    ],
+)
+def test_cached_reading_is_reading_again(preset: str, settings: dict[str, Any]) -> None:
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 30}
-    model = families.build(preset, **sizes, num_hidden_layers=2, initializer_range=0.3).eval()
+    model = families.build(preset, **sizes, **settings, num_hidden_layers=2, initializer_range=0.3).eval()
     ids, mask = prompts()
     later = torch.randint(2, 30, (3, 4))
     cache = Cache()
@@ -103,6 +112,12 @@ def test_cached_reading_is_reading_again(preset: str) -> None:
             whole = model.encoder(torch.cat([ids[i, :length], later[i]])[None]).last_hidden_state[0, length:]
             close(first.last_hidden_state[i], whole[:1], "first")
             close(rest.last_hidden_state[i], whole[1:], "rest")
+
+
+def test_a_causal_model_has_no_trigrams() -> None:
+    """They would show it the token that it predicts."""
+    with pytest.raises(DataError, match="reads the next token"):
+        families.config("bert-base-ltr", trigram_embeddings=True)
 
 
 def test_drawing(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ class EncoderConfig:
             within(name, getattr(self, name), 0.0, 10.0)
         for kind in (self.layer, self.positions, self.attention, self.sharing, self.inputs):
             kind.check(self)
+        if self.trigram_embeddings and self.causal:
+            raise DataError("trigram_embeddings reads the next token, which causal=true hides. Omit one of them.")
         plain = (self.layer.norm, self.attention, self.embedding_size) == ("pre", Full(), None)
         plain = plain and not isinstance(self.positions, Disentangled | Rotary)
         if self.num_decoder_layers is not None and not plain:

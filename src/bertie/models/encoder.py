@@ -144,6 +144,7 @@ class Encoder(nn.Module):
             position_ids = layout.fill(position_ids)
         elif self.config.position_offset:
             position_ids = positions_after_pad(layout.fill(input_ids), layout, self.config.pad_token_id)
+            position_ids = position_ids if cache is None else position_ids + positions[:, :1]
         else:
             position_ids = positions
         types = None if token_type_ids is None else layout.fill(token_type_ids)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.nn.attention import attend, split_heads
+from bertie.nn.cache import LayerCache
 from bertie.nn.dropout import add_dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
@@ -64,7 +65,13 @@ class BottleneckLayer(nn.Module):
         self.widen, self.widen_norm = Linear(bottleneck_size, hidden_size), norm(hidden_size)
 
     def forward(
-        self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities on request."""
         narrow = self.input_norm(self.input(hidden))
@@ -72,7 +79,7 @@ class BottleneckLayer(nn.Module):
             seeking, given = narrow, narrow
         else:
             seeking, given = self.shared_norm(self.shared(hidden)), hidden
-        x, probs = self.attention(seeking, given, layout, bias, output_attentions=output_attentions)
+        x, probs = self.attention(seeking, given, layout, bias, cache=cache, output_attentions=output_attentions)
         x = self.attention_norm(narrow + x)
         for feed_forward in self.ffn:
             x = feed_forward(x)
@@ -91,11 +98,20 @@ class BottleneckAttention(nn.Module):
         self.output = Linear(size, size)
 
     def forward(
-        self, seeking: Tensor, given: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+        self,
+        seeking: Tensor,
+        given: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """seeking (..., b), given (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
         fused = torch.cat([self.qk(seeking), self.value(given)], -1)
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(fused), 3, self.num_heads)
+        if cache is not None:
+            k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)
         dropout_p = self.dropout_p if self.training else 0.0
         context_BNQD, probs = attend(
             q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p, output_attentions=output_attentions
