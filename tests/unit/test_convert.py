@@ -67,6 +67,25 @@ def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance
     same(weights(tmp_path / "back"), weights(tmp_path / "many"), 0.0)
 
 
+@pytest.mark.parametrize("shard_bytes", [None, 9_000])
+def test_a_matrix_of_its_own_keeps_its_bias(shard_bytes: int | None, tmp_path: Path) -> None:
+    """`transformers` writes the bias of a tied matrix too, which nobody reads."""
+    import transformers
+
+    torch.manual_seed(0)
+    told = transformers.BertConfig(**SMALL, tie_word_embeddings=False)
+    theirs = transformers.BertForMaskedLM(told).eval()
+    with torch.no_grad():
+        theirs.cls.predictions.decoder.bias.normal_()
+    theirs.save_pretrained(tmp_path / "a")
+    convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", shard_bytes=shard_bytes)
+    again, info = transformers.BertForMaskedLM.from_pretrained(tmp_path / "b", output_loading_info=True)
+    assert not any(info.values()), info
+    ids = torch.arange(5, 12)[None]
+    assert torch.equal(again(ids).logits, theirs(ids).logits)
+    same(weights(tmp_path / "b"), weights(tmp_path / "a"), 0.0)
+
+
 def test_files_of_the_hub_cache_are_links(tmp_path: Path) -> None:
     """A sentence model with a matrix after the pooling, each file a link into a folder of blobs."""
     blobs, source = saved(tmp_path / "blobs"), tmp_path / "snapshots" / "commit"

@@ -28,7 +28,7 @@ from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
-from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights, weight_files
+from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights, twins, weight_files
 
 Precision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -128,20 +128,25 @@ def _written(
         names = {name: name.removeprefix(base) for name in weights.stored}
         if variant.heads(public) == () and not all(name.startswith(base) for name in names):
             names = {name: name for name in names}  # it has more than its class says: then all names are whole
+        own = "heads.mlm.weight" in variant.table and weights.has_own_matrix("mlm")
+        second = twins(weights.stored, variant.table) if own else {}
         sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
+        total = sum(sizes.values()) + sum(sizes[name] for name in second)
         shards = _shards(sizes, shard_bytes)
         files = _file_names(len(shards))
         for file, shard in zip(files, shards, strict=True):
             state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
+            state |= {second[name]: state[names[name]].clone() for name in shard if name in second}
             with atomic_write(made / file) as temporary:
                 save_file(state, temporary.name, metadata={"format": "pt"})
         if len(files) > 1:
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
-            index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
+            where |= {twin: where[names[name]] for name, twin in second.items()}
+            index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
             write_json(made / INDEX, index)
     copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))
     write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
-    return Converted(len(sizes), sum(sizes.values()), len(files), precision, copied)
+    return Converted(len(sizes) + len(second), total, len(files), precision, copied)
 
 
 def _dtype(precision: Precision) -> torch.dtype:

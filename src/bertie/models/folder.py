@@ -28,7 +28,7 @@ from bertie.models.names import check_names
 from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
+from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
 from bertie.nn.init import initialize, shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
@@ -55,7 +55,6 @@ MODEL_FOLDER = Kind(
 BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")
 """What sentence-transformers reads next to a model."""
 POOLER = "encoder.pooler.weight"
-WORD = "encoder.embeddings.word.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
@@ -259,14 +258,10 @@ def _tied(variant: Variant, head: str, said: bool, weights: WeightsFolder) -> bo
     decoder = f"heads.{head}.weight"
     if not _stored(variant, decoder, weights):
         return said
-    own, word = (_public(variant, name) for name in (decoder, WORD))
-    tied = word in weights and torch.equal(weights.read(own), weights.read(word))
-    if tied:
-        weights.stored[word] += weights.stored.pop(own)  # a copy
-    elif copies := weights.stored.get(bias := _public(variant, f"heads.{head}.bias") if head == "mlm" else ""):
-        own_bias = [one for one in copies if one.name.endswith("decoder.bias")]
-        weights.stored[bias] = own_bias or copies  # the other is that of a matrix that is not read
-    return tied
+    if weights.has_own_matrix(head):
+        return False
+    weights.stored[_public(variant, WORD)] += weights.stored.pop(_public(variant, decoder))  # a copy
+    return True
 
 
 def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:

@@ -5,7 +5,7 @@ code.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 
 WEIGHTS = "model.safetensors"
+WORD = "encoder.embeddings.word.weight"
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
@@ -155,6 +156,18 @@ class WeightsFolder:
             ) from None
         return self._read[public]
 
+    def has_own_matrix(self, head: str) -> bool:
+        """Returns whether the files have an output matrix for a head that is not a copy of the word embeddings.
+
+        Of two biases of a masked-LM head, the one of this matrix then counts. Nothing reads the other one.
+        """
+        own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD))
+        if own not in self or (word in self and torch.equal(self.read(own), self.read(word))):
+            return False
+        if copies := self.stored.get(bias := self.table.public("heads.mlm.bias")[0] if head == "mlm" else ""):
+            self.stored[bias] = [one for one in copies if one.name.endswith("decoder.bias")] or copies
+        return True
+
     def fused(self, publics: tuple[str, ...]) -> PackedWeight | None:
         """Returns all parts of a parameter with few bits per number, or None."""
         if not all(public in self.packed for public in publics):
@@ -281,6 +294,13 @@ def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool)
             yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
 
 
+def twins(publics: Collection[str], table: WeightTable) -> dict[str, str]:
+    """Returns the bias that is written a second time, and its other name: an output matrix of its own has its own."""
+    named = [public.replace("weight", "bias") for public in publics if public.endswith("decoder.weight")]
+    today = ((table.today(twin), twin) for twin in named)
+    return {bias: twin for bias, twin in today if bias is not None and bias in publics and bias != twin}
+
+
 def save_weights(
     named: Mapping[str, Tensor],
     path: Path,
@@ -298,9 +318,7 @@ def save_weights(
         for public, one in zip(publics, parts, strict=True):
             arrays = one.named(public if base else public.removeprefix(table.base))
             state |= {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
-    for public in [public for public in state if public.endswith("decoder.weight")]:  # one of its own has its own bias
-        bias = public.replace("weight", "bias")
-        if (today := table.today(bias)) != bias and today in state:
-            state[bias] = state[today].clone()
+    for bias, twin in twins(state, table).items():
+        state[twin] = state[bias].clone()
     with atomic_write(path) as file:
         save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name
