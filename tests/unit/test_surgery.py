@@ -290,6 +290,20 @@ def test_a_convolution_stays_in_its_place() -> None:
         assert sum(".conv." in key for key in found.state_dict()) == sum(".conv." in key for key in model.state_dict())
 
 
+@pytest.mark.parametrize("preset", ["nomic-bert-2048", "ModernBERT-base"])
+def test_rotary_positions_continue(preset: str) -> None:
+    model = made(preset, "mlm", max_position_embeddings=16)
+    with pytest.raises(UsageError, match="no table"):
+        with_positions(model, 40, fill="interpolate")
+    with pytest.raises(UsageError, match="16 positions already"):
+        with_positions(model, 16)
+    longer = with_positions(model, 40)
+    assert longer.config.max_length == 40
+    ids = torch.randint(5, 50, (2, 16))
+    assert torch.equal(longer(ids)["mlm"], model(ids)["mlm"])
+    assert longer(torch.randint(5, 50, (2, 40)))["mlm"].isfinite().all()
+
+
 def test_the_layers_of_an_elmo_and_the_positions_of_pictures() -> None:
     elmo = families.build("elmo-small", heads={}, seed=1)
     for change in (lambda: deeper(elmo, 6), lambda: take_layers(elmo, [0])):

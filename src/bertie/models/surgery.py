@@ -14,7 +14,7 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
-from bertie.models.kinds import Groups
+from bertie.models.kinds import Groups, Rotary
 from bertie.models.model import Model
 from bertie.models.partial import LAYER
 from bertie.models.seq2seq import assembled
@@ -105,16 +105,21 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
     """Returns the model for sequences of up to `length` tokens, for further training.
 
     "tile" repeats the position embeddings, as in Longformer (Beltagy et al. 2020, 5); the output for sequences of the
-    old length does not change. "interpolate" stretches them. Raises UsageError for a model without learned positions,
-    or a length that it already has.
+    old length does not change. "interpolate" stretches them. Rotary positions have no embeddings, and continue. Raises
+    UsageError for a model without a maximum length, or a length that it already has.
     """
     if fill not in get_args(Fill):
         raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
     state, config = dict(model.state_dict()), model.config
-    if POSITION not in state:
+    rotary = isinstance(config.positions, Rotary)
+    if POSITION not in state and not rotary:
         raise UsageError("This family has no position embeddings, so it has no maximum length to extend.")
     if length <= config.max_length:
         raise UsageError(f"The model has {config.max_length:,} positions already. Choose a larger number.")
+    if rotary and fill != "tile":
+        raise UsageError("Rotary positions have no table that --fill could interpolate. Omit --fill.")
+    if rotary:
+        return rebuilt(model, config.replace(max_position_embeddings=length), state)
     for table in (POSITION, OF_FEATURES):
         if table not in state:
             continue
