@@ -55,6 +55,8 @@ def test_answers_are_the_best_spans_by_their_score_against_no_answer(models: dic
     assert [one.score for one in found] == sorted((-one.label.no_answer for one in given), reverse=True)
     for one in found:
         assert TEXTS[one.passage][one.start : one.end] == one.text == given[one.passage].label.best
+    assert answers(reader, QUESTION, ["", *TEXTS])[0].passage == found[0].passage + 1, "a document of a title alone"
+    assert answers(reader, QUESTION, ["", " "]) == []
     with pytest.raises(UsageError, match="gives no answers"):
         answers(predictor(models["rank"]), QUESTION, TEXTS)
 

@@ -60,7 +60,7 @@ class Echo:
     async def stop(self):
         self.alive = False
 
-    async def restart(self, on_failure):
+    async def restart(self, on_failure, wanted):
         self.starts += 1
         self.alive = True
 

@@ -15,6 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bertie.errors import DataError
+from bertie.serve.fleet import Fleet
+from bertie.serve.remote import Worker, WorkerSettings
+from bertie.serve.server import Options, serve
 from serving import Load, Process, make_models, until
 
 pytest.importorskip("fastapi")
@@ -23,6 +27,49 @@ pytest.importorskip("fastapi")
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     return make_models(tmp_path_factory.mktemp("models"))
+
+
+def test_a_process_that_ended_does_not_come_back_with_another_model(folders, tmp_path):
+    """The server keeps the tokenizer and the labels of the old one, so the answers would be wrong."""
+    model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
+
+    async def go():
+        worker = Worker(WorkerSettings(str(model), engine="torch", device="cpu", threads=1))
+        await worker.start()
+        psutil.Process(worker.pid).kill()
+        shutil.rmtree(model)
+        shutil.copytree(folders["multilabel"], model)
+        told = list[str]()
+        await worker.restart(told.append, lambda: not told)
+        assert "contains another model now" in told[0]
+        assert not worker.alive
+
+    asyncio.run(go())
+
+
+def test_a_reload_waits_while_models_load(monkeypatch):
+    """The usual action of SIGHUP is to end the process."""
+    ended, begun = list[int](), list[str]()
+
+    async def start(fleet):
+        async with fleet._reloading:
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+            raise DataError("the end of this test")
+
+    async def load(fleet, name, path, generation=1):
+        begun.append(name)
+
+    monkeypatch.setattr(Fleet, "start", start)
+    monkeypatch.setattr(Fleet, "load", load)
+    usual = signal.signal(signal.SIGHUP, lambda number, frame: ended.append(number))
+    try:
+        with pytest.raises(DataError, match="the end"):
+            serve(Options({"m": Path("m")}, port=0))
+    finally:
+        signal.signal(signal.SIGHUP, usual)
+    assert not ended
+    assert not begun
 
 
 @pytest.mark.slow

@@ -105,7 +105,9 @@ def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answ
     if not isinstance(reader.task, SpanTask):
         raise UsageError("This model gives no answers: fine-tune one with --task span.")
     found = []
-    for number, given in enumerate(reader.predict([(question, text) for text in texts])) if texts else ():
+    filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone
+    read = reader.predict([(question, texts[number]) for number in filled]) if filled else ()
+    for number, given in zip(filled, read, strict=True):
         assert isinstance(given, SpanPrediction)
         if given.spans:
             span, score = given.spans[0], -given.label.no_answer

@@ -181,7 +181,7 @@ class Batcher:
                 async with starting:
                     if not worker.alive:
                         self.on_restart("the process has ended")
-                        await worker.restart(self.on_restart)
+                        await worker.restart(self.on_restart, lambda: bool(self.waiting or not self._closed))
                 continue
             parts = self._next()
             if parts:

@@ -46,15 +46,16 @@ class Fleet:
 
     async def start(self) -> None:
         """Loads every model. Raises BertieError for a model that cannot be served, after stopping the others."""
-        indexes = await asyncio.to_thread(self._open_indexes)
-        work = [self.load(name, path) for name, path in self.paths.items()]
-        found = await asyncio.gather(*work, return_exceptions=True)
-        self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
-        for one in found:
-            if isinstance(one, BaseException):
-                await self.kill()
-                raise one
-        await asyncio.to_thread(self._link, indexes)
+        async with self._reloading:
+            indexes = await asyncio.to_thread(self._open_indexes)
+            work = [self.load(name, path) for name, path in self.paths.items()]
+            found = await asyncio.gather(*work, return_exceptions=True)
+            self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
+            for one in found:
+                if isinstance(one, BaseException):
+                    await self.kill()
+                    raise one
+            await asyncio.to_thread(self._link, indexes)
 
     def _open_indexes(self) -> dict[str, "ServedIndex"]:
         """Returns the open indexes. Raises DataError."""
@@ -203,6 +204,7 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
         else:
             name = model_name(path, found)
         if not path.exists() and find(str(path)) is None:
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{model_hint(path)}")
+            hint = "" if kind == "an index" else model_hint(path)
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
         found[name] = path
     return found

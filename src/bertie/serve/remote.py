@@ -75,7 +75,10 @@ class Worker:
         return self._process.pid if self._process else None
 
     async def start(self) -> Facts:
-        """Starts the process and waits for its model. Raises the error of loading the folder."""
+        """Starts the process and waits for its model.
+
+        Raises the error of loading the folder, and BertieError if it contains another model than at the first start.
+        """
         await self.stop()
         ours, theirs = socket.socketpair()
         names = ("model", "precision", "device", "engine", "threads", "attention")
@@ -101,6 +104,11 @@ class Worker:
         if "error" in header:
             await self.stop()
             raise {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)(header["error"])
+        if self.sha not in ("", header["sha"]):  # its tokenizer and labels are those of the old model
+            await self.stop()
+            raise BertieError(
+                f"{self.settings.model} contains another model now. Send SIGHUP to the server to load it."
+            )
         self.facts, self.sha, self.lanes = facts_of_json(header["facts"]), header["sha"], header["lanes"]
         self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
@@ -169,10 +177,12 @@ class Worker:
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerDied from None
 
-    async def restart(self, on_failure: Callable[[str], None]) -> None:
-        """Starts until it succeeds, with increasing pauses. on_failure: called with each error."""
-        for attempt in range(1_000_000):
+    async def restart(self, on_failure: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
+        """Starts until it succeeds or is not wanted, with increasing pauses. on_failure: called with each error."""
+        for attempt in itertools.count():
             await asyncio.sleep(RESTART_S[min(attempt, len(RESTART_S) - 1)])
+            if not wanted():
+                return
             try:
                 await self.start()
                 return

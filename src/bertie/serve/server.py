@@ -81,12 +81,13 @@ def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: Non
 
 async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     fleet, application = build(options)
+    server = Server(uvicorn.Config(application, **uvicorn_settings()))
+    run = Run(server, fleet, options.drain_s)
+    run.listen_for_reloads()
     await fleet.start()
     gc.collect()
     gc.freeze()  # modules and models stay: a full collection that visits them stops the server for 0.3 s
-    server = Server(uvicorn.Config(application, **uvicorn_settings()))
-    run = Run(server, fleet, options.drain_s)
-    run.listen_to_signals()
+    run.listen_for_stops()
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
     on_ready(f"http://{host}:{port}")
@@ -165,12 +166,14 @@ class Run:
     drain_s: float
     tasks: set["asyncio.Task[Any]"] = field(default_factory=set)
 
-    def listen_to_signals(self) -> None:
-        """Installs the signal handlers."""
-        loop = asyncio.get_running_loop()
+    def listen_for_reloads(self) -> None:
+        """Installs the handler of SIGHUP. While models load, a reload waits for them."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
+
+    def listen_for_stops(self) -> None:
+        """Installs the handlers of SIGTERM and Ctrl-C. While models load, these end the process at once."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     def stop(self) -> None:
         """Finishes requests; when called again, ends at once."""
