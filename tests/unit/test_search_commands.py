@@ -145,6 +145,21 @@ def test_a_document_that_is_judged_wrong_answers_nothing(corpus: Path, bertie: A
     assert [question.documents(store) for question in (first, second)] == [{3: 1.0}, {}]
 
 
+def test_ids_of_judgments_may_have_spaces_between_tabs(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"_id": "q 1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq 1\td 1\t2\n\n2\t0\td2\t1\n")
+    found = read(tmp_path / "q.jsonl", tmp_path / "qrels.tsv")
+    assert [question.relevant for question in found] == [{"d 1": 2.0}, {"d2": 1.0}]
+
+
+def test_the_passages_of_a_row_have_its_line(tmp_path: Path) -> None:
+    text = "\n\n".join(f"{number} " + "word " * 150 for number in range(3))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x"}) + "\n" + json.dumps({"text": text}) + "\n")
+    make([tmp_path / "a.jsonl"], tmp_path / "index")
+    hits = Searcher(tmp_path / "index").search("word").hits
+    assert [hit.passage.line for hit in hits] == [2, 2, 2]
+
+
 def test_answers_and_documents_of_questions(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text(json.dumps({"question": "q?", "context": "c", "answers": {"text": ["x"], "answer_start": [0]}}))

@@ -1,5 +1,6 @@
 """Passages cover a document and stay small; readers give documents with places, or reasons."""
 
+import gzip
 import json
 import re
 from itertools import pairwise
@@ -70,7 +71,8 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
         "corpus.jsonl": '{"_id": "d1", "title": "T", "text": "One."}\nbad\n{"_id": "d2", "text": ""}\n{"other": "x"}\n',
         "table.csv": "id,title,text\n7,Seven,Hello\n",
         "wiki_00": '<doc id="1" title="A">\nA\n\nText of A.\n</doc>\n<doc id="2" title="B">\nB\n\nText of B.\n</doc>\n',
-        "a.md": "\n# Head #\n\nBody.\n",
+        "a.md": "\n```\n# comment\n```\n\n# Head #\n\nBody.\n",
+        "table.csv.gz": gzip.compress(b"text\nHello\n"),
         "squad.json": json.dumps({"data": [{"paragraphs": [{"context": "C1", "qas": asked}] * 2}]}),
         "korean.txt": "안녕하세요".encode("cp949"),
     }
@@ -79,10 +81,12 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         found[name] = list(read(str(tmp_path / name), Reading()))
     good, bad = found["corpus.jsonl"][0], found["corpus.jsonl"][1:]
-    assert good == Document("One.", "d1", "T", 1)
+    assert good == Document("One.", "d1", "T", row=1)
     assert [(one.line, isinstance(one, DroppedRecord)) for one in bad] == [(2, True), (3, True), (4, True)]
-    assert found["table.csv"] == [Document("Hello", "7", "Seven", 2)]
+    assert found["table.csv"] == [Document("Hello", "7", "Seven", row=2)]
     assert [one.text.strip() for one in found["wiki_00"]] == ["Text of A.", "Text of B."]
+    assert [one.title for one in found["wiki_00"]] == ["A", "B"]
+    assert found["table.csv.gz"] == [Document("Hello", row=2)]
     assert found["a.md"][0].title == "Head"
     assert [one.text for one in found["squad.json"]] == ["C1"]
     assert "CP949" in found["korean.txt"][0].reason

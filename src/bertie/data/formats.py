@@ -179,6 +179,12 @@ WIKI_MARKUP = re.compile(
 
 def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and is left out."""
+    for found in articles(item, reading, counts):
+        yield found if isinstance(found, DroppedRecord) else found[1]
+
+
+def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | DroppedRecord]:
+    """Yields the title and the text of each article in WikiExtractor's output."""
     path = item[0]
     for line, block in blocks(item, WIKI_END, counts):
         if isinstance(block, DroppedRecord):
@@ -197,12 +203,13 @@ def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
                 yield document._replace(line=document.line + block.count(b"\n", 0, head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
-            title = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
-            if title and heading.strip() == html.unescape(title[1]).strip():
+            named = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
+            title = html.unescape(named[1]).strip() if named else ""
+            if title and heading.strip() == title:
                 document = body
             document, removed = WIKI_MARKUP.subn("", document)
             counts["lines of wiki markup removed"] += removed
-            yield document
+            yield title, document
         yield from _outside(block, last, len(block), path, line)
 
 

@@ -92,7 +92,7 @@ def index(
         inputs: Files, folders, globs, or "python:PACKAGE,...".
         folder: The folder of the index.
         config: How it is made. Default: as the index was made.
-        embedder: The model of its vectors. Default: that of the index, if it has one.
+        embedder: The model of its vectors. An index with vectors needs the model that made them.
         vectors: exact: a question is compared with every vector; approximate: by a graph of neighbors; auto: by a
             graph from a million vectors, or where there is one.
         overwrite: Whether to replace an index that stands there. It remains if the new one cannot be made.
@@ -319,7 +319,7 @@ def _or_none(name: str, found: readers.Found) -> readers.Found:
 
 def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:
     document = store.add_document(source, number, found.name, found.title, found.page, found.text)
-    count, line, seen = 0, found.line, 0
+    count, line, seen = 0, found.line or found.row, 0
     for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
         text = found.text[start:stop]
         if found.line and "\n" in found.text:

@@ -105,11 +105,11 @@ def _relevance(path: Path) -> dict[str, dict[str, float]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}).") from None
     for number, line in enumerate(lines, 1):
-        cells = line.split()
-        if not cells:
+        cells = line.split("\t") if "\t" in line.strip() else line.split()  # BEIR's ids may have spaces
+        if not line.strip():
             continue
         try:
-            found.setdefault(cells[0], {})[cells[-2]] = float(cells[-1])
+            found.setdefault(cells[0].strip(), {})[cells[-2].strip()] = float(cells[-1])
         except (IndexError, ValueError) as error:
             if number == 1 and isinstance(error, ValueError):
                 continue  # the header

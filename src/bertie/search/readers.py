@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bertie.data import formats, pages, rows, sources
 from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
 from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.streams import FAILURES, cause, compression, opened, uncompressed
+from bertie.data.streams import FAILURES, cause, opened, uncompressed
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.files import file_hash, seal
@@ -25,6 +26,8 @@ from bertie.registry import Registry, library
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
+CODE = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.M | re.S)  # its comments may begin with #
+HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
 IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "context", "content", "document", "body")
 
 
@@ -32,7 +35,7 @@ IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "co
 class Document:
     """A text with its place: `line` of its first character in the file, from 1; 0 where a format has no lines.
 
-    name: its id, where the file has ids. page: of a PDF, from 1.
+    name: its id, where the file has ids. page: of a PDF, from 1. row: the line of a row of a table, instead of `line`.
     """
 
     text: str
@@ -40,6 +43,7 @@ class Document:
     title: str = ""
     line: int = 0
     page: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def table(path: str, reading: Reading) -> Found:
         elif not (text.strip() or str(title).strip()):
             yield DroppedRecord("empty text", path, line)
         else:
-            yield Document(text, name, str(title), line)
+            yield Document(text, name, str(title), row=line)
 
 
 def json(path: str, reading: Reading) -> Found:
@@ -99,6 +103,10 @@ def text(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     items = [item for item, _ in sources.SOURCES[kind].plan(about, options)]
+    if kind == "wiki":
+        for one in chain.from_iterable(formats.articles(item, options, Counter()) for item in items):
+            yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0])
+        return
     for found in sources.read(sources.Unit(kind, items, 0), options, Counter()):
         yield found if isinstance(found, DroppedRecord) else Document(found, line=int(kind == "txt"))
 
@@ -106,9 +114,11 @@ def text(path: str, reading: Reading) -> Found:
 def markdown(path: str, reading: Reading) -> Found:
     """Markdown as it is written, so that places are those of the file. The first heading is the title."""
     for found in text(path, reading):
-        heading = re.search(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", found.text, re.M) if isinstance(found, Document) else None
-        title = heading[1].strip() if heading else ""
-        yield Document(found.text, title=title, line=1) if isinstance(found, Document) else found
+        if isinstance(found, DroppedRecord):
+            yield found
+            continue
+        heading = HEADING.search(CODE.sub("", found.text))
+        yield Document(found.text, title=heading[1].strip() if heading else "", line=1)
 
 
 def web_page(path: str, reading: Reading) -> Found:
@@ -162,10 +172,8 @@ SUFFIXES = {
 
 
 def kind_of(path: str) -> str:
-    """Returns the row of READERS for a file, from its extension; "" for an unknown one, and a compressed table."""
-    plain = uncompressed(path)
-    kind = SUFFIXES.get(plain.suffix.lower().removeprefix("."), "")
-    return "" if compression(path) and kind in ("table", "json") else kind
+    """Returns the row of READERS for a file, from its extension; "" for an unknown one."""
+    return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
 
 
 def expand(inputs: list[str]) -> tuple[list[str], list[str]]:
