@@ -1,6 +1,9 @@
 """`bertie index`, `bertie search` and `bertie evaluate INDEX`, as a user types them; and the metrics of retrieval."""
 
 import json
+import os
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from bertie.errors import DataError, UsageError
 from bertie.metrics.retrieval import NAMES, of_ranking
 from bertie.search import models
 from bertie.search.evaluate import evaluate
-from bertie.search.index import IndexConfig
+from bertie.search.index import IndexConfig, remove
 from bertie.search.index import index as make
 from bertie.search.questions import read
 from bertie.search.searcher import Depth, Searcher
@@ -150,6 +153,20 @@ def test_ids_of_judgments_may_have_spaces_between_tabs(tmp_path: Path) -> None:
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq 1\td 1\t2\n\n2\t0\td2\t1\n")
     found = read(tmp_path / "q.jsonl", tmp_path / "qrels.tsv")
     assert [question.relevant for question in found] == [{"d 1": 2.0}, {"d2": 1.0}]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are UTF-8")
+def test_a_file_name_may_be_no_utf8(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.txt")
+    path.write_text("the moon")
+    bad = tmp_path / os.fsdecode(b"b\xff.txt")
+    bad.write_bytes(b"\xff")
+    made = make([path, bad], tmp_path / "index")
+    assert (made.documents, made.rejected) == (1, 1)
+    assert make([path, bad], tmp_path / "index").unchanged == 2
+    with closing(Searcher(tmp_path / "index")) as searcher:
+        assert searcher.search("moon").hits[0].passage.source.endswith("a\\xff.txt")
+    assert remove([str(path), str(bad)], tmp_path / "index").removed == 2
 
 
 def test_the_passages_of_a_row_have_its_line(tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
     assert "not a readable PDF" in next(read(str(tmp_path / "bad.pdf"), Reading())).reason
 
 
+def test_half_of_a_surrogate_pair_in_a_pdf_can_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.write(tmp_path / "a.pdf")
+    monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "moon \ud835 \ud835\udc00")
+    (found,) = read(str(tmp_path / "a.pdf"), Reading())
+    assert found.text == "moon \ufffd \U0001d400"
+
+
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
 def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pypdf = pytest.importorskip("pypdf")

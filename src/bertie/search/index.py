@@ -3,6 +3,7 @@
 The same call again does nothing for a file with the same content, and replaces the documents of a changed one.
 """
 
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -164,7 +165,7 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
             _sweep(store)
             with store.writing():
                 known = {row[0] for row in store.db.execute("SELECT name FROM sources")}
-                for name in names:
+                for name in map(_stored, names):
                     chosen = {one for one in known if one == name or one.startswith(name.rstrip("/") + "/")}
                     if not chosen:
                         raise DataError(f"{folder} has no documents of {name}. {_some(known)}")
@@ -209,17 +210,18 @@ def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:
 def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Changes) -> None:
     with progress("indexing", total=len(names), unit="files") as advance:
         for name in names:
-            known = store.db.execute("SELECT hash FROM sources WHERE name = ?", (name,)).fetchone()
+            source = _stored(name)
+            known = store.db.execute("SELECT hash FROM sources WHERE name = ?", (source,)).fetchone()
             now = _content(name)
             if known and known[0] == now:
                 changes.unchanged += 1
             else:
                 if known:
-                    store.remove(name)
+                    store.remove(source)
                 changes.replaced += bool(known)
                 changes.added += not known
                 _add_source(store, name, config, changes)
-                store.db.execute("INSERT INTO sources VALUES (?, ?)", (name, now))
+                store.db.execute("INSERT INTO sources VALUES (?, ?)", (source, now))
             advance(1, passages=changes.passages)
     if store.get("config") is None:
         if not changes.documents:
@@ -287,6 +289,11 @@ def _embed(store: Store, embedder: Embedder) -> int:
     return len(ids)
 
 
+def _stored(name: str) -> str:
+    """Returns the name of a file as the database has it: bytes that are not UTF-8 are written as \\xff."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def _content(name: str) -> str:
     try:
         return readers.content(name)
@@ -298,13 +305,13 @@ def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) 
     number = 0
     for found in _or_none(name, readers.read(name, config.reading)):
         if isinstance(found, DroppedRecord):
-            store.reject(found)
+            store.reject(found._replace(where=_stored(found.where)))
             changes.rejected += 1
             changes.reasons[found.reason] += 1
             continue
         number += 1
         changes.documents += 1
-        changes.passages += _add_document(store, name, number, found, config)
+        changes.passages += _add_document(store, _stored(name), number, found, config)
 
 
 def _or_none(name: str, found: readers.Found) -> readers.Found:

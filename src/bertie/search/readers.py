@@ -139,9 +139,9 @@ def pdf(path: str, reading: Reading) -> Found:
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
                 yield DroppedRecord(LOCKED, path)
                 return
-            title = str(getattr(book.metadata, "title", None) or "")
+            title = _whole(str(getattr(book.metadata, "title", None) or ""))
             for number, page in enumerate(book.pages, 1):
-                found = page.extract_text()
+                found = _whole(page.extract_text())
                 empty += not found.strip()
                 if found.strip():
                     yield Document(found, title=title, page=number)
@@ -155,6 +155,11 @@ def pdf(path: str, reading: Reading) -> Found:
             return
     if empty:
         yield DroppedRecord(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
+
+
+def _whole(text: str) -> str:
+    """Returns a text whose surrogate pairs are characters, and with U+FFFD for half of a pair."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 READERS: Registry[Reader] = Registry(
