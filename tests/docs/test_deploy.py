@@ -116,6 +116,7 @@ def test_the_unit(tmp_path):
     assert start
     check_command(shlex.split(start[2]))
     assert "kill -HUP" in text
+    assert "\nCacheDirectory=bertie\nEnvironment=XDG_CACHE_HOME=%C\n" in text, "its user has no home for the engine"
     if analyze := shutil.which("systemd-analyze"):
         unit = tmp_path / "bertie.service"
         unit.write_text(text.replace(start[1], "/bin/true"))
