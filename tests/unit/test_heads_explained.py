@@ -194,6 +194,7 @@ def test_the_curve_begins_with_the_whole_model_and_ends_without_heads(trained: A
     assert {one[0][1] for one in found.random} == {found.points[0][1]}
     assert {one[-1] for one in found.random} == {found.points[-1]}
     assert len(found.as_json()["heads"]) == 8
+    assert removal(model, examples * 2, points=1).examples == (40, 40), "also those that fill no batch"
     with pytest.raises(DataError, match="pass more"):
         removal(model, examples[:1], points=4)
 

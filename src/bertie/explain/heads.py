@@ -90,8 +90,8 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     ranking, measured = examples[::2], examples[1::2]
     task, length = predictor.task, predictor.max_length
     batches = judged(task, ranking, predictor.tokenizer, max_length=length)
-    console.say(f"{len(ranking):,} examples rank the heads, and {len(measured):,} measure {task.metrics[0]}.")
     seen = importance(model, task, batches, parts=(HEADS,))
+    console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {task.metrics[0]}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
     score = _measure(predictor, measured)

@@ -69,9 +69,7 @@ def judged(
         raise DataError("The examples have no labels, which pruning needs. Name the column of the labels: --label.")
     encoded = task.encode(known, tokenizer, max_length=max_length, too_long="truncate")
     targets = task.targets(known, encoded)
-    size = min(BATCH, len(known))
-    source = TaskSource(encoded, targets, batch_size=size, micro_batch_size=None, seed=0)
-    return [batch for step in range(len(known) // size) for batch in source.batches(step)]
+    return TaskSource(encoded, targets, batch_size=len(known), micro_batch_size=BATCH, seed=0).batches(0)
 
 
 def importance(
