@@ -73,6 +73,28 @@ def test_word_sets_are_read_in_both_formats(tmp_path: Path) -> None:
         words.read_tests(published)
 
 
+TWICE = "templates:\n" + 2 * (
+    "- {name: t, groups: {a: [tall], b: [short]}, templates: ['the {group} {attribute}', 'a {group} {attribute}'], "
+    "attributes: {a: [baker], b: [child]}}\n"
+)
+
+
+def test_two_tests_of_one_name_are_refused_and_equal_targets_have_no_size(tmp_path: Path) -> None:
+    model = package.load(pretrained(tmp_path / "m"))
+    assert model.tokenizer is not None
+    subject = Subject(TorchEngine(model), model.tokenizer)
+    own = tmp_path / "own.yaml"
+    one = "- {name: t, X: {x: [tall, tall]}, Y: {y: [tall, tall]}, A: {p: [tall, short]}, B: {q: [short, baker]}}\n"
+    own.write_text(f"tests:\n{one}", "utf-8")
+    read = words.Words().read(subject, Source((own,)))
+    assert words.Words().scores(subject, read.items) == ["the targets of 't' have equal vectors"]
+    for text in (f"tests:\n{one}{one}", TWICE):
+        own.write_text(text, "utf-8")
+        kind: Any = words.Words() if "tests" in text else Templates()
+        with pytest.raises(DataError, match="called 't'"):
+            kind.read(subject, Source((own,)))
+
+
 def test_built_in_sets_are_complete() -> None:
     assert len(words.read_tests(words.BUILT_IN)) >= 6
     english, *korean = templates.read_sets(templates.BUILT_IN)

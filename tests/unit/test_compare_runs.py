@@ -8,7 +8,7 @@ from test_cli_finetune import LETTERS, rows, write
 
 from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
-from bertie.runs.compare import compare, gather
+from bertie.runs.compare import compare, cost_rows, gather
 from toys import toy_model
 
 FAST = ("train.batch_size=16", "train.precision=fp32", "max_length=24", "epochs=1", "train.eval_every=4")
@@ -62,3 +62,9 @@ def test_objectives_without_options_are_settings_that_differ(tmp_path):
     found = compare(gather([tmp_path / "a", tmp_path / "b"]))
     assert found["runs"][0]["settings"] == {"objectives.nsp": True, "objectives.mlm.rate": None, "objectives.sop": None}
     assert found["runs"][1]["settings"] == {"objectives.nsp": None, "objectives.mlm.rate": 0.2, "objectives.sop": True}
+
+
+def test_a_trial_whose_weights_are_gone_has_no_parameters():
+    cost = {"steps": 3, "of": 3, "tokens": 1800, "seconds": 2.0}
+    _, ((*_, parameters),) = cost_rows({"runs": [{"run": "a", "cost": cost}]})
+    assert parameters == "–"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from test_audit_masked import WORDS, pretrained
 
 import bertie as package
-from bertie import families
+from bertie import console, families
 from bertie.audit.base import Subject
 from bertie.audit.erase import HOW, inlp, leace, probe, sentence
 from bertie.audit.figures import differences
@@ -144,7 +145,17 @@ def rows_of(folder: Path) -> Path:
     return folder / "rows.tsv"
 
 
-def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandLine, tmp_path: Path) -> None:
+def test_the_command_writes_a_folder_and_tells_before_and_after(
+    bertie: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, shown = list[str](), console.progress
+
+    def progress(description: str, *arguments: Any, **options: Any) -> Any:
+        if "perplexity" in description:
+            seen.append(description)
+        return shown(description, *arguments, **options)
+
+    monkeypatch.setattr(console, "progress", progress)
     variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
     convert(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")
@@ -163,6 +174,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
     found = json.loads(said)
     assert {one["place"] for one in found["removed"]} == {"masked-LM head", "pooler"}
     assert found["pseudo_perplexity"]["after"] > 1
+    assert seen == ["pseudo-perplexity before", "pseudo-perplexity after"]
     gap = next(one for one in found["figures"] if one["name"] == "size: gap")
     assert gap["difference"]["value"] == pytest.approx(gap["after"]["value"] - gap["before"]["value"])
     assert gap["difference"]["low"] <= gap["difference"]["value"] <= gap["difference"]["high"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 
 from bertie import families
 from bertie.errors import DataError, UsageError
@@ -198,6 +199,9 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--label", "pos")
     assert code == 0
     assert "label pos" in stdout
+    _, stdout, _ = bertie("explain", tmp_path / "m", "영화 the film")
+    lines = stdout.splitlines()[1:]
+    assert len({cell_len(line[: line.index(".")]) for line in lines}) == 1, "Korean letters are two columns wide"
     for arguments, said in (
         ((TEXT, "--methods", "lime"), "ig"),
         ((TEXT, "--label", "poss"), "pos"),
@@ -227,6 +231,8 @@ def test_what_is_read_is_what_the_model_was_trained_on() -> None:
 def test_what_cannot_be_explained() -> None:
     with pytest.raises(UsageError, match="needs a mask"):
         question_of(model("mlm"), [TEXT])
+    with pytest.raises(UsageError, match="not in the vocabulary"):
+        question_of(model("mlm"), [f"{TEXT} [MASK]"], label="프랑스")
     with pytest.raises(UsageError, match="1 to 7"):
         question_of(model("token", ("O", "B-X")), [TEXT], word=9)
     with pytest.raises(DataError, match="no words"):

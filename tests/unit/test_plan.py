@@ -121,7 +121,15 @@ def test_a_catalog_of_ones_own(tmp_path: Path) -> None:
     assert known.device("mine").tflops == 10
     assert known.device("h100").tflops == 989
     assert known.priced == "2027-01"
-    for bad in ("devices: {x: {name: X}}", "grids: {KOR: {name: K, g_per_kwh: 0.0, year: 2023}}", "other: 1", "- 1"):
+    own.write_text("grids: {kor: {name: Korea, g_per_kwh: 420, year: 2025}}")
+    assert catalog.read(own).grid("KOR").g_per_kwh == catalog.read(own).grid("kor").g_per_kwh == 420
+    for bad in (
+        "devices: {x: {name: X}}",
+        "grids: {KOR: {name: K, g_per_kwh: 0.0, year: 2023}}",
+        "other: 1",
+        "prices: {l4: [1, 2]}",
+        "- 1",
+    ):
         own.write_text(bad)
         with pytest.raises((DataError, UsageError)):
             catalog.read(own)
@@ -171,6 +179,10 @@ def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
     assert "Cheapest: NVIDIA L4 (--price)." in said
     said = bertie("plan", "model=bert-tiny", "--on", "l4", "--prices", str(own))[2]
     assert "Cheapest: NVIDIA L4 (prices of 2026-11)." in said
+    lab = tmp_path / "lab.yaml"
+    lab.write_text("devices: {lab: {name: Lab, tflops: 10, watts: 100, memory_gb: 8, price: [0.1, 0.1]}}")
+    said = bertie("plan", "model=bert-tiny", "--on", "lab", "--catalog", str(lab))[2]
+    assert "Cheapest: Lab (prices of 2026-05 and" in said, "the price is not of Bertie's list"
     own.write_text("priced: 2026-11-02\nprices: {l4: [0.5, 0.7]}\n")
     assert catalog.read(None, own).priced == "2026-11-02"
 
@@ -184,6 +196,7 @@ def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
         ("priced: 2026-11\nprices: {l44: [0.5, 0.7]}", "l4"),
         ("priced: 2026-11\nprices: {l4: [0.0, 0.7]}", "greater than 0"),
         ("priced: 2026-11\nprices: {l4: 0.7}", "prices.l4"),
+        ("priced: 2026-11\nprices: {l4: [0.7, 0.5]}", "lowest price comes first: [0.5, 0.7]"),
     ],
 )
 def test_prices_that_are_refused(text: str, said: str, tmp_path: Path, bertie: Any) -> None:
@@ -280,6 +293,12 @@ def test_the_speed_of_presets_is_tried_here() -> None:
     assert shares["bert-base"] == shares["bert-tiny"], "no time was left to try it"
 
 
+def test_numbers_of_a_large_budget_are_not_cut(bertie: Any) -> None:
+    said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "24h", "--on", "h100")
+    assert "5.4 T" in said
+    assert "\u2026" not in said
+
+
 def test_a_budget_for_long_texts(bertie: Any) -> None:
     longer = ("model=bert-tiny", "max_length=1024", "model_overrides.max_position_embeddings=1024")
     code, out, _ = bertie("plan", *longer, "--on", "h100", "--budget", "1h")
@@ -297,6 +316,8 @@ def test_a_budget_for_long_texts(bertie: Any) -> None:
         (("--country", "XYZ"), "Unknown country"),
         (("--utilization", "0.7"), "--force"),
         (("--budget", "soon"), "24h"),
+        (("--pue", "inf"), "--pue"),
+        (("--price", "inf"), "--price"),
         (("model=bert-bas",), "bert-base"),
         (("model=bert-tiny", "max_length=1024"), "bert-tiny has 512 positions"),
         (("-c", "finetune-glue", "model=bert-base", "data=sst2", "max_length=600"), "Pass max_length=512"),

@@ -144,7 +144,7 @@ def test_a_setting_is_shown_as_it_was_set(value: object, shown: str):
 
 
 def test_units_scale_with_what_they_count():
-    assert [values.count(n) for n in (0, 870, 999, 12_345, 999_960, 4_100_000, 2e9)] == [
+    assert [values.count(n) for n in (0, 870, 999, 12_345, 999_960, 4_100_000, 2e9, 5.44e12)] == [
         "0",
         "870",
         "999",
@@ -152,6 +152,7 @@ def test_units_scale_with_what_they_count():
         "1.0 M",
         "4.1 M",
         "2.0 B",
+        "5.4 T",
     ]
     seconds = (0.04, 3.2, 59.4, 59.9, 65.4, 119.8, 720, 3599, 4800, 7200, 200_000)
     assert [values.duration(s) for s in seconds] == [

@@ -1,11 +1,11 @@
 """A model folder without a concept, with the audits before and after and what the change cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bertie import console
 from bertie.audit.base import Subject
 from bertie.audit.erase import remedy
 from bertie.audit.figures import Scored, differences
@@ -78,7 +78,7 @@ def debias(
             f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
             "--finetune, and compare the vectors: bertie evaluate."
         )
-    before = _price(loaded, texts)
+    before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
     with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
@@ -92,7 +92,7 @@ def debias(
         "model": str(model),
         "how": how,
         "removed": [asdict(one) for one in removed],
-        "pseudo_perplexity": {"before": before, "after": _price(loaded, texts)},
+        "pseudo_perplexity": {"before": before, "after": _price(loaded, texts, "after")},
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
         "figures": _both(*audits, *kept),
     }
@@ -105,11 +105,19 @@ def _reads(config: FinetuneConfig, place: Place) -> bool:
     return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
 
 
-def _price(model: Model, texts: Sequence[str]) -> float | None:
+def _price(model: Model, texts: Sequence[str], when: str) -> float | None:
     """Returns the pseudo-perplexity per word; None for a model without a masked-LM head."""
     if "mlm" not in model.heads:
         return None
-    return pseudo_perplexity(model, islice(texts, PRICED)).per_word
+    priced = texts[:PRICED]
+    with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:
+        return pseudo_perplexity(model, _counted(priced, advance)).per_word
+
+
+def _counted(texts: Sequence[str], advance: console.Advance) -> Iterator[str]:
+    for text in texts:
+        yield text
+        advance(1)
 
 
 def _both(

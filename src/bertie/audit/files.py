@@ -1,6 +1,7 @@
 """Reading of published and own files: rows of tables with the columns they must have, and lists in YAML."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,13 @@ def _rows(
         checked = True
         empty = next((name for name in columns if not str(fields.get(name) or "").strip()), None)
         yield make(fields, line) if empty is None else InvalidRow(line, f"no {empty}")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises DataError for a name that two tests or sets have: the figures of one would replace those of the other."""
+    twice = [name for name, number in Counter(names).items() if number > 1]
+    if twice:
+        raise DataError(f"Several tests or templates of --data are called {twice[0]!r}. Give each a name of its own.")
 
 
 def validated(kind: type[T], raw: Any, path: Path) -> list[T]:

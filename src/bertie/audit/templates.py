@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 
 from bertie.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
-from bertie.audit.files import validated
+from bertie.audit.files import check_names, validated
 from bertie.audit.masked import covering, left_to_right, log_p
 from bertie.errors import DataError
 from bertie.infer.pseudo import MaskedToken
@@ -109,15 +109,16 @@ class Templates(AuditSet[Attribute]):
     def read(self, subject: Subject, source: Source) -> Read[Attribute]:
         """Returns the attributes of every set whose words the vocabulary can write."""
         found, left = Read[Attribute](), dict[str, int]()
-        for path in source.paths or (BUILT_IN,):
-            for one in read_sets(path):
-                if not known(subject.tokenizer, one.samples()):
-                    found.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
-                    continue
-                attributes = [Attribute(one, word, group) for group, words in one.attributes.items() for word in words]
-                kept = [each for each in attributes if known(subject.tokenizer, [each.word])]
-                left[one.name] = len(attributes) - len(kept)
-                found.items += kept if len(kept) > 1 else []
+        sets = [one for path in source.paths or (BUILT_IN,) for one in read_sets(path)]
+        check_names(one.name for one in sets)
+        for one in sets:
+            if not known(subject.tokenizer, one.samples()):
+                found.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
+                continue
+            attributes = [Attribute(one, word, group) for group, words in one.attributes.items() for word in words]
+            kept = [each for each in attributes if known(subject.tokenizer, [each.word])]
+            left[one.name] = len(attributes) - len(kept)
+            found.items += kept if len(kept) > 1 else []
         found.notes += [
             f"{name}: {n} professions left out, which the vocabulary lacks." for name, n in left.items() if n
         ]

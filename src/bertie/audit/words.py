@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import ConfigDict, with_config
 
 from bertie.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
-from bertie.audit.files import validated
+from bertie.audit.files import check_names, validated
 from bertie.errors import DataError
 from bertie.files import read_json
 from bertie.metrics.base import RESAMPLES, Float, percent_points
@@ -109,7 +109,7 @@ class Words(AuditSet[WordTest]):
         "May et al. 2019 state that these tests can show the presence of bias and never its absence; Goldfarb-Tarrant "
         "et al. 2021 found no reliable correlation with the behavior of models in tasks."
     )
-    unit = "targets"
+    unit = "tests, resampled by target"
     scale = "d"
     chunk = 1
 
@@ -126,6 +126,7 @@ class Words(AuditSet[WordTest]):
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
         tests = [one for path in source.paths or (BUILT_IN,) for one in read_tests(path)]
+        check_names(one.name for one in tests)
         for one in tests:
             if all(known(subject.tokenizer, words) for words in one.words):
                 found.items.append(one)
@@ -134,13 +135,19 @@ class Words(AuditSet[WordTest]):
         return found
 
     def scores(self, subject: Subject, items: Sequence[WordTest]) -> list[Score]:
-        """Returns s of the targets of each test: {"x": [...], "y": [...]}."""
+        """Returns s of the targets of each test: {"x": [...], "y": [...]}, or why it has no effect size."""
         found: list[Score] = []
         for one in items:
             words = [word for side in one.words for word in side]
             vectors = np.array([answer.label for answer in subject.embedder.predict(words)], np.float64)
             x, y, a, b = np.split(vectors, np.cumsum([len(side) for side in one.words])[:-1])
-            found.append({"x": associations(x, a, b).tolist(), "y": associations(y, a, b).tolist()})
+            sides = associations(x, a, b), associations(y, a, b)
+            defined = math.isfinite(effect_size(*sides))
+            found.append(
+                dict(zip("xy", (side.tolist() for side in sides), strict=True))
+                if defined
+                else f"the targets of {one.name!r} have equal vectors"
+            )
         return found
 
     def measures(self, items: Sequence[WordTest], scores: Sequence[Score]) -> dict[str, Measure]:

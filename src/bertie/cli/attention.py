@@ -58,6 +58,7 @@ def attention(
     import io
 
     import numpy as np
+    from rich.cells import cell_len, set_cell_size
 
     import bertie
     from bertie.explain.attention_page import TextAttention, card_parts, kinds, page
@@ -86,14 +87,14 @@ def attention(
         return
     tokens = found.encoding.tokens
     console.show(f"head {found.name}")
-    longest = min(30, max(map(len, tokens)))
+    longest = min(30, max(map(cell_len, tokens)))
     for i, j, share in found.links():
-        console.show(f"  {tokens[i][:30]:{longest}}  {share:z.3f}  {tokens[j]}")
+        console.show(f"  {set_cell_size(tokens[i], longest)}  {share:z.3f}  {tokens[j]}")
     console.show(f"rollout to {tokens[found.summary]}")
     words = found.shares(found.rollout)
     most = max(value for _, value in words)
     for word, value in words:
-        console.show(f"  {word[:30]:{longest}}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
+        console.show(f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
     for name, heads in kinds(found.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:

@@ -39,7 +39,7 @@ def explain(
 
     Works for labels, numbers, tags, answers in a text, and masked words. ig is integrated gradients, the only method
     whose values add up to the change of the logit; gradient is gradient x input; occlusion masks one token at a time.
-    For each method, Bertie also measures what the logit loses without the most important words.
+    For each method, Bertie also measures how far the probability falls without the most important words.
 
     [bold]Examples[/]
 
@@ -51,6 +51,8 @@ def explain(
 
       bertie explain models/bert "Paris is the capital of [MASK]." --label france
     """
+    from rich.cells import cell_len, set_cell_size
+
     import bertie
     from bertie.explain import attribution as attributions
     from bertie.explain.page import card_parts, completeness, page, trust
@@ -99,12 +101,12 @@ def explain(
             token for token, at in zip(question.encoding.tokens, question.encoding.word_ids, strict=True) if at is None
         }
         most = max(abs(value) for _, value in words) or 1.0
-        longest = min(30, max(len(text) for text, _ in words))
+        longest = min(30, max(cell_len(text) for text, _ in words))
         for text, value in words:
             if not value and text in special:
                 continue
             bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
-            console.show(f"  {text[:30]:{longest}}  {value:+z8.3f}  {bar}".rstrip())
+            console.show(f"  {set_cell_size(text, longest)}  {value:+z8.3f}  {bar}".rstrip())
         console.say(f"{completeness(one)} {trust(faithful)}".lstrip())
     if output is not None:
         console.say(f"Page: {output}")

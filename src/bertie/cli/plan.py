@@ -48,10 +48,12 @@ class AssumptionOptions:
     country: Annotated[str, typer.Option("--country", help="Country of the power grid: KOR, USA, FRA ...")] = "WORLD"
     pue: Annotated[
         float | None,
-        typer.Option("--pue", min=1.0, help="Power of the data center per power of its computers. Default: 1.58."),
+        typer.Option(
+            "--pue", min=1.0, max=100.0, help="Power of the data center per power of its computers. Default: 1.58."
+        ),
     ] = None
     price: Annotated[
-        float | None, typer.Option("--price", min=0.0, help="USD per device and hour, for all devices.")
+        float | None, typer.Option("--price", min=0.0, max=1e6, help="USD per device and hour, for all devices.")
     ] = None
     prices: Annotated[
         Path | None, typer.Option("--prices", help="Dated YAML file of prices, instead of Bertie's. See docs/plan.md.")
@@ -154,7 +156,8 @@ def plan(
     )
     _show(found, given)
     if best:
-        source = f"prices of {known.priced}" if assumptions.price is None else "--price"
+        own = f" and {assumptions.catalog}" if assumptions.catalog else ""
+        source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
         console.say(f"Cheapest: {', '.join(one.device.name for one in best)} ({source}).")
     console.say(
         f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
@@ -260,7 +263,7 @@ def _show_budget(
         return
     from rich.table import Table
 
-    table = Table(box=None)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
     for name in ("", "preset", "parameters", "steps", "tokens", "loss", "batch"):
         table.add_column(name, no_wrap=True)
     for row in rows:
@@ -275,7 +278,7 @@ def _show_budget(
         )
     console.show(table)
     console.say(
-        f"What fits into {duration(seconds)} on {device.name}. * is the largest preset that reads 20 tokens per "
+        f"What fits into {duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens per "
         "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."

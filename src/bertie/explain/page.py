@@ -11,7 +11,7 @@ from bertie.report.page import Html, Report, StatCard
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
 MOST_WORDS = 128  # as colored text
 MOST_ROWS = 20  # of a table
-FALLS = "Means over 1, 5, 10, 20 and 50% of the words."
+FALLS = "Means over 1, 5, 10, 20 and 50% of the tokens."
 READING = (
     "An attribution shows what the model used for this prediction. It does not show that the model is right, and other "
     "words might have the same effect."

@@ -199,6 +199,8 @@ def _masked(
         if len(found) != 1:
             raise UsageError(f"--label {label!r} is {len(found)} tokens; a masked word is one token.")
         at = int(found[0])
+        if at == tokenizer.special_id("unk"):
+            raise UsageError(f"--label {label!r} is not in the vocabulary. Choose a word that is one token.")
     else:
         at = int(logits.argmax())
 

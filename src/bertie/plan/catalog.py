@@ -6,13 +6,22 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import PydanticCustomError
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.settings import read_yaml
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Range = tuple[Positive, Positive]
+
+
+def _ascending(prices: tuple[float, float]) -> tuple[float, float]:
+    if prices[0] > prices[1]:
+        raise PydanticCustomError("prices", f"The lowest price comes first: [{prices[1]:g}, {prices[0]:g}]")  # type: ignore[misc]
+    return prices
+
+
+Range = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 Month = Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")]
 STRICT = ConfigDict(extra="forbid")
 
@@ -82,10 +91,12 @@ def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
     known = _ours()
     if path is not None:
         own = _own(path)
+        if own.prices and own.priced is None:
+            raise DataError(f"{path} needs the month of its prices: `priced: 2026-11`.")
         known = replace(
             known,
             devices=known.devices | own.devices,
-            grids=known.grids | own.grids,
+            grids=known.grids | {key.upper(): grid for key, grid in own.grids.items()},
             prices=known.prices | own.prices,
             priced=own.priced or known.priced,
             source=own.source or known.source,

@@ -51,8 +51,8 @@ def number(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Returns a count with a suitable unit: 870, 12.3 K, 4.1 M, 2.0 B."""
-    for scale, unit in ((1e9, " B"), (1e6, " M"), (1e3, " K")):
+    """Returns a count with a suitable unit: 870, 12.3 K, 4.1 M, 2.0 B, 5.4 T."""
+    for scale, unit in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " K")):
         if value >= scale * 0.99995:
             return f"{value / scale:.1f}{unit}"
     return f"{value:.0f}"

@@ -179,7 +179,7 @@ def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for row in found["runs"]:
         cost = row["cost"]
         steps = f"{cost['steps']:,}" + (f" of {cost['of']:,}" if cost["steps"] < cost["of"] else "")
-        size = f"{cost['parameters']:,}" if "parameters" in cost else "(no model yet)"
+        size = f"{cost['parameters']:,}" if "parameters" in cost else "–"
         rows.append([row["run"], steps, count(cost["tokens"]), duration(cost["seconds"]), size])
     return ["run", "steps", "tokens", "time", "parameters"], rows
 
