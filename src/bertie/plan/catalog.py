@@ -17,7 +17,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 def _ascending(prices: tuple[float, float]) -> tuple[float, float]:
     if prices[0] > prices[1]:
-        raise PydanticCustomError("prices", f"The lowest price comes first: [{prices[1]:g}, {prices[0]:g}]")  # type: ignore[misc]
+        raise PydanticCustomError("prices", f"The lowest price comes first: [{prices[1]:g}, {prices[0]:g}]")
     return prices
 
 
