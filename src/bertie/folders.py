@@ -41,6 +41,11 @@ class Kind:
     lock: str = LOCK
     clears: tuple[str, ...] = ()
 
+    @property
+    def article(self) -> str:
+        """The article of the name."""
+        return "an" if self.name[0] in "aeiou" else "a"
+
     def inner(self, name: str) -> "Kind | None":
         """Returns the kind of a folder inside, or None for an unknown name."""
         return next((kind or self for pattern, kind in self.folders.items() if fnmatchcase(name, pattern)), None)
@@ -105,12 +110,12 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
         if new:
             raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
         if not kind.begun(path):
-            raise UsageError(f"{path} contains files that are not a {kind.name}. Choose another folder.")
+            raise UsageError(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
         return
     if found := strangers(path, kind):
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
         raise UsageError(
-            f"{path} cannot be replaced: it contains files that Bertie did not write as a {kind.name}: "
+            f"{path} cannot be replaced: it contains files that Bertie did not write as {kind.article} {kind.name}: "
             f"{', '.join(found[:SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():

@@ -258,7 +258,7 @@ def test_a_page_without_a_task_says_why(run: Path):
 
 def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):
     (tmp_path / "demo.json").write_text(json.dumps({"asked": {"text": None, "minutes": 8.0}}))
-    with pytest.raises(UsageError, match="--overwrite"):
+    with pytest.raises(UsageError, match=r"minutes: 8\.0 -> 7\.5\n.*other\.txt\n.*--overwrite"):
         demo(tmp_path, text="other.txt")
 
 

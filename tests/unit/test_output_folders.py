@@ -142,6 +142,8 @@ def test_a_folder_of_another_kind_is_not_gone_on_with(tmp_path):
     for other in ("model", "run"):
         with pytest.raises(UsageError, match="contains files that are not a toy"):
             folders.check(tmp_path / other, KIND)
+    with pytest.raises(UsageError, match="are not an audit"):
+        folders.check(tmp_path / "run", Kind("audit", ("settings.json",), ("*.json",)))
     fill(tmp_path / "begun", ".lock")
     folders.check(tmp_path / "begun", KIND)
 

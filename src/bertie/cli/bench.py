@@ -277,7 +277,8 @@ def _infer_table(lines: list[dict[str, Any]]) -> "Table":
     first = lines[0]
     table = Table(
         "runner",
-        title=f"{first['model']}: {first['texts']:,} texts, {first['tokens']:,} tokens, {first['threads']} threads",
+        title=f"{first['model']}: {first['texts']:,} texts, {first['tokens']:,} tokens, "
+        f"{console.counted(first['threads'], 'thread')}",
         show_lines=True,  # cells of several lines: 80 columns are enough
     )
     same = next(name for name in first["cosine"] if name.startswith("same_"))

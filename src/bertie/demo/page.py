@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bertie.console import counted
 from bertie.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
@@ -38,7 +39,7 @@ def page(run: Path) -> Report:
     report = Report(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
-        f"on {demo['machine']['cores']} cores: corpus, vocabulary, pre-training, fine-tuning.",
+        f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
     found = accuracies(run, task)
     report.tiles(_tiles(found, task, total, stages))

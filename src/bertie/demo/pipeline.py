@@ -37,6 +37,7 @@ from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
+from bertie.train.resume import check_unchanged
 
 DEMO = Kind(
     "demo",
@@ -65,7 +66,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
         if not (run / "demo.json").exists():
             write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
         elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
-            raise UsageError(f"{run} contains a demo made with {before}. Choose another folder, or pass --overwrite.")
+            check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
