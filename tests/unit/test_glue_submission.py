@@ -1,6 +1,7 @@
 """GLUE's zip: written as its server wants it, and every fault found."""
 
 import io
+import json
 import string
 import zipfile
 
@@ -15,6 +16,7 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
+from toys import CommandLine
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,12 @@ def zipped(**changed: str | None) -> bytes:
 def test_every_fault_is_named(changed: dict[str, str | None], problem: str | None):
     problems = glue.check(zipped(**changed))
     assert (problems == []) if problem is None else any(problem in found for found in problems)
+
+
+def test_the_result_is_json(tmp_path, monkeypatch, capsys):
+    (tmp_path / "glue.zip").write_bytes(zipped())
+    out = CommandLine(monkeypatch, capsys).good("submission", tmp_path / "glue.zip", "--json")
+    assert json.loads(out) == {"file": str(tmp_path / "glue.zip"), "notes": []}
 
 
 def test_what_is_no_zip_or_has_folders():

@@ -4,8 +4,11 @@ Exit codes: 0 done, 1 failure, 2 usage, 3 data problem, 75 stopped but resumable
 the commands, so that --help is fast.
 """
 
+import inspect
 import json
 import re
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,7 +106,61 @@ def _add_how_to_pass_settings(error: Any) -> None:
         )
 
 
-app = typer.Typer(
+def _quiet(value: bool) -> None:
+    if value:
+        console.verbosity.level = -1
+
+
+def _verbose(value: bool) -> None:
+    if value:
+        console.verbosity.level = 1
+
+
+def _json(value: bool) -> None:
+    if value:
+        console.verbosity.json = True
+
+
+# The options of every command. Their effect is that of the callbacks, so commands do not receive them.
+SHARED = {
+    "json_": Annotated[
+        bool, typer.Option("--json", callback=_json, help="Write results as JSON to stdout; messages go to stderr.")
+    ],
+    "quiet": Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Print only errors and results.")],
+    "verbose": Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Print debug messages too.")],
+}
+
+
+class Commands(typer.Typer):
+    """Commands that all have the shared options."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        """Decorator: registers a function as a command. The function itself is unchanged."""
+        register = super().command(*args, **kwargs)
+
+        def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(command)
+            def run(**values: Any) -> Any:
+                return command(**{name: value for name, value in values.items() if name not in SHARED})
+
+            own = inspect.signature(command).parameters.values()
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            shared = [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
+            register(with_parameters(run, [*(one.replace(kind=keyword) for one in own), *shared]))
+            return command
+
+        return decorate
+
+
+def with_parameters(run: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+    """Returns `run` with the parameters that typer will read."""
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    del run.__wrapped__  # type: ignore[attr-defined]  # or typer would read the command's own
+    return run
+
+
+app = Commands(
     name="bertie",
     cls=_Group,
     help="Train and use BERT-style models, from raw text to predictions.",
@@ -131,27 +188,6 @@ def _root(
     pass
 
 
-def _quiet(value: bool) -> None:
-    if value:
-        console.verbosity.level = -1
-
-
-def _verbose(value: bool) -> None:
-    if value:
-        console.verbosity.level = 1
-
-
-def _json(value: bool) -> None:
-    if value:
-        console.verbosity.json = True
-
-
-# Options every command takes, written once. Their effect is the callback's; commands name them and ignore the value.
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Print only errors and results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Print debug messages too.")]
-Json = Annotated[
-    bool, typer.Option("--json", callback=_json, help="Write results as JSON to stdout; messages go to stderr.")
-]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier output of Bertie. Other files are never deleted.")
 ]

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 WIDTH = 24  # characters of the longest bar
 
@@ -36,9 +36,6 @@ def attention(
     ] = None,
     card: tables.Card = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Show what the heads of a model attend to in a text.
 

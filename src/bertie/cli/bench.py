@@ -9,7 +9,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import Commands, app, emit
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +20,7 @@ Output = Annotated[
         "-o", "--output", help="Append one JSON line per result: FILE.jsonl.", callback=tables.ending(".jsonl")
     ),
 ]
-bench = typer.Typer(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
+bench = Commands(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -35,9 +35,6 @@ def pretrain(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark masked-LM training against the transformers Trainer.
 
@@ -80,9 +77,6 @@ def finetune(
     rounds: Annotated[int, typer.Option(min=2, help="Runs per runner, each with its own seed.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark fine-tuning against the transformers Trainer.
 
@@ -123,9 +117,6 @@ def of_families(
     layers: Annotated[int, typer.Option(min=1, help="Layers of each model. Speed per layer is what differs.")] = 4,
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 3,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark training steps and inference of model families against transformers.
 
@@ -178,9 +169,6 @@ def lengths(
             callback=tables.ending(".jsonl"),
         ),
     ] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Benchmark training steps on long texts.
 
@@ -231,9 +219,6 @@ def infer(
     memory: Annotated[bool, typer.Option(help="Also measure start-up and memory, each in its own process.")] = True,
     keep: Annotated[Path | None, typer.Option(help="Folder for converted models, which a second run reuses.")] = None,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark text vectors on a CPU against other inference engines.
 

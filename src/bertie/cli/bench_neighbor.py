@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie.cli.app import Json, Quiet, Verbose
 from bertie.cli.bench import Output, bench, tell
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ def neighbor(
     ] = "default,bertie,0,1000,10000,100000",
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds per value.")] = 3,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Benchmark training next to a busy program.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, emit
+from bertie.cli.app import emit
 from bertie.cli.bench import Output, bench
 from bertie.errors import UsageError
 from bertie.report.values import duration, size
@@ -21,9 +21,6 @@ def plan(
     trial: Annotated[float, typer.Option(min=0.1, help="Seconds of the trial before each run.")] = 30.0,
     clock: Annotated[str, typer.Option(help="wall, or cpu: processor time, on a machine that others use.")] = "wall",
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compare the forecast of runs with the runs themselves.
 

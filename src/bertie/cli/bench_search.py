@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie.cli.app import Json, Quiet, Verbose
 from bertie.cli.bench import Output, bench, tell
 from bertie.cli.bench_text import Input
 from bertie.cli.search import EmbedModel, embedder_of
@@ -23,9 +22,6 @@ def search(
     questions: Annotated[int, typer.Option(min=10, help="Number of questions.")] = 300,
     embed: EmbedModel = None,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark search against bm25s and sentence-transformers.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose
 from bertie.cli.bench import Output, bench, tell
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ def serve(
     ] = 0.0,
     precision: tables.Precision = "fp32",
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark a server against a plain FastAPI server.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie.cli.app import Json, Quiet, Verbose
 from bertie.cli.bench import Output, bench, tell
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ def corpus(
     workers: Annotated[str, typer.Option(help="Numbers of processes, comma-separated.")] = "1,2",
     rounds: Rounds = 5,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark bertie corpus against datasets.map.
 
@@ -58,9 +54,6 @@ def tokenizer(
     threads: Annotated[int, typer.Option(min=1, help="Threads per engine.")] = 1,
     rounds: Rounds = 5,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Benchmark bulk tokenization against tokenizers and transformers.
 
@@ -86,9 +79,6 @@ def instances(
     length: Annotated[int, typer.Option(min=16, max=512, help="Tokens per instance.")] = 128,
     rounds: Rounds = 5,
     output: Output = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Benchmark the creation of training instances against BERT's data script.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 
 @app.command()
@@ -28,9 +28,6 @@ def cloze(
     ] = 130,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Make cloze questions about a corpus, to practice question answering without labels.
 

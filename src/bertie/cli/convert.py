@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
+from bertie.cli.app import Overwrite, app, asked, emit
 
 
 @app.command()
@@ -23,9 +23,6 @@ def convert(
         bool, typer.Option("--unsafe", help="Open pytorch_model.bin, in a separate process that can only read numbers.")
     ] = False,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Rewrite a model folder with the current weight names.
 

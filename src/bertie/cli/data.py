@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.errors import DataError, UsageError
 
 
@@ -14,9 +14,6 @@ from bertie.errors import DataError, UsageError
 def data(
     names: Annotated[list[str] | None, typer.Argument(help="Names of data sets. Default: all.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder of downloaded files to check.")] = None,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """List supported data sets, or check downloaded files.
 

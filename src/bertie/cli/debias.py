@@ -11,7 +11,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 from bertie.cli.options import grouped
 
 if TYPE_CHECKING:
@@ -138,9 +138,6 @@ def counterfactual(
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Write texts together with their counterfactual forms, for continued pre-training.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 
 @app.command()
@@ -19,9 +19,6 @@ def demo(
         float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, including the report.")
     ] = 7.5,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Run the whole pipeline on sample text, from corpus to report.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.errors import DataError, UsageError
 
 
@@ -18,9 +18,6 @@ def download(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the models that are here, and stop.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files and their size; do not start.")] = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Download models of the Hugging Face Hub, for use by name.
 
@@ -67,9 +64,6 @@ def upload(
     name: Annotated[str, typer.Argument(help="Name on the Hub: organization/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     message: Annotated[str, typer.Option("--message", "-m", help="Message of the commit.")] = "",
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Upload a model folder to the Hugging Face Hub, with its tokenizer and card.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 WIDTH = 24  # characters of the longest bar
 
@@ -31,9 +31,6 @@ def explain(
     output: tables.PageFile = None,
     card: tables.Card = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Show which words of a text a prediction rests on.
 

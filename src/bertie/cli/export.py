@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
+from bertie.cli.app import Overwrite, app, asked, emit
 from bertie.errors import UsageError, nearest
 
 TARGETS = ("onnx",)
@@ -32,9 +32,6 @@ def export(
         bool, typer.Option("--force", help="Write a graph even if it misses the quality threshold.")
     ] = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Export a model as an ONNX graph.
 

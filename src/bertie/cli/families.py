@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.cli.info import list_presets
 from bertie.report.values import count
 
@@ -14,9 +14,6 @@ from bertie.report.values import count
 @app.command()
 def families(
     name: Annotated[str | None, typer.Argument(help="Family to describe in detail.")] = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """List supported model architectures, or describe one.
 

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ def fill_mask(
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Predict masked tokens.
 

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
+from bertie.cli.app import Commands, Overwrite, app, asked, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Changed = tuple["Model", dict[str, Any]]  # and what else the command prints und
 SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = tables.ModelFolder
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
-vocabulary = typer.Typer(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
+vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 app.add_typer(vocabulary, name="vocabulary")
 
 
@@ -34,9 +34,6 @@ def grow(
     positions: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens of a text.")] = None,
     fill: Annotated[str, typer.Option(help="Initialization of new positions: tile or interpolate.")] = "tile",
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Add layers, width or positions to a model.
 
@@ -72,9 +69,6 @@ def shrink(
     layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
     family: Annotated[str, typer.Option(help="Family of the new model. Default: the same.")] = "",
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Initialize a smaller student model from a model's layers.
 
@@ -109,9 +103,6 @@ def extend(
     words: Annotated[Path, typer.Argument(help="File of words, one per line.")],
     out: Out,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Add words to the vocabulary of a model.
 
@@ -141,9 +132,6 @@ def trim(
     texts: Annotated[list[Path], typer.Argument(help="Text files whose tokens are kept.")],
     out: Out,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Keep only the tokens that occur in some texts, and the special tokens.
 

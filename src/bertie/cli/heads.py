@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ def heads(
     output: tables.PageFile = None,
     card: tables.Card = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Show what the attention heads of a model do.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.errors import UsageError
 
 SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
@@ -21,9 +21,6 @@ def info(
     ] = None,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     length: Annotated[int, typer.Option(min=1, help="Sequence length in tokens, for the operations per token.")] = 128,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Show a model's architecture, parameters, memory, operations and tokenizer.
 

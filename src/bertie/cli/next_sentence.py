@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -25,9 +25,6 @@ def next_sentence(
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
     device: tables.Device = "auto",
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Predict whether one text follows another.
 

@@ -19,10 +19,9 @@ from typing import Annotated, Any
 import typer
 
 import bertie
-from bertie.cli.app import Json, Quiet, Verbose
+from bertie.cli.app import with_parameters
 
 OptionValues = dict[str, Any]
-SHARED = {"json_": Json, "quiet": Quiet, "verbose": Verbose}  # of every command; their effect is their callbacks'
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
 
@@ -46,7 +45,7 @@ class Flag:
 
 
 def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: adds an option per setting of a config ("module:Class"), and the options that all commands have.
+    """Decorator: adds an option per setting of a config ("module:Class").
 
     The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
     """
@@ -58,24 +57,21 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., An
         own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
         keyword = inspect.Parameter.KEYWORD_ONLY
         made = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in found.items()]
-        made += [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
 
         @wraps(command)
         def run(**values: Any) -> Any:
             chosen = {name: values.pop(name) for name in flags}
-            for name in SHARED:
-                values.pop(name)
             return command(
                 {flags[n].key: _value(flags[n], v) for n, v in chosen.items() if v not in (None, [])}, **values
             )
 
-        return _with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
+        return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
 
     return decorate
 
 
 def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command one option per field of its dataclass parameters, and the options that all commands have.
+    """Gives a command one option per field of its dataclass parameters.
 
     A field is annotated as a parameter of a command would be.
     """
@@ -86,24 +82,13 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
         group = fields(groups[name]) if name in groups else ()
         made += [inspect.Parameter(f.name, keyword, default=f.default, annotation=f.type) for f in group]
         made += [] if name in groups else [parameter.replace(kind=keyword)]
-    made += [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
 
     @wraps(command)
     def run(**values: Any) -> Any:
-        for name in SHARED:
-            values.pop(name)
         chosen = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         return command(**values, **chosen)
 
-    return _with_parameters(run, made)
-
-
-def _with_parameters(run: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
-    """Returns `run` with the parameters that typer will read."""
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    del run.__wrapped__  # type: ignore[attr-defined]  # or typer would read the command's own
-    return run
+    return with_parameters(run, made)
 
 
 def _option(name: str, flag: Flag, setting: Setting) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 from bertie.errors import DataError
 
 
@@ -34,9 +34,6 @@ def perplexity(
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compute the pseudo-perplexity of a masked language model.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 
 @app.command()
@@ -46,9 +46,6 @@ def probe(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
     card: tables.Card = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Measure what each layer knows: parts of speech, syntax, names, word order, sentence length.
 

@@ -8,11 +8,11 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, Json, Overrides, Quiet, Verbose, app, emit
+from bertie.cli.app import Commands, ConfigFile, Overrides, app, emit
 from bertie.errors import UsageError
 from bertie.files import write_bytes
 
-group = typer.Typer(help="Reproduce the published result tables.", no_args_is_help=True)
+group = Commands(help="Reproduce the published result tables.", no_args_is_help=True)
 app.add_typer(group, name="reproduce")
 
 
@@ -26,9 +26,6 @@ def few_labels(
     only: Annotated[str, typer.Option(help="Sets, comma-separated: sst2, nsmc, topics. Default: all.")] = "",
     draws: Annotated[int, typer.Option(min=1, help="Number of draws of the training examples.")] = 10,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/few-labels.md.")] = None,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Measure classifiers trained on 8, 16 and 64 examples per label.
 
@@ -66,9 +63,6 @@ def modern(
     examples: Annotated[int, typer.Option(min=8, help="Maximum number of training examples per task.")] = 4_000,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs per row.")] = 3,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/modern.md.")] = None,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Measure what newer architectures gain at a small budget.
 
@@ -135,9 +129,6 @@ def results(
         int | None, typer.Option(min=128, help="Maximum number of training examples. Default: all.")
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/results.md.")] = None,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Fine-tune on published data sets with Bertie and with the transformers Trainer.
 
@@ -199,9 +190,6 @@ def ablations(
     tasks: Annotated[str, typer.Option(help="Tasks, comma-separated. Default: sst2,mrpc,wnut17.")] = "",
     train: Annotated[int | None, typer.Option(min=1, help="Maximum number of training examples of a task.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each row.")] = 3,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Repeat the ablations of the BERT paper on your corpus.
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 from bertie.errors import DataError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
@@ -17,7 +17,7 @@ Written = Annotated[
 
 
 @app.command()
-def verify(folder: Written, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+def verify(folder: Written) -> None:
     """Check the integrity of a folder that Bertie wrote.
 
     Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
@@ -43,7 +43,7 @@ def verify(folder: Written, json_: Json = False, quiet: Quiet = False, verbose: 
 
 
 @app.command()
-def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+def report(run: Run) -> None:
     """Write the HTML report of a run: RUN/report.html.
 
     The run may be pre-training or fine-tuning, and may be in progress.
@@ -70,9 +70,6 @@ def export_checkpoint(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or one of its checkpoint folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Write a model folder from a checkpoint of a run.
 
@@ -102,9 +99,6 @@ def compare(
         Path | None, typer.Option(help="Model folder whose card gets the metrics: MODEL/README.md.")
     ] = None,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compare runs: metrics, cost, and the settings that differ.
 

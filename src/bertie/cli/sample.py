@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 from bertie.errors import UsageError
 
 
@@ -30,9 +30,6 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Write a small table of generated examples.
 

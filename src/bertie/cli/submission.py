@@ -1,5 +1,6 @@
 """`bertie submission`: the zip file for GLUE's server, written and validated."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, Quiet, Verbose, app
+from bertie.cli.app import Overwrite, app, emit
 from bertie.errors import DataError, UsageError
 
 
@@ -19,8 +20,6 @@ def submission(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Create or validate a GLUE submission.
 
@@ -41,7 +40,7 @@ def submission(
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
         if problems := glue.check(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
-        console.show(f"{file}: all {len(glue.FILES)} files are complete")
+        _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
         return
     tables.kind_of_output(file, (".zip",))
     check_new_file(file, overwrite=overwrite)
@@ -55,6 +54,13 @@ def submission(
         folders[name] = Path(folder)
     predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
     notes = glue.submission(predictors, data_dir, file)
+    _show(file, notes, f"Wrote {file}")
+
+
+def _show(file: Path, notes: Sequence[str], text: str) -> None:
     for note in notes:
         console.warn(note)
-    console.show(f"Wrote {file}")
+    if console.verbosity.json:
+        emit({"file": str(file), "notes": notes})
+    else:
+        console.show(text)

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import STDIN, Json, Overwrite, Quiet, Verbose, app, asked, emit
+from bertie.cli.app import STDIN, Commands, Overwrite, app, asked, emit
 from bertie.cli.tables import Encoding
 from bertie.console import counted
 
-group = typer.Typer(help="Train and inspect tokenizers.", no_args_is_help=True)
+group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
 
 Sources = Annotated[
@@ -63,9 +63,6 @@ def train(
     ] = False,
     encoding: Encoding = "utf-8",
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Train a tokenizer on a corpus.
 
@@ -121,9 +118,6 @@ def report(
     sources: Sources,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of lines to read.")] = 100_000,
     encoding: Encoding = "utf-8",
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Measure a tokenizer on a text.
 
@@ -155,9 +149,6 @@ def encode(
     folder: Folder,
     text: Annotated[str, typer.Argument(help="Text, or - for the lines of standard input.")] = "-",
     pair: Annotated[str | None, typer.Option(help="A second text.")] = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Show the tokens of a text, with their ids and characters.
 

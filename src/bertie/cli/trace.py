@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
 
 if TYPE_CHECKING:
     from bertie.infer.trace import Step
@@ -23,9 +23,6 @@ def trace(
     seed: Annotated[
         int, typer.Option("--seed", help="Seed of the masks, and of the weights of an untrained model.")
     ] = 0,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Trace a text through a model, with the shape of every array.
 

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 
 @app.command()
@@ -24,9 +24,6 @@ def vary(
     encoding: tables.Encoding = "utf-8",
     format_: tables.Format = "",
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Write texts with changed copies, so that a student learns from more of a teacher's answers.
 

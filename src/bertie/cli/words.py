@@ -6,7 +6,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
 
 
 @app.command()
@@ -29,9 +29,6 @@ def words(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compare the vectors of a word in several texts, layer by layer.
 
