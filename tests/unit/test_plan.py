@@ -311,6 +311,7 @@ def test_a_budget_for_long_texts(bertie: Any) -> None:
         (("--on", "h1000"), "h100"),
         (("--prices", "nowhere.yaml"), "nowhere.yaml does not exist"),
         (("-c", "finetune-squad", "model=bert-base", "--budget", "1h"), "pre-train"),
+        (("model=bert-tiny", "--budget", "1h", "--country", "KOR"), "without --country"),
         (("-c", "finetune-squad"), "model is missing"),
         (("-c", "finetune-squad", "model=bert-base", "batch=3"), "Unknown key"),
         (("--country", "XYZ"), "Unknown country"),

@@ -11,6 +11,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import ConfigFile, Overrides, Overwrite, app, emit
+from bertie.cli.groups import changed
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
 from bertie.report.values import count, duration, size
@@ -130,6 +131,11 @@ def plan(
     def given(key: str) -> "Assumptions":
         return assumptions.of(grid, key)
 
+    unused = [
+        name for name, given in changed(assumptions, but=("on", "gpus", "utilization", "catalog")).items() if given
+    ]
+    if budget and unused:
+        raise UsageError(f"--budget chooses by time alone, without {unused[0]}. Omit one of them.")
     if budget:
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return

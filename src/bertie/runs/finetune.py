@@ -51,8 +51,7 @@ def finetune(
             continues from that checkpoint.
         overwrite: Whether to delete first what Bertie wrote in the folder.
         callback: Called at each evaluation as `callback(fraction, metrics)`, where fraction is the completed part of
-            the
-            run. An exception from it ends the run.
+            the run. An exception from it ends the run.
         without: Scores of the baselines, computed by the first of several seeds and reused by the others.
 
     Returns:
