@@ -18,7 +18,7 @@ from bertie.cli import main
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
-from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
+from bertie.infer.predict import Predictor, TextCount, set_training_facts
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.tasks import SequenceTask
@@ -145,12 +145,20 @@ def test_windows_vote_with_their_mean_probability(model):
 
 
 def test_long_texts_are_counted_and_refused_alone_under_error(model):
-    count = TooLongCount("error", 32)
+    count = TextCount("error", 32)
     rows = [Example(("short",), None, 1), Example(("x" * 50,), None, 2), Example(("y",), None, 3)]
     answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, long=count)]
     assert answers[1] == InvalidRow(2, "longer than 32 tokens")
     assert answers[2].label == bertie.predict(model, ["y"])[0].label
-    assert str(count) == "1 of 3 texts are longer than 32 tokens: refused (too_long=error)"
+    assert count.notes == ["1 of 3 texts are longer than 32 tokens: refused (too_long=error)"]
+
+
+def test_texts_of_unknown_words_are_counted(model):
+    count = TextCount("truncate", 32)
+    rows = [Example((text,), None, 1) for text in ("a film", "a 가 나", "가", "가 나 a", "a b c 가")]
+    list(Predictor(model).stream(rows, long=count))
+    assert (count.rows, count.unknown, count.long) == (5, 3, 0)
+    assert count.notes[0].startswith("3 of 5 texts consist mostly of words")
 
 
 def test_scoring_streams_and_counts(model, tmp_path):

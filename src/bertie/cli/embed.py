@@ -71,7 +71,7 @@ def embed(
     from bertie.infer.embed import vectors, write_npy
     from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
     from bertie.infer.layers import layers_of, row_vectors
-    from bertie.infer.predict import TooLongCount
+    from bertie.infer.predict import TextCount
     from bertie.infer.records import WRITERS
 
     if layers and not tokens:
@@ -98,7 +98,7 @@ def embed(
         file, text, columns, encoding, format_, keep=not only_answers and kind in WRITERS and not tokens
     )
     rows = predictor.task.rows(file, format, on_columns=check)
-    skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
+    skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
 
     def write_records(out: IO[bytes]) -> None:
         with WRITERS[kind](out, form) as write:

@@ -87,7 +87,7 @@ def predict(
     from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
     from bertie.infer.candidates import choose_from
-    from bertie.infer.predict import TooLongCount
+    from bertie.infer.predict import TextCount
     from bertie.infer.records import WRITERS
     from bertie.tasks.embed import EmbedTask
 
@@ -115,7 +115,7 @@ def predict(
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers)
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
-    skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
+    skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
     format = predictor.reading(format)
 
     def check(found: Columns) -> None:

@@ -15,7 +15,7 @@ from bertie.hub.names import shared
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
     from bertie.infer.engine import Engine as AnyEngine
-    from bertie.infer.predict import Predictor, Row, TooLongCount
+    from bertie.infer.predict import Predictor, Row, TextCount
     from bertie.infer.records import Form
     from bertie.models.model import Model
     from bertie.text.tokenizer import Tokenizer
@@ -265,11 +265,10 @@ def by_pattern(
     return fill_in(runner, pattern, filled, tokenizer, **said)
 
 
-def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
-    """Warns about skipped rows and about texts that are too long."""
-    for note, count in ((skipped, skipped.total), (long, long.long)):
-        if count:
-            console.warn(str(note))
+def warn_of(skipped: "SkipReport", long: "TextCount") -> None:
+    """Warns about skipped rows, and about texts that are too long or unknown."""
+    for note in [*([str(skipped)] if skipped.total else []), *long.notes]:
+        console.warn(note)
 
 
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
-from bertie.infer.predict import Predictor, Row, TooLongCount, check_reads_texts
+from bertie.infer.predict import Predictor, Row, TextCount, check_reads_texts
 from bertie.models.sentence import MODES
 from bertie.tasks.embed import EmbedTask
 
@@ -76,7 +76,7 @@ def vectors(
     predictor: Predictor,
     rows: Iterable[Row],
     skipped: SkipReport,
-    long: TooLongCount | None = None,
+    long: TextCount | None = None,
     *,
     eager: bool = False,
 ) -> Iterator[tuple[Row, Vector | InvalidRow]]:
@@ -92,7 +92,7 @@ def vectors(
 
 
 def write_npy(
-    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TooLongCount | None = None
+    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
     assert isinstance(predictor.task, EmbedTask)

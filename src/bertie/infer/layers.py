@@ -18,7 +18,7 @@ from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
-from bertie.infer.predict import Predictor, Row, TooLongCount
+from bertie.infer.predict import Predictor, Row, TextCount
 from bertie.models.facts import Facts, layer_output
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -116,7 +116,7 @@ def token_vectors(
 
 
 def row_vectors(
-    predictor: Predictor, rows: Iterable[Row], layers: Sequence[int], skipped: SkipReport, long: TooLongCount
+    predictor: Predictor, rows: Iterable[Row], layers: Sequence[int], skipped: SkipReport, long: TextCount
 ) -> Iterator[Chunk]:
     """Yields the vectors of all tokens of rows. A row that cannot be read has no tokens and is added to `skipped`.
 

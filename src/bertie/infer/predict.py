@@ -39,19 +39,39 @@ AnyText = TypeVar("AnyText", bound=Text)
 
 
 @dataclass
-class TooLongCount:
-    """Counts the texts that are longer than `max_length` tokens, and reports how they were handled."""
+class TextCount:
+    """Counts the texts that are longer than `max_length` tokens, and those with half or more of unknown tokens."""
 
     policy: TooLong
     max_length: int
     rows: int = 0
     long: int = 0
+    unknown: int = 0
 
     DONE: ClassVar = {"truncate": "truncated", "window": "read in windows", "error": "refused"}
 
-    def __str__(self) -> str:
-        longer = f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens"
-        return f"{longer}: {self.DONE[self.policy]} (too_long={self.policy})"
+    def add(self, encoded: Encoded, tokenizer: Tokenizer) -> None:
+        """Counts encoded texts."""
+        self.rows += len(encoded)
+        self.long += len(encoded.too_long)
+        unk = tokenizer.special_id("unk")
+        if unk not in (None, tokenizer.special_id("eos"), tokenizer.special_id("sep")):  # GPT-2 has one token for all
+            assert unk is not None
+            unknown, special = encoded.count([unk]), encoded.count(tokenizer.special_ids - {unk})
+            self.unknown += int(((unknown > 0) & (2 * unknown >= encoded.tokens - special)).sum())
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know, in sentences without a period."""
+        longer = (
+            f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens: "
+            f"{self.DONE[self.policy]} (too_long={self.policy})"
+        )
+        unknown = (
+            f"{self.unknown:,} of {self.rows:,} texts consist mostly of words or characters that the vocabulary of the "
+            "model lacks: it cannot read them"
+        )
+        return [note for note, count in ((longer, self.long), (unknown, self.unknown)) if count]
 
 
 class Predictor:
@@ -190,20 +210,20 @@ class Predictor:
         return answers
 
     def stream(
-        self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
+        self, rows: Iterable[Row], *, eager: bool = False, long: TextCount | None = None
     ) -> Iterator[tuple[Row, Prediction | InvalidRow]]:
         """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
         Args:
             rows: Examples and invalid rows.
             eager: Whether to predict rows as soon as they arrive, for interactive input, instead of in full chunks.
-            long: Counts the texts that are too long.
+            long: Counts the texts that are too long, or unknown.
         """
         for chunk, answers, _ in self._answered(rows, eager=eager, long=long):
             yield from zip(chunk, answers, strict=True)
 
     def _answered(
-        self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
+        self, rows: Iterable[Row], *, eager: bool = False, long: TextCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK
@@ -212,8 +232,7 @@ class Predictor:
             encoded = self._encode(good)
             refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()
             if long is not None:
-                long.rows += len(good)
-                long.long += len(encoded.too_long)
+                long.add(encoded, self.tokenizer)
             decoded = self.task.decode(self.logits(encoded), encoded, good) if good else []
             found = enumerate(decoded)
             answers: list[Prediction | InvalidRow] = []
@@ -236,7 +255,7 @@ class Predictor:
         rows: Iterable[Row],
         *,
         skipped: SkipReport | None = None,
-        long: TooLongCount | None = None,
+        long: TextCount | None = None,
         findings: "Findings | None" = None,
     ) -> Scores:
         """Counts true and predicted labels of labeled rows. Invalid rows are added to `skipped`.
@@ -273,12 +292,12 @@ class Predictor:
         findings: "Findings | None" = None,
     ) -> dict[str, Any]:
         """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
-        skipped, long = SkipReport(), TooLongCount(self.too_long, self.max_length)
+        skipped, long = SkipReport(), TextCount(self.too_long, self.max_length)
         rows = self.task.rows(path, self.reading(format), on_columns=on_columns)
         report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
-        report["notes"] = [str(note) for note, said in ((skipped, skipped.total), (long, long.long)) if said]
+        report["notes"] = [*([str(skipped)] if skipped.total else []), *long.notes]
         return report
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:

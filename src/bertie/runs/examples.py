@@ -305,7 +305,4 @@ def few(
 
 def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Returns the examples without any token, such as those of control characters."""
-    special = [*tokenizer.special_ids - {tokenizer.special_id("unk")}]
-    pieces_before = np.concatenate([[0], np.cumsum(~np.isin(encoded.ids, special))])
-    bounds = encoded.starts[encoded.windows]
-    return np.flatnonzero(pieces_before[bounds[1:]] == pieces_before[bounds[:-1]])
+    return np.flatnonzero(encoded.tokens == encoded.count(tokenizer.special_ids - {tokenizer.special_id("unk")}))

@@ -23,7 +23,7 @@ from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
-from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
+from bertie.infer.predict import Predictor, TextCount, set_training_facts
 from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
@@ -211,7 +211,8 @@ class Run:
         config = self.config
         tokenizer = self.predictor.tokenizer
         encoded = self.task.encode(examples, tokenizer, max_length=config.max_length, too_long=self.too_long)
-        count = TooLongCount(self.too_long, config.max_length, len(examples), len(encoded.too_long))
+        count = TextCount(self.too_long, config.max_length)
+        count.add(encoded, tokenizer)
         if count.long and self.too_long == "error":
             lines = ", ".join(str(examples[i].line) for i in encoded.too_long[:5])
             raise DataError(
@@ -219,8 +220,7 @@ class Run:
                 f"{lines}{' ...' if count.long > 5 else ''}. "
                 "Raise max_length, or choose too_long=truncate or too_long=window."
             )
-        if count.long:
-            self.notes.append(f"{what}: {count}")
+        self.notes += [f"{what}: {note}" for note in count.notes]
         if VECTORS not in encoded.extra and len(bare := nothing_left(encoded, tokenizer)):
             lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
             more = ", ..." if len(bare) > 5 else ""

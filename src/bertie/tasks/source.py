@@ -109,6 +109,12 @@ class Encoded:
         tokens: Int = np.diff(self.starts[self.windows])
         return tokens
 
+    def count(self, ids: Iterable[int]) -> Int:
+        """Returns how many of each example's tokens (E,) are among `ids`. Tokens in several windows count in each."""
+        before = np.concatenate([[0], np.cumsum(np.isin(self.ids, [*ids]))])
+        counts: Int = np.diff(before[self.starts[self.windows]])
+        return counts
+
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether each example (E,) fits into one sequence."""
