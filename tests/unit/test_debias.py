@@ -15,7 +15,7 @@ from bertie.audit.base import Subject
 from bertie.audit.erase import HOW, inlp, leace, probe, sentence
 from bertie.audit.figures import differences
 from bertie.audit.pairs import CrowsPairs, Pair
-from bertie.audit.remedy import fold, remove
+from bertie.audit.remedy import check_removable, fold, remove
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
@@ -194,6 +194,15 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
     code, _, err = bertie("debias", folder, texts, "-o", tmp_path / "new")  # no gender words in these texts
     assert (code, "At least 40" in err) == (3, True)
     assert not (tmp_path / "new").exists()
+    assert len(seen) == 2  # refused before the pseudo-perplexity is computed
+
+
+def test_a_layer_without_bias_is_named_before_anything_is_computed(tmp_path: Path) -> None:
+    model = package.load(pretrained(tmp_path / "m"))
+    model.heads["mlm"].get_submodule("dense").register_parameter("bias", None)
+    with pytest.raises(UsageError, match="The masked-LM head of this model has no bias"):
+        check_removable(model, TEXTS, SIZES, "leace")
+    check_removable(model, TEXTS, SIZES, "inlp")
 
 
 def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from bertie.audit.erase import remedy
 from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
 from bertie.audit.price import fine_tuned
-from bertie.audit.remedy import Place, places, remove, write_dense
+from bertie.audit.remedy import Place, check_removable, places, remove, write_dense
 from bertie.audit.remedy_page import add_to_card
 from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
@@ -78,6 +78,7 @@ def debias(
             f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
             "--finetune, and compare the vectors: bertie evaluate."
         )
+    check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)

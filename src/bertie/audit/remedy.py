@@ -36,6 +36,7 @@ PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
 CHUNK = 128  # pairs whose vectors are computed together
 HELD = 0.2  # of the pairs, for the probe
+LEACE = "leace"  # the only way that moves the mean, and so needs a bias
 DENSE, NORMALIZE = "2_Dense", "Normalize"
 
 
@@ -80,6 +81,16 @@ def places(model: Model) -> list[Place]:
     return found
 
 
+def check_removable(model: Model, texts: Sequence[str], swaps: Swaps, how: str) -> None:
+    """Raises the errors of `remove` that are known without any vector: DataError and UsageError."""
+    _pairs(texts, swaps)
+    for place in places(model):
+        if how == LEACE and place.weights is not None and getattr(place.weights, "bias", None) is None:
+            raise UsageError(
+                f"The {place.name} of this model has no bias, which {LEACE} needs. Pass --how inlp or --how sentence."
+            )
+
+
 def remove(
     model: Model, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
 ) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
@@ -89,12 +100,7 @@ def remove(
     HOW. Raises DataError for too few texts, UsageError for an unknown way.
     """
     way = remedy(how)
-    pairs = [(text, swaps(text), side) for text in texts if (side := swaps.side(text)) is not None]
-    if len(pairs) < LEAST:
-        raise DataError(
-            f"{len(pairs)} of {len(texts):,} texts have words of one side of the pairs. At least {LEAST} are needed. "
-            "Give more texts, or other pairs."
-        )
+    pairs = _pairs(texts, swaps)
     drawn = np.random.default_rng(seed).permutation(len(pairs))[:MOST]
     pairs = [pairs[i] for i in sorted(drawn.tolist())]
     told, maps = list[Removed](), list[tuple[Place, Erasure]]()
@@ -112,6 +118,17 @@ def remove(
         if place.weights is not None:
             fold(place.weights, erasure)
     return told, maps
+
+
+def _pairs(texts: Sequence[str], swaps: Swaps) -> list[tuple[str, str, int]]:
+    """Returns the texts with words of one side, the same with the words exchanged, and the sides."""
+    pairs = [(text, swaps(text), side) for text in texts if (side := swaps.side(text)) is not None]
+    if len(pairs) < LEAST:
+        raise DataError(
+            f"{len(pairs)} of {len(texts):,} texts have words of one side of the pairs. At least {LEAST} are needed. "
+            "Give more texts, or other pairs."
+        )
+    return pairs
 
 
 def fold(layer: nn.Module, erasure: Erasure) -> None:
