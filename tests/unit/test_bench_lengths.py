@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bertie.bench import lengths
+from bertie.bench.harness import check_lines
 from bertie.cli.app import app
 from bertie.errors import BertieError, DataError, UsageError
 
@@ -45,6 +46,15 @@ def test_what_is_no_row_is_named(tmp_path):
 def test_only_a_file_of_lines_is_written():
     with pytest.raises(UsageError, match=r"Use \.jsonl"):
         run("--at", "16", "-o", "rows.csv")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurements(tmp_path, monkeypatch):
+    monkeypatch.setattr(lengths, "measure", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Not a directory"):
+        run("--at", "16", "-o", str(tmp_path / "file" / "rows.jsonl"))
+    check_lines(tmp_path / "new" / "rows.jsonl")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_measurement_that_dies_says_so(monkeypatch):

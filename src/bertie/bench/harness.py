@@ -18,6 +18,7 @@ from typing import Any
 
 from bertie import console
 from bertie.errors import BertieError, DataError
+from bertie.files import folders_above
 
 Runner = Callable[[], tuple[float, float]]
 """Does one round of work; returns the amount done (real tokens, characters, examples) and the seconds it took.
@@ -55,7 +56,8 @@ def interleave(runners: Mapping[str, Runner], *, rounds: int = 5, warmup: int = 
                 rate = amount / seconds
                 if round_number >= warmup:
                     cells[name].rates.append(rate)
-                advance(1, last=f"{name} {rate:,.0f}/s")
+                form = ",.0f" if rate >= 10 else ".2g"  # megabytes too
+                advance(1, last=f"{name} {rate:{form}}/s")
     return list(cells.values())
 
 
@@ -122,6 +124,16 @@ def write_lines(path: Path | None, lines: list[dict[str, Any]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def check_lines(path: Path | None) -> None:
+    """Raises OSError for a file that `write_lines` could not write. It leaves no file and no folder."""
+    if path:
+        with folders_above(path):
+            new = not path.exists()
+            path.open("a").close()
+            if new:
+                path.unlink()
 
 
 def read_lines(path: Path | None) -> list[dict[str, Any]]:

@@ -14,11 +14,19 @@ from bertie.cli.app import Commands, app, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
+
+def _writable(output: Path | None) -> Path | None:
+    """Callback of an output file: what cannot be written is refused before anything is measured."""
+    from bertie.bench import harness
+
+    output = tables.ending(".jsonl")(output)
+    harness.check_lines(output)
+    return output
+
+
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "-o", "--output", help="Append one JSON line per result: FILE.jsonl.", callback=tables.ending(".jsonl")
-    ),
+    typer.Option("-o", "--output", help="Append one JSON line per result: FILE.jsonl.", callback=_writable),
 ]
 bench = Commands(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -166,7 +174,7 @@ def lengths(
             "-o",
             "--output",
             help="Append one JSON line per row: FILE.jsonl. Rows in the file are not measured again.",
-            callback=tables.ending(".jsonl"),
+            callback=_writable,
         ),
     ] = None,
 ) -> None:
@@ -283,15 +291,15 @@ def _infer_table(lines: list[dict[str, Any]]) -> "Table":
 
 
 def tell(lines: list[dict[str, Any]], table: Callable[[], "Table"], output: Path | None = None) -> None:
-    """Appends the results to `output`, and prints them as JSON lines or as a table."""
+    """Prints the results as JSON lines or as a table, and appends them to `output`."""
     from bertie.bench import harness
 
-    harness.write_lines(output, lines)
     if console.verbosity.json:
         for line in lines:
             emit(line)
     else:
         console.show(table())
+    harness.write_lines(output, lines)
 
 
 def _lengths_table(rows: list[dict[str, Any]]) -> "Table":
