@@ -207,6 +207,17 @@ def test_the_command_prints_one_json_line_and_chats_on_stderr(home, tmp_path):
     assert "example 1" in done.stderr
 
 
+def test_the_next_commands_quote_a_folder_with_a_space(home, tmp_path):
+    from bertie.cli.app import app
+
+    config, run = tmp_path / "nano.yaml", tmp_path / "a run"
+    configs.save(settings(home), config)
+    result = CliRunner().invoke(app, ["pretrain", "-c", str(config), "-o", str(run), "train.steps=2"])
+    assert result.exit_code == 0
+    assert f"bertie finetune '{run / 'model'}' --train" in result.output
+    assert f"bertie fill-mask '{run / 'model'}' " in result.output
+
+
 def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
     from bertie.cli.app import app
 

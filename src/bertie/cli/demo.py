@@ -1,5 +1,6 @@
 """`bertie demo`: the whole pipeline, from raw text to predictions, and a report."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,4 +47,4 @@ def demo(
             console.show(line)
         console.show(f"Report: {report}")
         text = "Return the [MASK] of the array." if corpus is None else "A sentence with one [MASK]."
-        console.say(f"Try the model: bertie fill-mask {output / 'pretrain/model'} '{text}'")
+        console.say(f"Try the model: bertie fill-mask {shlex.quote(str(output / 'pretrain/model'))} '{text}'")

@@ -1,5 +1,6 @@
 """`bertie pretrain`: a pre-trained model from a corpus and a tokenizer."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -124,7 +125,8 @@ def pretrain(
         same = "identical" if results["repeats"]["same_weights"] else "other ones"
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
     console.say(f"Model: {output / 'model'}. Report: {output / 'report.html'}. Next steps:")
+    model = shlex.quote(str(output / "model"))
     if settings.objectives.get("mlm") is not None:
         mask = Tokenizer.load(output / "model").special_tokens["mask"]
-        console.say(f'  bertie fill-mask {output / "model"} "Some text with a {mask} in it."')
-    console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")
+        console.say(f'  bertie fill-mask {model} "Some text with a {mask} in it."')
+    console.say(f"  bertie finetune {model} --train FILE -o runs/NAME")
