@@ -224,6 +224,8 @@ def test_cp949_is_named_and_never_guessed(tmp_path):
         read(path, TableFormat(encoding="cp949"))
     with pytest.raises(DataError, match="UTF-16"):
         read(write(tmp_path, "b.csv", "text,label\nx,1\n".encode("utf-16")))
+    with pytest.raises(DataError, match="UTF-16 without a byte order mark"):
+        read(write(tmp_path, "d.csv", "text,label\nx,1\n".encode("utf-16-le")))
     with pytest.raises(UsageError, match="Unknown encoding 'utf-9'"):
         read(path, TableFormat(encoding="utf-9"))
 

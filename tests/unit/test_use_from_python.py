@@ -99,7 +99,7 @@ def test_rank(encoder: Path, tmp_path: Path) -> None:
 
 def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -> None:
     model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
+    families.save(model, str(tmp_path / "m"), tokenizer=Tokenizer.load(encoder))
     filled = bertie.fill_mask(tmp_path / "m", "a [MASK] c", top=2)
     told = json.loads(run.good("fill-mask", tmp_path / "m", "a [MASK] c", "--top", "2", "--json", "--engine", "torch"))
     assert [one.token for one in filled[0]] == [one["token"] for one in told["masks"][0]]

@@ -147,6 +147,8 @@ def decoded(
         if number == 1:
             if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{where} is UTF-16. Convert it to UTF-8 first: iconv -f utf-16 -t utf-8")
+            if raw.count(b"\0") * 3 > len(raw) > 8:
+                raise DataError(f"{where} is not text, or UTF-16 without a byte order mark. Convert it to UTF-8 first.")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         try:
             line = raw.decode(encoding)

@@ -56,7 +56,7 @@ class Saved(Protocol):
 
 def save(
     model: Saved,
-    folder: Path,
+    folder: str | Path,
     *,
     tokenizer: SavesTokenizer | None = None,
     labels: tuple[str, ...] | None = None,
@@ -70,7 +70,7 @@ def save(
     `card` is the whole README.md, including its YAML header; by default, it is made from the config. weights: False
     writes everything else. packed: parameters stored with 4 or 8 bits per number, which only Bertie opens.
     """
-    variant = model.variant
+    folder, variant = Path(folder), model.variant
     if variant is None:
         raise UsageError(
             "This model belongs to no family, so its weights have no public names. Make it with families.build."
