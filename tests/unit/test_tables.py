@@ -347,3 +347,11 @@ def test_korean_review_file_as_published():
     assert skipped.rows == 50_000
     assert skipped.counts == {"empty text": 3}
     assert len(examples) == 49_997
+
+
+def test_a_column_is_found_by_the_composed_or_the_decomposed_form_of_its_name(tmp_path):
+    from unicodedata import normalize
+
+    (path := tmp_path / "a.csv").write_text(normalize("NFD", "리뷰,평가\n") + "좋다,긍정\n", encoding="utf-8")
+    examples, _ = read(path, TableFormat(text=("리뷰",), label="평가"))
+    assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]
