@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import threading
+import unicodedata
 from decimal import Decimal
 from pathlib import Path
 
@@ -349,9 +350,17 @@ def test_korean_review_file_as_published():
     assert len(examples) == 49_997
 
 
-def test_a_column_is_found_by_the_composed_or_the_decomposed_form_of_its_name(tmp_path):
-    from unicodedata import normalize
-
-    (path := tmp_path / "a.csv").write_text(normalize("NFD", "리뷰,평가\n") + "좋다,긍정\n", encoding="utf-8")
-    examples, _ = read(path, TableFormat(text=("리뷰",), label="평가"))
-    assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]
+@pytest.mark.parametrize("given", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.csv", "리뷰,평가\n좋다,긍정\n", ("리뷰", "평가")),
+        ("a.jsonl", '{"리뷰": "좋다", "평가": "긍정"}\n', ("리뷰", "평가")),
+        ("a.tsv", "텍스트\t라벨\n좋다\t긍정\n", ()),  # recognized
+    ],
+)
+def test_the_names_of_columns_may_be_decomposed(name, text, columns, given, tmp_path):
+    (path := tmp_path / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    column, label = (unicodedata.normalize(given, one) for one in columns) if columns else ("", "")
+    examples, _ = read(path, TableFormat(text=(column,) if column else (), label=label))
+    assert examples[0].texts == (unicodedata.normalize("NFD", "좋다"),)

@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,11 @@ def source_of(fields: Fields) -> Mapping[str, Any]:
     return fields.source if isinstance(fields, Flat) else fields
 
 
+def composed(name: str) -> str:
+    """Returns the name of a column in Unicode's composed form. macOS may write Korean names decomposed."""
+    return unicodedata.normalize("NFC", name)
+
+
 @dataclass(frozen=True)
 class TableFormat:
     """How a file is read. Empty settings are inferred from the extension and the column names.
@@ -75,6 +81,11 @@ class TableFormat:
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "columns"):
+            object.__setattr__(self, name, tuple(map(composed, getattr(self, name))))
+        object.__setattr__(self, "label", composed(self.label))
 
 
 RECOGNISED = TableFormat()
@@ -132,8 +143,9 @@ FAULTS = {  # what the csv module says -> in our words
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns unique names of columns: a, a, -> a, a.1."""
+    """Returns unique names of columns, composed: a, a, -> a, a.1."""
     found: dict[str, None] = {}
+    names = [composed(name) for name in names]
     for name in names:
         more = (f"{name}.{i}" for i in itertools.count(1))
         found[name if name not in found else next(other for other in more if other not in (*found, *names))] = None
@@ -325,7 +337,8 @@ def flat(value: dict[str, Any], within: str = "") -> Flat:
     fields = Flat()
     fields.source = value
     for name, inner in value.items():
-        fields |= flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: as_text(inner)}
+        key = within + composed(name)
+        fields |= flat(inner, f"{key}.") if isinstance(inner, dict) else {key: as_text(inner)}
     return fields
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
-from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,13 +251,6 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
 
     Raises DataError with the available names.
     """
-    composed = {normalize("NFC", name): name for name in names}  # macOS may write Korean names decomposed
-
-    def own(name: str) -> str:
-        return name if name in names else composed.get(normalize("NFC", name), name)
-
-    label = own(format.label) if format.label else None
-    format = replace(format, text=tuple(map(own, format.text)), label=label)
     vectors = (format.features.column,) if format.features else ()
     for name in (*format.text, *((format.label,) if format.label else ()), *vectors):
         if name not in names:
@@ -276,7 +268,7 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
             f"example --columns {'label,text' if format.labelled else 'text'}.",
         )
-    label = label or next((name for name in (format.usual_label, *LABELS) if name in names), None)
+    label = format.label or next((name for name in (format.usual_label, *LABELS) if name in names), None)
     if format.labelled and label is None:
         others = [name for name in names if name not in text]
         raise DataError(
