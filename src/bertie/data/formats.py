@@ -158,8 +158,8 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
             file = pyarrow.parquet.ParquetFile(stream)
             for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
                 for value in batch.column(0).to_pylist():
-                    if isinstance(value, str):
-                        yield value
+                    if isinstance(text := rows.as_text(value) if isinstance(value, bytes) else value, str):
+                        yield text
                     else:
                         yield DroppedRecord(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
                     row += 1

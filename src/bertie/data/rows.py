@@ -343,7 +343,12 @@ def flat(value: dict[str, Any], within: str = "") -> Flat:
 
 
 def as_text(value: Any) -> Any:
-    """Returns a value as a name or a text. True is "true", as in JSON; NaN is empty."""
+    """Returns a value as a name or a text. True is "true", as in JSON; NaN is empty, and bytes are UTF-8."""
+    if isinstance(value, bytes):  # of parquet files whose writer does not mark texts
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
