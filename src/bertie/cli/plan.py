@@ -131,12 +131,10 @@ def plan(
     def given(key: str) -> "Assumptions":
         return assumptions.of(grid, key)
 
-    unused = [
-        name for name, given in changed(assumptions, but=("on", "gpus", "utilization", "catalog")).items() if given
-    ]
-    if budget and unused:
-        raise UsageError(f"--budget chooses by time alone, without {unused[0]}. Omit one of them.")
     if budget:
+        of_costs = changed(assumptions, but=("on", "gpus", "utilization", "catalog"))
+        if unused := [name for name, is_given in of_costs.items() if is_given]:
+            raise UsageError(f"--budget chooses by time alone, without {unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
     job = job_of(settings)

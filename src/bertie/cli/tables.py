@@ -267,7 +267,7 @@ def by_pattern(
 
 def warn_of(skipped: "SkipReport", long: "TextCount") -> None:
     """Warns about skipped rows, and about texts that are too long or unknown."""
-    for note in [*([str(skipped)] if skipped.total else []), *long.notes]:
+    for note in [*skipped.notes, *long.notes]:
         console.warn(note)
 
 

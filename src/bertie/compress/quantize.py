@@ -28,6 +28,7 @@ from bertie.models.encoder import Encoder
 from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import Model
 from bertie.models.packed import PackedWeight
+from bertie.models.weights import WORD
 from bertie.nn.layer import Layer
 from bertie.nn.rotary import TurnedAttention, turned, turns
 
@@ -116,7 +117,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights["encoder.embeddings.word.weight"] = words
+        self.found.weights[WORD] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)

@@ -24,11 +24,11 @@ from bertie.models.int4 import LEVELS, Int4Weight, groups
 from bertie.models.int8 import Int8Weight
 from bertie.models.model import Model
 from bertie.models.packed import PackedWeight
+from bertie.models.weights import WORD
 from bertie.nn.layout import Packed
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
-WORD = "encoder.embeddings.word.weight"
 
 
 def quantize_weights(model: Model, texts: Ids, *, embeddings: int = 8) -> Quantized:

@@ -148,6 +148,11 @@ class SkipReport:
         """The number of skipped rows."""
         return sum(self.counts.values())
 
+    @property
+    def notes(self) -> list[str]:
+        """The report as a note, where rows were skipped."""
+        return [str(self)] if self.total else []
+
     def __str__(self) -> str:
         reasons = []
         for reason, count in self.counts.items():

@@ -55,8 +55,8 @@ class TextCount:
         self.rows += len(encoded)
         self.long += len(encoded.too_long)
         unk = tokenizer.special_id("unk")
-        if unk not in (None, tokenizer.special_id("eos"), tokenizer.special_id("sep")):  # GPT-2 has one token for all
-            assert unk is not None
+        others = {tokenizer.special_id("eos"), tokenizer.special_id("sep")}  # GPT-2 has one token for all
+        if unk is not None and unk not in others:
             unknown, special = encoded.count([unk]), encoded.count(tokenizer.special_ids - {unk})
             self.unknown += int(((unknown > 0) & (2 * unknown >= encoded.tokens - special)).sum())
 
@@ -297,7 +297,7 @@ class Predictor:
         report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
-        report["notes"] = [*([str(skipped)] if skipped.total else []), *long.notes]
+        report["notes"] = [*skipped.notes, *long.notes]
         return report
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:

@@ -28,7 +28,7 @@ from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
-from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights, twins, weight_files
+from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, decoder_biases, has_weights, weight_files
 
 Precision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -128,8 +128,10 @@ def _written(
         names = {name: name.removeprefix(base) for name in weights.stored}
         if variant.heads(public) == () and not all(name.startswith(base) for name in names):
             names = {name: name for name in names}  # it has more than its class says: then all names are whole
-        own = "heads.mlm.weight" in variant.table and weights.has_own_matrix("mlm")
-        second = twins(weights.stored, variant.table) if own else {}
+        second = dict[str, str]()
+        if "heads.mlm.weight" in variant.table and weights.has_own_matrix("mlm"):
+            weights.use_decoder_bias()
+            second = decoder_biases(weights.stored, variant.table)
         sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
         total = sum(sizes.values()) + sum(sizes[name] for name in second)
         shards = _shards(sizes, shard_bytes)
@@ -141,7 +143,7 @@ def _written(
                 save_file(state, temporary.name, metadata={"format": "pt"})
         if len(files) > 1:
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
-            where |= {twin: where[names[name]] for name, twin in second.items()}
+            where |= {other: where[names[name]] for name, other in second.items()}
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
             write_json(made / INDEX, index)
     copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))

@@ -259,6 +259,8 @@ def _tied(variant: Variant, head: str, said: bool, weights: WeightsFolder) -> bo
     if not _stored(variant, decoder, weights):
         return said
     if weights.has_own_matrix(head):
+        if head == "mlm":
+            weights.use_decoder_bias()
         return False
     weights.stored[_public(variant, WORD)] += weights.stored.pop(_public(variant, decoder))  # a copy
     return True

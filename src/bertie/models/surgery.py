@@ -19,6 +19,7 @@ from bertie.models.model import Model
 from bertie.models.partial import LAYER
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
+from bertie.models.weights import WORD
 from bertie.nn.init import shapes_only
 from bertie.text.resize import Resized
 
@@ -33,7 +34,7 @@ COMPUTED = (  # settings that change what the same weights compute
     *("attention", "causal", "norm", "norm_type", "attention_head_size", "scale_attention", "rescale_embeddings"),
     "mlm_act",
 )
-WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
+POSITION = "encoder.embeddings.position.weight"
 SEGMENT, OF_FEATURES = "encoder.embeddings.segment.weight", "encoder.embeddings.features.position.weight"
 CONVOLUTION = re.compile(r"encoder\.layers\.0\.conv")
 
@@ -116,9 +117,9 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
         raise UsageError("This family has no position embeddings, so it has no maximum length to extend.")
     if length <= config.max_length:
         raise UsageError(f"The model has {config.max_length:,} positions already. Choose a larger number.")
-    if rotary and fill != "tile":
-        raise UsageError("Rotary positions have no table that --fill could interpolate. Omit --fill.")
     if rotary:
+        if fill != "tile":
+            raise UsageError("Rotary positions have no table that --fill could interpolate. Omit --fill.")
         return rebuilt(model, config.replace(max_position_embeddings=length), state)
     for table in (POSITION, OF_FEATURES):
         if table not in state:

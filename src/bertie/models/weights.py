@@ -157,16 +157,14 @@ class WeightsFolder:
         return self._read[public]
 
     def has_own_matrix(self, head: str) -> bool:
-        """Returns whether the files have an output matrix for a head that is not a copy of the word embeddings.
-
-        Of two biases of a masked-LM head, the one of this matrix then counts. Nothing reads the other one.
-        """
+        """Returns whether the files have an output matrix for a head that is not a copy of the word embeddings."""
         own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD))
-        if own not in self or (word in self and torch.equal(self.read(own), self.read(word))):
-            return False
-        if copies := self.stored.get(bias := self.table.public("heads.mlm.bias")[0] if head == "mlm" else ""):
+        return own in self and not (word in self and torch.equal(self.read(own), self.read(word)))
+
+    def use_decoder_bias(self) -> None:
+        """Of two biases of the masked-LM head, keeps the one of its own output matrix. Nothing reads the other one."""
+        if copies := self.stored.get(bias := self.table.public("heads.mlm.bias")[0]):
             self.stored[bias] = [one for one in copies if one.name.endswith("decoder.bias")] or copies
-        return True
 
     def fused(self, publics: tuple[str, ...]) -> PackedWeight | None:
         """Returns all parts of a parameter with few bits per number, or None."""
@@ -294,11 +292,11 @@ def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool)
             yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
 
 
-def twins(publics: Collection[str], table: WeightTable) -> dict[str, str]:
-    """Returns the bias that is written a second time, and its other name: an output matrix of its own has its own."""
-    named = [public.replace("weight", "bias") for public in publics if public.endswith("decoder.weight")]
-    today = ((table.today(twin), twin) for twin in named)
-    return {bias: twin for bias, twin in today if bias is not None and bias in publics and bias != twin}
+def decoder_biases(publics: Collection[str], table: WeightTable) -> dict[str, str]:
+    """Returns the bias that is written a second time beside an untied output matrix, and its second name."""
+    seconds = [public.replace("weight", "bias") for public in publics if public.endswith("decoder.weight")]
+    today = ((table.today(second), second) for second in seconds)
+    return {bias: second for bias, second in today if bias is not None and bias in publics and bias != second}
 
 
 def save_weights(
@@ -318,7 +316,7 @@ def save_weights(
         for public, one in zip(publics, parts, strict=True):
             arrays = one.named(public if base else public.removeprefix(table.base))
             state |= {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
-    for bias, twin in twins(state, table).items():
-        state[twin] = state[bias].clone()
+    for bias, second in decoder_biases(state, table).items():
+        state[second] = state[bias].clone()
     with atomic_write(path) as file:
         save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name

@@ -237,7 +237,7 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
             raise
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
-        notes += [f"{path.name}: {skipped}"] if skipped.total else []
+        notes += [f"{path.name}: {note}" for note in skipped.notes]
     return examples, len(found[0].text) if found else 1, notes
 
 

@@ -98,9 +98,8 @@ class ChoiceTask(Task):
             return Example(texts, None, line)
         value = str(fields.get(columns.label) or "").strip()
         number = value.removesuffix(".0")  # as pandas writes a column of whole numbers with gaps
-        right = (
-            int(number) if number.isdecimal() and len(number) < 10 else LETTERS.find(value) if len(value) == 1 else -1
-        )
+        right = LETTERS.find(value) if len(value) == 1 else -1
+        right = int(number) if number.isdecimal() and len(number) < 10 else right
         right = columns.choices.index(value) if value in columns.choices else right
         found = 0 <= right < len(choices)
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
