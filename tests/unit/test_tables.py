@@ -1,4 +1,5 @@
 import bz2
+import codecs
 import gzip
 import itertools
 import json
@@ -223,12 +224,23 @@ def test_cp949_is_named_and_never_guessed(tmp_path):
     assert "진짜".encode().decode("cp949")  # some lines can be read as both
     with pytest.raises(DataError, match=r"line 3: this is UTF-8, not cp949\. Omit --encoding"):
         read(path, TableFormat(encoding="cp949"))
-    with pytest.raises(DataError, match="UTF-16"):
-        read(write(tmp_path, "b.csv", "text,label\nx,1\n".encode("utf-16")))
     with pytest.raises(DataError, match="UTF-16 without a byte order mark"):
         read(write(tmp_path, "d.csv", "text,label\nx,1\n".encode("utf-16-le")))
     with pytest.raises(UsageError, match="Unknown encoding 'utf-9'"):
         read(path, TableFormat(encoding="utf-9"))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
+def test_utf16_with_its_mark_is_read_as_windows_writes_it(tmp_path, name, mark):
+    encoding = "utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be"
+    rows = "text,label\r\n정말 😀,1\r\nhalf \ud83d of a pair,1\r\n" + "길다 " * 30_000 + ",0\r\n"
+    data = mark + rows.encode(encoding, "surrogatepass")
+    examples, skipped = read(write(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data))
+    assert [(example.texts[0][:4], example.label) for example in examples] == [("정말 😀", "1"), ("길다 길", "0")]
+    assert skipped.counts == {"not utf-8": 1}
+    with pytest.raises(DataError, match=r"damaged.*ends within a character"):
+        read(write(tmp_path, "b.csv", data[:-1]))
 
 
 def test_a_stray_byte_in_utf8_loses_its_own_row_alone(tmp_path):

@@ -18,6 +18,7 @@ from bertie.errors import DataError, UsageError
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _END = re.compile(rb"\r\n?|\n")
 _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format is made of, in ASCII
 
@@ -40,14 +41,17 @@ def where_of(path: Path | str) -> str:
 
 
 def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
-    """Context with a file, or standard input ("-"), which stays open. A file is decompressed by its extension.
+    """Context with a file, or standard input ("-"), which stays open.
 
-    Raises DataError with the reason.
+    A file is decompressed by its extension, and read as UTF-8 where it is UTF-16 with a byte order mark, as Windows
+    writes it. Raises DataError with the reason.
     """
     if str(path) == "-":
         return nullcontext(standard_input())
-    if streams.compression(path):
-        return _decompressed(path)
+    return _decompressed(path) if streams.compression(path) else _in_utf8(_plain(path), path)
+
+
+def _plain(path: Path | str) -> io.BufferedReader:
     try:
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     except OSError as error:
@@ -65,7 +69,7 @@ def _decompressed(path: Path | str) -> Iterator[IO[bytes]]:
             stream = stack.enter_context(streams.opened(path))
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-        yield io.BufferedReader(_Damaged(stream, path), 1 << 16)
+        yield _in_utf8(io.BufferedReader(_Damaged(stream, path), 1 << 16), path)
 
 
 class _Damaged(io.RawIOBase):
@@ -84,6 +88,35 @@ class _Damaged(io.RawIOBase):
             raise DataError(f"{self._path} cannot be decompressed: {streams.cause(error)}.") from None
         buffer[: len(piece)] = piece
         return len(piece)
+
+
+def _in_utf8(file: io.BufferedReader, path: Path | str) -> io.BufferedReader:
+    if not file.peek(2).startswith(_UTF16):
+        return file
+    return io.BufferedReader(_Recoded(file, path), 1 << 16)
+
+
+class _Recoded(io.RawIOBase):
+    """UTF-16 as UTF-8. Half of a surrogate pair is kept, and costs its own line when it is decoded."""
+
+    def __init__(self, file: io.BufferedReader, path: Path | str) -> None:
+        self._text = io.TextIOWrapper(file, "utf-16", "surrogatepass", newline="")
+        self._path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            piece = self._text.read(len(buffer) // 4).encode("utf-8", "surrogatepass")  # four bytes a character at most
+        except UnicodeDecodeError:
+            raise DataError(f"{self._path} is damaged: it is UTF-16 and ends within a character.") from None
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self._text.close()
+        super().close()
 
 
 def texts_of(path: Path | str) -> list[str]:
@@ -145,8 +178,8 @@ def decoded(
             yield number, InvalidRow(number, f"a line longer than {LIMIT >> 20} MiB")
             continue
         if number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{where} is UTF-16. Convert it to UTF-8 first: iconv -f utf-16 -t utf-8")
+            if raw.startswith(_UTF16):  # standard input
+                raise DataError(f"{where} is UTF-16. Save it in a file and pass that, which is read as it is.")
             if raw.count(b"\0") * 3 > len(raw) > 8:
                 raise DataError(f"{where} is not text, or UTF-16 without a byte order mark. Convert it to UTF-8 first.")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
