@@ -327,13 +327,25 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 column instead of 2")]
 
 
-def test_columns_with_korean_names_and_a_file_separated_by_semicolons(tmp_path):
+def test_columns_with_korean_names(tmp_path):
     examples, _ = read(write(tmp_path, "ko.csv", "번호,리뷰,라벨\n1,좋다,긍정\n"))
     assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]
-    with pytest.raises(DataError, match="separated by semicolons"):
-        read(write(tmp_path, "semicolons.csv", "text;label\na;b\n"))
-    with pytest.raises(DataError, match=r"separated by tabs: .* Call it \.tsv"):
-        read(write(tmp_path, "tabs.csv", "text\tlabel\na\tb\n"))
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_file_separated_by_semicolons_or_tabs_is_read(tmp_path, mark):
+    """A header without commas is: Excel separates by semicolons where the decimal mark is a comma."""
+    rows = f'"good, {mark} and ""bad""{mark}\n0,5"{mark}1\none{mark}two{mark}three\n'
+    path = write(tmp_path, "a.csv", f"text{mark}label\n{rows}")
+    examples, skipped = read(path, TableFormat(keep=True))
+    assert [(one.texts, one.label) for one in examples] == [((f'good, {mark} and "bad"{mark}\n0,5',), "1")]
+    assert skipped.counts == {"3 columns instead of 2": 1}
+    (*_, bad) = stream(path, TableFormat(keep=True))
+    assert bad.source == {"text": "one", "label": f"two{mark}three"}
+    headless, _ = read(write(tmp_path, "b.csv", f"good{mark}1\n"), TableFormat(columns=("text", "label")))
+    assert headless == [Example(("good",), "1", 1)]
+    plain = write(tmp_path, "c.csv", f"a sentence{mark} with a mark{mark} alone\n")
+    assert read(plain, TableFormat(columns=("text",), labelled=False))[0][0].texts[0].count(mark) == 2
 
 
 @pytest.mark.parametrize(("name", "line", "last"), [("a.csv", "a, b,c,d", " b,c,d"), ("a.tsv", "a\tb\tc", "b\tc")])

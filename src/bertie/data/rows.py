@@ -176,8 +176,9 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
 
 
 def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """Comma-separated with quotation marks (RFC 4180); a quoted field may contain line ends.
+    """Values between commas with quotation marks (RFC 4180); a quoted field may contain line ends.
 
+    A first line without commas is split at its semicolons, as Excel writes in countries with decimal commas, or tabs.
     Where a quotation mark is left open, that line is invalid, and the lines after it are read again without it.
     """
     source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
@@ -189,7 +190,11 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
             yield "\n" if isinstance(found[1], InvalidRow) else found[1] + "\n"
         yield _NO_MORE  # a record of its own, unless a quotation mark is open
 
-    reader, names = csv.reader(lines()), format.columns
+    names = format.columns
+    again.extend(itertools.islice(source, 1))
+    head = again[0][1] if again else ""
+    separator = _separator(head, len(names)) if isinstance(head, str) else ","
+    reader = csv.reader(lines(), delimiter=separator)
     while True:
         taken.clear()
         fault = ""
@@ -206,7 +211,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
             first, line = taken[0]
             yield first, line if isinstance(line, InvalidRow) else InvalidRow(first, "a quotation mark left open")
             if unended:
-                reader = csv.reader(lines())
+                reader = csv.reader(lines(), delimiter=separator)
         elif holes := [line for _, line in taken if isinstance(line, InvalidRow)]:
             for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
                 yield hole.line, hole
@@ -217,7 +222,13 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         elif not names:
             names = unique(values)
         else:
-            yield number, _named(values, names, number)
+            yield number, _named(values, names, number, separator)
+
+
+def _separator(line: str, columns: int) -> str:
+    """Returns what separates the values of a csv file. columns: how many; 0 where the line has their names."""
+    found = (mark for mark in ";\t" if (line.count(mark) + 1 == columns if columns else mark in line))
+    return next(found, ",") if "," not in line else ","
 
 
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:

@@ -55,10 +55,6 @@ PAIRS = (
 )
 SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
 LABELS = ("label", "labels", "레이블", "라벨")
-SEPARATORS = {  # of a file whose header has no comma: its name, and what helps
-    ";": ("semicolons", "Save it with commas, or as .tsv or .xlsx."),
-    "\t": ("tabs", "Call it .tsv, or save it with commas."),
-}
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
@@ -265,9 +261,6 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
     usual = (format.usual_text,) if format.usual_text else ()
     text = format.text or next((c for c in usual + PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text and not vectors:
-        if len(names) == 1 and (mark := next((mark for mark in SEPARATORS if mark in names[0]), "")):
-            name, remedy = SEPARATORS[mark]
-            raise DataError(f"{where} is separated by {name}: {names[0]!r}. {remedy}")
         raise DataError(
             f"{where}: no text column was recognized among {', '.join(map(repr, names))}.",
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
