@@ -64,12 +64,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+PIPE_WIDTH = 1000  # characters of a line in a file or a pipe, so that no cell is cut
+
+
 def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=isinstance(table, str | Text), markup=markup, emoji=False)
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    console = Console(highlight=False, soft_wrap=isinstance(table, str | Text), markup=markup, emoji=False, width=wide)
     with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
         console.print(table)
     print(shown.get(), end="", flush=True)

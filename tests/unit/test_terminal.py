@@ -50,3 +50,17 @@ def test_progress_of_less_than_a_second_leaves_no_trace(monkeypatch, seconds: fl
     told = sys.stderr.getvalue().splitlines()
     assert len(told) == lines
     assert all("0.4/0.4 MB" in line for line in told)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(None, 3), ("40", 9)])
+def test_a_table_in_a_pipe_is_as_wide_as_its_cells(monkeypatch, capsys, columns, lines):
+    from rich.table import Table
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    table = Table("a", "b", box=None)
+    table.add_row("x " * 40, "y " * 60)
+    table.add_row("one", "two")
+    console.show(table)
+    assert len(capsys.readouterr().out.splitlines()) == lines
