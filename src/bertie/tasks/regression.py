@@ -62,7 +62,8 @@ class RegressionTask(Task):
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            return InvalidRow(line, f"{columns.label} is not a number")
+            hint = " with a decimal point, as 4.5" if "," in found.label else ""
+            return InvalidRow(line, f"{columns.label} is not a number{hint}")
         if abs(number) > LARGEST:
             return InvalidRow(line, f"{columns.label} is beyond {LARGEST:g}")
         return replace(found, label=number)
