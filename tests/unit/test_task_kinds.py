@@ -305,3 +305,20 @@ def test_options_a_task_does_not_have_are_refused(pretrained, tmp_path):
         finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
     examples, _ = collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
     assert MultiLabelTask.from_examples(examples, (), {"threshold": 0.25}).threshold == 0.25
+
+
+@pytest.mark.parametrize(
+    ("labels", "noted"),
+    [
+        ("1.5 3.0 4", True),
+        ("1.0 0.0", False),
+        ("1 2 3 4 5", False),
+        ("1.5 high", False),
+        (" ".join(map(str, range(30))), True),
+    ],
+)
+def test_labels_that_are_numbers_are_noted(labels, noted):
+    """A column of scores would be classes otherwise, each with few examples."""
+    train = [Example((f"text {label}",), label, 1) for label in labels.split() * 2]
+    task = SequenceTask.from_examples(train, (), {})
+    assert any("--task regression" in note for note in task.notes(train, [])) == noted

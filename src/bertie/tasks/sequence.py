@@ -6,6 +6,7 @@
 E examples · W sequences · B sequences of a batch · L labels
 """
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 
@@ -84,6 +87,9 @@ class SequenceTask(Task):
             )
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+        numbers = [float(label) for label in counts if NUMBER.fullmatch(label)]
+        if len(numbers) == len(counts) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
+            notes.append(f"all {len(counts)} labels are numbers; to predict a number, pass --task regression")
         return notes
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
