@@ -322,3 +322,9 @@ def test_labels_that_are_numbers_are_noted(labels, noted):
     train = [Example((f"text {label}",), label, 1) for label in labels.split() * 2]
     task = SequenceTask.from_examples(train, (), {})
     assert any("--task regression" in note for note in task.notes(train, [])) == noted
+
+
+def test_labels_that_differ_in_case_alone_are_noted():
+    train = [Example((f"text {n}",), label, n) for n, label in enumerate(["Pos", "pos", "neg"] * 2)]
+    (note,) = SequenceTask.from_examples(train, (), {}).notes(train, [])
+    assert note.endswith("kept apart: 'Pos', 'pos'")

@@ -87,6 +87,12 @@ class SequenceTask(Task):
             )
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+        forms: dict[str, list[str]] = {}
+        for label in sorted(counts):
+            forms.setdefault(label.casefold(), []).append(label)
+        if alike := [form for form in forms.values() if len(form) > 1]:
+            shown = "; ".join(", ".join(map(repr, form)) for form in alike[:5])
+            notes.append(f"labels that differ only in upper and lower case are kept apart: {shown}")
         numbers = [float(label) for label in counts if NUMBER.fullmatch(label)]
         if len(numbers) == len(counts) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
             notes.append(f"all {len(counts)} labels are numbers; to predict a number, pass --task regression")
