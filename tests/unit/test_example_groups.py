@@ -11,7 +11,8 @@ from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError
 from bertie.evaluation.compare import against
 from bertie.metrics.answers import AnswerScores, QaPrediction
-from bertie.runs.examples import hold_out
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import hold_out, read_examples
 from bertie.tasks import TASKS, SpanTask
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.rank import RankTask
@@ -130,3 +131,18 @@ def test_intervals_of_answers_draw_contexts():
     alone.add([e.label for e in examples], [p.label for p in answers])
     low, high = alone.report()["interval_95"]["exact_match"]
     assert high - low == pytest.approx(2 * 1.96 * right.std() / math.sqrt(200), rel=0.15)
+
+
+def test_equal_texts_stay_on_one_side(tmp_path):
+    """A text that is in the training part too would be answered by heart."""
+    rows = [(f"text {n // 3}", "ab"[n // 3 % 2]) for n in range(300)]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    found = read_examples(FinetuneConfig(train_file=str(tmp_path / "train.tsv"), model=""))
+    assert not {e.texts for e in found.train} & {e.texts for e in found.dev}
+    assert len(found.dev) == 30
+    assert not any("more than one label" in note for note in found.notes)
+    (tmp_path / "train.tsv").write_text(
+        "text\tlabel\n" + "".join(f"{text}\t{n % 2}\n" for n, (text, _) in enumerate(rows))
+    )
+    found = read_examples(FinetuneConfig(train_file=str(tmp_path / "train.tsv"), model=""))
+    assert "90 training texts have more than one label, for example 'text 1'" in found.notes

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
     else:
-        train, dev = hold_out(train, by=kind.stratify_by, group=kind.group)
+        train, dev = hold_out(train, by=kind.stratify_by, group=partial(_belongs, kind))
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     if config.per_label:
@@ -151,6 +152,12 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
     return Examples(task, train, dev, dataset.metrics if dataset else task.metrics, texts, notes)
+
+
+def _belongs(kind: type[Task], example: Example) -> Hashable:
+    """Returns what is held out together: the group of the task, or else all examples with the same texts alone."""
+    group = kind.group(example)
+    return example.texts if group is None and example.vectors is None else group
 
 
 def _mixed(config: FinetuneConfig) -> Examples:

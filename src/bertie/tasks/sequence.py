@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
+SHOWN_TEXT = 60  # characters of a text in a note
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 
 
@@ -87,6 +88,12 @@ class SequenceTask(Task):
             )
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+        labels: dict[tuple[str, ...], set[str]] = {}
+        for example in train:
+            if example.vectors is None:
+                labels.setdefault(example.texts, set()).add(example.label)
+        if unclear := [texts[0][:SHOWN_TEXT] for texts, found in labels.items() if len(found) > 1]:
+            notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
         forms: dict[str, list[str]] = {}
         for label in sorted(counts):
             forms.setdefault(label.casefold(), []).append(label)
