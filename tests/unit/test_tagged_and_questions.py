@@ -92,6 +92,65 @@ def test_tokens_in_jsonl(tmp_path):
     assert next(sentences(again, TableFormat())) == good
 
 
+def test_entities_by_characters_as_annotation_programs_write_them(tmp_path):
+    """doccano, Label Studio, Prodigy and spaCy; their offsets count characters."""
+    rows = [
+        {"text": "Ada Lovelace saw 😀 London-Soho.", "entities": [[19, 25, "LOC"], [0, 12, "PER"]]},
+        {"text": "Londoners!", "spans": [{"start": 0, "end": 6, "label": "LOC"}], "tokens": [{"text": "Londoners"}]},
+        {"text": "Nobody", "label": []},
+        {
+            "text": "Ann, Bob ",
+            "label": [{"start": 0, "end": 3, "labels": ["PER"]}, {"start_offset": 4, "end_offset": 9, "type": "PER"}],
+        },
+        {"text": "Ann", "mine": [[0, 3, "PER"]]},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, wide, none, two, other = TaggingTask.rows(path, TableFormat())
+    words = [first.texts[0][start:end] for start, end in first.spans]
+    assert words == ["Ada", "Lovelace", "saw", "😀", "London", "-", "Soho", "."]
+    assert first.label == ("B-PER", "I-PER", "O", "O", "B-LOC", "O", "O", "O")
+    assert (first.widened, wide.label, wide.widened, none.label) == (0, ("B-LOC", "O"), 1, ("O",))
+    assert two.label == ("B-PER", "O", "B-PER")
+    assert other == InvalidRow(5, "no tags and no entities")
+    assert [*TaggingTask.rows(path, TableFormat(label="mine"))][-1].label == ("B-PER",)
+    assert [row.label for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [None] * 5
+    task = TaggingTask(("O", "B-LOC"))
+    assert task.notes([first, wide], [wide])[0].startswith("1 training entities begin or end within a word")
+
+
+def test_entities_of_korean_texts_are_read_by_characters(tmp_path):
+    """The particle after a name is no part of it."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "서울에서 만나요, Ann", "entities": [[0, 2, "LOC"]]}) + "\n")
+    (row,) = TaggingTask.rows(path, TableFormat())
+    assert row.label[:4] == ("B-LOC", "I-LOC", "O", "O")
+    assert (len(row.spans), row.widened) == (11, 0)
+
+
+@pytest.mark.parametrize(
+    ("entities", "reason"),
+    [
+        ([[0, 9, "PER"]], "an entity outside of the text"),
+        ([[2, 2, "PER"]], "an entity outside of the text"),
+        ([[0, 4, "PER"], [2, 8, "LOC"]], "entities that share a word"),
+        ([[0, "4", "PER"]], "not an object with"),
+        ([[0, 4]], "not an object with"),
+        ([{"start": 0, "label": "PER"}], "not an object with"),
+        ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "not an object with"),
+        ([[True, 4, "PER"]], "not an object with"),
+    ],
+)
+def test_damaged_entities_cost_their_row(tmp_path, entities, reason):
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": "Over lap", "entities": entities}, {"text": "fine", "entities": []}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bad, good = TaggingTask.rows(path, TableFormat())
+    assert isinstance(bad, InvalidRow)
+    assert bad.reason.startswith(reason)
+    assert good.label == ("O",)
+
+
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"body": "Ada sails"}\n{"tokens": ["Ada"], "tags": ["O"]}\n')
     untagged, tagged = sentences(path, TableFormat(text=("body",)))
@@ -115,6 +174,8 @@ def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
 def test_what_is_no_file_of_tags_is_refused(tmp_path):
     with pytest.raises(DataError, match="--label 2"):
         list(sentences(write(tmp_path, "a.txt", "hello world\n"), TableFormat()))
+    with pytest.raises(DataError, match="has commas instead of a word per line"):
+        list(sentences(write(tmp_path, "a.csv", "Sentence #,Word,Tag\n1,Ada,B-PER\n"), TableFormat()))
     with pytest.raises(DataError, match="has JSON instead of a word per line"):
         list(sentences(write(tmp_path, "b.txt", '[{"tokens": ["Ada"]}]\n'), TableFormat()))
     with pytest.raises(DataError, match="cannot be read"):

@@ -3,18 +3,21 @@
     conll       a word per line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17
     conllu      Universal Dependencies: ten columns, with the text; the tag is the upos, or the xpos
     klue        a character per line, comments begin with "##"; KLUE-NER
-    jsonl       {"tokens": [...], "tags": [...]}; for prediction also {"text": ...}
+    jsonl       {"tokens": [...], "tags": [...]}, or {"text": ..., "entities": [{"start": 0, "end": 3, "label": ...}]};
+                for prediction also {"text": ...}
 
 An empty line ends a sentence. An example's text is the original sentence, or its words separated by spaces. `spans` are
 the characters of each word, and its label is the words' tags.
 """
 
 import itertools
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from bertie.data.lines import decoded, json_line, opened, where_of
 from bertie.data.streams import suffix_of
@@ -25,15 +28,24 @@ Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
 SUFFIXES = {"conll": "conll", "conllu": "conllu", "jsonl": "jsonl", "ndjson": "jsonl"}
+WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
+MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
+STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
+UNSPACED = re.compile("[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af]")
+LOOKED_AT = 100  # rows that tell whether entities end within words
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
 @dataclass(frozen=True)
 class TaggedExample(Example):
-    """An example of one text with words: the characters from spans[i][0] to spans[i][1] are word i."""
+    """An example of one text with words: the characters from spans[i][0] to spans[i][1] are word i.
+
+    widened: entities that begin or end within a word, and are read as whole words.
+    """
 
     spans: tuple[Span, ...] = ()
+    widened: int = field(default=0, compare=False)
 
 
 def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
@@ -118,6 +130,11 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
             f"{where} has JSON instead of a word per line. Write one object per line, and pass --format jsonl or call "
             "the file .jsonl."
         )
+    if "," in rows[0][0] and suffix_of(where) == "csv":
+        raise DataError(
+            f"{where} has commas instead of a word per line. Write each word and its tag on a line, with a tab between "
+            "them, and an empty line after each sentence."
+        )
     raise DataError(
         f"{where}: no column of {' '.join(rows[0])!r} has tags such as O, B-PER, I-PER in every line. For "
         "other tags, pass the column number: --label 2."
@@ -171,29 +188,95 @@ def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
             yield InvalidRow(block[0][0], "empty text")
 
 
+def cut(text: str, unit: str) -> tuple[Span, ...]:
+    """Returns the characters of the words of a text, split by `unit` (a row of WORDS)."""
+    return tuple(match.span() for match in WORDS[unit].finditer(text))
+
+
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
-    name = (*format.text, "text")[0]
-    for number, line in decoded(file, format.encoding, where):
+    name, unit = (*format.text, "text")[0], ""
+    lines = decoded(file, format.encoding, where)
+    head = [*itertools.islice(lines, LOOKED_AT)]
+    for number, line in itertools.chain(head, lines):
         if isinstance(line, InvalidRow):
             yield line
             continue
         try:
             row = json_line(line)
-            if "tokens" not in row and isinstance(row[name], str) and row[name].strip():
+            if "tokens" in row and not (isinstance(row.get(name), str) and _marks(row, format)):
+                yield _tagged(row, format, number)
+            elif not isinstance(row[name], str) or not row[name].strip():
+                raise ValueError
+            elif format.labelled and (marks := _marks(row, format)) is not None:
+                unit = unit or _unit([line for _, line in head], name)
+                yield _marked(row[name], marks, unit, number, row if format.keep else None)
+            else:
                 yield Example((row[name],), None, number, source=row if format.keep else None)
-                continue
-            words, tags = row["tokens"], row.get(format.label or "tags")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            yield InvalidRow(number, 'not an object with "tokens" and "tags"')
-            continue
-        if not _texts(words) or not (tags is None or _texts(tags)):
-            yield InvalidRow(number, "tokens or tags are not texts")
-        elif tags is not None and len(tags) != len(words):
-            yield InvalidRow(number, "tokens and tags differ in number")
-        else:
-            example = spaced(words, tags or (), number)
-            found = replace(example, label=None) if tags is None else example
-            yield replace(found, source=row) if format.keep else found
+            yield InvalidRow(number, 'not an object with "tokens" and "tags", or "text" and "entities"')
+
+
+def _tagged(row: Mapping[str, Any], format: TableFormat, number: int) -> Example | InvalidRow:
+    """Returns the example of a row with words and tags."""
+    words, tags = row["tokens"], row.get(format.label or "tags")
+    if not _texts(words) or not (tags is None or _texts(tags)):
+        return InvalidRow(number, "tokens or tags are not texts")
+    if tags is not None and len(tags) != len(words):
+        return InvalidRow(number, "tokens and tags differ in number")
+    example = spaced(words, tags or (), number)
+    found = replace(example, label=None) if tags is None else example
+    return replace(found, source=row) if format.keep else found
+
+
+def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
+    """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
+    for name in (format.label,) if format.label else MARKED:
+        if isinstance(row.get(name), list) and all(isinstance(one, list | dict) for one in row[name]):
+            return cast(list[Any], row[name])
+    return None
+
+
+def _marked(
+    text: str, marks: Sequence[Any], unit: str, number: int, source: Mapping[str, Any] | None
+) -> Example | InvalidRow:
+    """Returns the example of a text with entities, as tags B-TYPE and I-TYPE of its words.
+
+    marks: [first character, the one after the last, type], or objects with these. Raises ValueError, KeyError or
+    TypeError for another form.
+    """
+    spans, widened = cut(text, unit), 0
+    tags = ["O"] * len(spans)
+    for start, end, kind in sorted(map(_mark, marks)):
+        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+            return InvalidRow(number, "an entity outside of the text")
+        start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
+        inside = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+        if any(tags[i] != "O" for i in inside):
+            return InvalidRow(number, "entities that share a word")
+        tags[inside[0]], tags[inside[0] + 1 : inside[-1] + 1] = f"B-{kind}", [f"I-{kind}"] * (len(inside) - 1)
+        widened += (spans[inside[0]][0], spans[inside[-1]][1]) != (start, end)
+    return TaggedExample((text,), tuple(tags), number, spans=spans, widened=widened, source=source)
+
+
+def _mark(mark: Any) -> tuple[int, int, str]:
+    """Returns start, end and type of an entity of doccano, Label Studio, Prodigy or spaCy, or of `bertie predict`."""
+    if isinstance(mark, dict):
+        mark = [next((mark[name] for name in names if name in mark), None) for names in (STARTS, ENDS, TYPES)]
+    start, end, kind = mark
+    (kind,) = kind if isinstance(kind, list) else [kind]
+    if not (type(start) is int and type(end) is int and isinstance(kind, str) and kind.strip()):
+        raise ValueError
+    return start, end, kind.strip()
+
+
+def _unit(lines: Sequence[str | InvalidRow], name: str) -> str:
+    """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
+    since Korean words end in particles; else "word". name: the field with the text."""
+    letters = ""
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            letters += "".join(filter(str.isalpha, json.loads(cast(str, line))[name]))
+    return "character" if 2 * len(UNSPACED.findall(letters)) > len(letters) else "word"
 
 
 def _texts(values: object) -> bool:

@@ -22,7 +22,7 @@ from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import Span
+from bertie.data.tagged import Span, cut
 from bertie.errors import DataError
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
@@ -31,7 +31,7 @@ from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked
 from bertie.tasks.source import Encoded, Targets, TooLong
-from bertie.tasks.tagging import cut, words_of
+from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

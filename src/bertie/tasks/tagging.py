@@ -11,7 +11,6 @@ sentences are split into windows, and each word is classified in the window with
 T tokens · P tokens of a text · N words · L tags
 """
 
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, sentences
+from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
-WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
 Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 COMPUTED = "features"
 TOKENS = 4096  # of one forward pass
@@ -128,7 +126,7 @@ class TaggingTask(Task):
         for row in sentences(path, format):
             if format.labelled and isinstance(row, Example):
                 if row.label is None:
-                    row = InvalidRow(row.line, "no tags")
+                    row = InvalidRow(row.line, "no tags and no entities")
                 elif format.label_names:
                     row = replace(row, label=tuple(renamed(tag, format.label_names) for tag in row.label))
             yield row
@@ -144,10 +142,16 @@ class TaggingTask(Task):
         return cls.make(labels, {"unit": unit, **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Warns about tags only in dev."""
+        """Warns about tags only in dev, and about entities that begin or end within a word."""
+        notes = []
+        for name, examples in (("training", train), ("dev", dev)):
+            if widened := sum(example.widened for example in examples if isinstance(example, TaggedExample)):
+                notes.append(f"{widened:,} {name} entities begin or end within a word and are read as whole words")
         unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
-        shown = ", ".join(map(repr, sorted(unknown)[:10]))
-        return [f"dev has tags that do not occur in training and count as errors: {shown}"] if unknown else []
+        if unknown:
+            shown = ", ".join(map(repr, sorted(unknown)[:10]))
+            notes.append(f"dev has tags that do not occur in training and count as errors: {shown}")
+        return notes
 
     @property
     def output(self) -> str:
@@ -278,11 +282,6 @@ def words_of(example: Example, unit: str) -> tuple[Span, ...]:
     if isinstance(example, TaggedExample):
         return example.spans
     return cut(example.texts[0], unit)
-
-
-def cut(text: str, unit: str) -> tuple[Span, ...]:
-    """Returns the characters of the words of a text, split by `unit` (a row of WORDS)."""
-    return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
 def asked(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
