@@ -130,7 +130,7 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
             f"{where} has JSON instead of a word per line. Write one object per line, and pass --format jsonl or call "
             "the file .jsonl."
         )
-    if "," in rows[0][0] and suffix_of(where) == "csv":
+    if suffix_of(where) == "csv" and any("," in cell for cell in rows[0]):
         raise DataError(
             f"{where} has commas instead of a word per line. Write each word and its tag on a line, with a tab between "
             "them, and an empty line after each sentence."
