@@ -230,6 +230,17 @@ def test_cp949_is_named_and_never_guessed(tmp_path):
         read(path, TableFormat(encoding="utf-9"))
 
 
+def test_a_parquet_file_of_the_library_datasets_has_names_of_classes(tmp_path):
+    """-1 stands for an unknown class in it. A file with other metadata is read as it is."""
+    table = pa.table({"text": ["good", "bad", "what", "odd"], "label": [1, 0, -1, 7]})
+    kind = {"_type": "ClassLabel", "names": ["neg", "pos"]}
+    for features, labels in (({"label": kind}, ["pos", "neg", None, None]), ({"label": 3}, ["1", "0", "-1", "7"])):
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+        rows = [*stream(tmp_path / "a.parquet", TableFormat())]
+        assert [row.label if isinstance(row, Example) else None for row in rows] == labels
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
 def test_utf16_with_its_mark_is_read_as_windows_writes_it(tmp_path, name, mark):

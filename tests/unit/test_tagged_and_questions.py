@@ -1,6 +1,8 @@
 import gzip
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from bertie.data.questions import MISPLACED, placed, questions
@@ -117,6 +119,38 @@ def test_entities_by_characters_as_annotation_programs_write_them(tmp_path):
     assert [row.label for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [None] * 5
     task = TaggingTask(("O", "B-LOC"))
     assert task.notes([first, wide], [wide])[0].startswith("1 training entities begin or end within a word")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "json", "jsonl"])
+def test_words_and_tags_of_other_tables(tmp_path, suffix):
+    """As `datasets` writes them to parquet: numbers of classes, whose names are in the file."""
+    rows = [
+        {"id": "0", "tokens": ["Ada", "rows"], "ner_tags": [1, 0], "text": "Ada rows", "entities": [[0, 8, "OLD"]]},
+        {"id": "1", "tokens": ["Bo"], "ner_tags": [0], "text": "Bo", "entities": []},
+    ]
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        table = pa.Table.from_pylist([{name: row[name] for name in ("id", "tokens", "ner_tags")} for row in rows])
+        features = {"ner_tags": {"_type": "List", "feature": {"names": ["O", "B-PER"], "_type": "ClassLabel"}}}
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), path)
+    else:
+        path.write_text(json.dumps(rows) if suffix == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+    names = {} if suffix == "parquet" else {"0": "O", "1": "B-PER"}
+    ada, bo = TaggingTask.rows(path, TableFormat(label_names=names))
+    assert (ada.texts, ada.label, bo.label) == (("Ada rows",), ("B-PER", "O"), ("O",))
+    _, bo = TaggingTask.rows(path, TableFormat(labelled=False))
+    assert (bo.texts, bo.spans) == (("Bo",), ((0, 2),))
+
+
+def test_a_table_of_texts_is_read_as_before(tmp_path):
+    for name in ("a.json", "a.parquet"):
+        path = tmp_path / name
+        rows = [{"sentence": "Ada rows", "n": 1}]
+        path.write_text(json.dumps(rows)) if name == "a.json" else pyarrow.parquet.write_table(
+            pa.Table.from_pylist(rows), path
+        )
+        assert [row.texts for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [("Ada rows",)]
 
 
 def test_entities_of_korean_texts_are_read_by_characters(tmp_path):

@@ -5,21 +5,24 @@
     klue        a character per line, comments begin with "##"; KLUE-NER
     jsonl       {"tokens": [...], "tags": [...]}, or {"text": ..., "entities": [{"start": 0, "end": 3, "label": ...}]};
                 for prediction also {"text": ...}
+    json        a list of these objects
+    parquet     rows with these columns
 
 An empty line ends a sentence. An example's text is the original sentence, or its words separated by spaces. `spans` are
 the characters of each word, and its label is the words' tags.
 """
 
 import itertools
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bertie.data.lines import decoded, json_line, opened, where_of
+from bertie.data.lines import decoded, opened, where_of
+from bertie.data.rows import FORMATS as rows_of
+from bertie.data.rows import source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
@@ -27,7 +30,9 @@ from bertie.errors import DataError, UsageError, nearest
 Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
-SUFFIXES = {"conll": "conll", "conllu": "conllu", "jsonl": "jsonl", "ndjson": "jsonl"}
+TABLES = ("jsonl", "json", "parquet")
+SUFFIXES = {"ndjson": "jsonl", "pq": "parquet"} | {kind: kind for kind in ("conll", "conllu", *TABLES)}
+TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
@@ -52,13 +57,13 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
 
     format.kind: one of FORMATS, by default by the name (SUFFIXES), else conll. format.label: the tag column, by
-    number from 1, or upos, xpos; by default as above. format.text: the text of .jsonl rows without tokens. Raises
+    number from 1, or upos, xpos; by default as above. format.text: the text of rows without tokens. Raises
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
     kind = format.kind or SUFFIXES.get(suffix_of(path), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
-    if format.columns or (format.text and kind != "jsonl"):
+    if format.columns or (format.text and kind not in TABLES):
         option = "--columns" if format.columns else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with opened(path) as file:
@@ -66,6 +71,15 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
                 row = replace(row, source={"text": row.texts[0], "tags": list(row.label)})
             yield row
+
+
+def has_words(path: Path | str, kind: str, format: TableFormat) -> bool:
+    """Returns whether a file has words, and not texts alone."""
+    if kind not in TABLES:
+        return True
+    with opened(path) as file:
+        _, first = next(iter(rows_of[kind](file, format, where_of(path))), (0, None))
+        return first is not None and not isinstance(first, InvalidRow) and _texts(first.get("tokens"))
 
 
 def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
@@ -193,39 +207,49 @@ def cut(text: str, unit: str) -> tuple[Span, ...]:
     return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
-def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def _objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields the examples of objects with words and tags, or with a text and its entities. kind: one of TABLES."""
     name, unit = (*format.text, "text")[0], ""
-    lines = decoded(file, format.encoding, where)
-    head = [*itertools.islice(lines, LOOKED_AT)]
-    for number, line in itertools.chain(head, lines):
-        if isinstance(line, InvalidRow):
-            yield line
+    rows = iter(rows_of[kind](file, format, where))
+    head = [*itertools.islice(rows, LOOKED_AT)]
+    for number, row in itertools.chain(head, rows):
+        if isinstance(row, InvalidRow):
+            yield row
             continue
+        source, text = source_of(row) if format.keep else None, row.get(name)
+        if isinstance(text, str) and not text.strip():
+            text = None
+        words = _texts(row.get("tokens"))
+        tagged = words and not format.label and any(row.get(name) is not None for name in TAGS)
+        marks = _marks(row, format) if format.labelled and not tagged else None
         try:
-            row = json_line(line)
-            if "tokens" in row and not (isinstance(row.get(name), str) and _marks(row, format)):
-                yield _tagged(row, format, number)
-            elif not isinstance(row[name], str) or not row[name].strip():
-                raise ValueError
-            elif format.labelled and (marks := _marks(row, format)) is not None:
-                unit = unit or _unit([line for _, line in head], name)
-                yield _marked(row[name], marks, unit, number, row if format.keep else None)
+            if isinstance(text, str) and marks is not None:
+                unit = unit or _unit([other.get(name) for _, other in head if not isinstance(other, InvalidRow)])
+                yield _marked(text, marks, unit, number, source)
+            elif words or not isinstance(text, str):
+                yield _tagged(row, format, number, source)
             else:
-                yield Example((row[name],), None, number, source=row if format.keep else None)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                yield Example((text,), None, number, source=source)
+        except (ValueError, TypeError):
             yield InvalidRow(number, 'not an object with "tokens" and "tags", or "text" and "entities"')
 
 
-def _tagged(row: Mapping[str, Any], format: TableFormat, number: int) -> Example | InvalidRow:
-    """Returns the example of a row with words and tags."""
-    words, tags = row["tokens"], row.get(format.label or "tags")
+def _tagged(
+    row: Mapping[str, Any], format: TableFormat, number: int, source: Mapping[str, Any] | None
+) -> Example | InvalidRow:
+    """Returns the example of a row with words and tags. Raises ValueError for a row without words."""
+    names = (format.label,) if format.label else TAGS
+    words, tags = row.get("tokens"), next((row[name] for name in names if row.get(name) is not None), None)
+    if words is None:
+        raise ValueError
+    if isinstance(tags, list):
+        tags = [str(tag) if type(tag) is int else tag for tag in tags]
     if not _texts(words) or not (tags is None or _texts(tags)):
         return InvalidRow(number, "tokens or tags are not texts")
     if tags is not None and len(tags) != len(words):
         return InvalidRow(number, "tokens and tags differ in number")
-    example = spaced(words, tags or (), number)
-    found = replace(example, label=None) if tags is None else example
-    return replace(found, source=row) if format.keep else found
+    example = replace(spaced(words, tags or (), number), source=source)
+    return replace(example, label=None) if tags is None else example
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
@@ -241,8 +265,8 @@ def _marked(
 ) -> Example | InvalidRow:
     """Returns the example of a text with entities, as tags B-TYPE and I-TYPE of its words.
 
-    marks: [first character, the one after the last, type], or objects with these. Raises ValueError, KeyError or
-    TypeError for another form.
+    marks: [first character, the one after the last, type], or objects with these. Raises ValueError or TypeError for
+    another form.
     """
     spans, widened = cut(text, unit), 0
     tags = ["O"] * len(spans)
@@ -269,13 +293,10 @@ def _mark(mark: Any) -> tuple[int, int, str]:
     return start, end, kind.strip()
 
 
-def _unit(lines: Sequence[str | InvalidRow], name: str) -> str:
+def _unit(texts: Iterable[Any]) -> str:
     """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
-    since Korean words end in particles; else "word". name: the field with the text."""
-    letters = ""
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            letters += "".join(filter(str.isalpha, json.loads(cast(str, line))[name]))
+    since Korean words end in particles; else "word"."""
+    letters = "".join(filter(str.isalpha, "".join(text for text in texts if isinstance(text, str))))
     return "character" if 2 * len(UNSPACED.findall(letters)) > len(letters) else "word"
 
 
@@ -287,5 +308,5 @@ FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | In
     "conll": _conll,
     "conllu": _conllu,
     "klue": _klue,
-    "jsonl": _jsonl,
+    **{kind: partial(_objects, kind) for kind in TABLES},
 }

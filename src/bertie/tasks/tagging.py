@@ -24,7 +24,7 @@ from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, sentences
+from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, has_words, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -118,8 +118,8 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        known = format.kind in FORMATS or suffix_of(path) in SUFFIXES
-        if not format.labelled and not known:
+        kind = format.kind or SUFFIXES.get(suffix_of(path), "")
+        if not format.labelled and (kind not in FORMATS or (kind != "jsonl" and not has_words(path, kind, format))):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("text",), "tags" if format.labelled else None))
