@@ -309,6 +309,18 @@ def test_one_question_a_line(tmp_path):
     assert other.reason == "not a JSON object"
 
 
+def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
+    """As the library `datasets` writes SQuAD."""
+    rows = [{"id": "1", "question": "Who?", "context": "Ada rows.", "answers": {"text": ["Ada"], "answer_start": [0]}}]
+    rows += [{"id": "2", "question": "When?", "context": "Ada rows.", "answers": {"text": [], "answer_start": []}}]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    found = [*SpanTask.rows(tmp_path / "a.parquet", TableFormat())]
+    assert [(row.id, row.label) for row in found] == [("1", (("Ada", 0),)), ("2", ())]
+    (tmp_path / "a.csv").write_text("question,context,answers\n")
+    with pytest.raises(UsageError, match=r"must be in a \.json file"):
+        [*SpanTask.rows(tmp_path / "a.csv", TableFormat())]
+
+
 def test_answers_are_found_where_they_stand_or_not_at_all():
     assert placed([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
     assert placed([{"text": "sails", "answer_start": 5}, {"text": "sails"}], CONTEXT) == (("sails", MISPLACED),) * 2

@@ -3,19 +3,21 @@
     {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}
     {"id": ..., "question": ..., "context": ..., "answers": [{"text": ..., "answer_start": ...}]}
 
+A parquet file has one question in a row, with these columns.
+
 An example's texts are (question, context). Its label is every accepted answer as (text, start), empty for an
 unanswerable question. A start of -1 means that the text is not at the given position; such a question is scored, but
 not used for training.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
-from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given
+from bertie.data.rows import FORMATS, NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow
 from bertie.data.trivia import KIND as TRIVIA
@@ -42,6 +44,11 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):
                 yield line if isinstance(line, InvalidRow) else _of_line(line, number, keep=format.keep)
+        return
+    if (format.kind or kind_of(path)) == "parquet":
+        with opened(path) as file:
+            for number, row in FORMATS["parquet"](file, format, where_of(path)):
+                yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, keep=format.keep)
         return
     check_encoding(format.encoding)
     try:
@@ -70,12 +77,16 @@ def _of_line(row: str, line: int, *, keep: bool) -> Example | InvalidRow:
         return InvalidRow(line, "not JSON" if row.strip() else "empty line")
     if not isinstance(fields, dict):
         return InvalidRow(line, "not a JSON object")
+    return _of_fields(fields, line, keep=keep)
+
+
+def _of_fields(fields: Mapping[str, Any], line: int, *, keep: bool) -> Example | InvalidRow:
     found = _question(fields.get("context"), fields, line)
     return replace(found, source=fields) if keep and getattr(found, "reason", "") != NO_TEXT else found
 
 
 def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
-    question = qa.get("question") if isinstance(qa, dict) else None
+    question = qa.get("question") if isinstance(qa, Mapping) else None
     if not isinstance(context, str) or not isinstance(question, str):
         return InvalidRow(number, "no question or no context")
     if not context.strip():

@@ -130,12 +130,16 @@ class SpanTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Reads questions in SQuAD format (.json) or one per line (.jsonl); without answers also from other tables."""
+        """Reads questions in SQuAD format (.json), one per line (.jsonl) or one per row (.parquet); without answers also
+        from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
-        if named or ((format.kind or kind_of(path)) not in FRAMES and suffix_of(path) != "json"):
+        kind = format.kind or kind_of(path)
+        framed = kind in FRAMES or suffix_of(path) == "json" or (kind == "parquet" and format.labelled)
+        if named or not framed:
             if format.labelled:
                 raise UsageError(
-                    f"{path}: questions with answers must be in a .json file (SQuAD format) or a .jsonl file."
+                    f"{path}: questions with answers must be in a .json file (SQuAD format), a .jsonl file or a .parquet "
+                    "file."
                 )
             yield from super().rows(path, format, on_columns=on_columns)
             return
