@@ -130,7 +130,7 @@ class SpanTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Reads questions in SQuAD format (.json), one per line (.jsonl) or one per row (.parquet); without answers also
+        """Reads questions in SQuAD format (.json), one in a line (.jsonl) or in a row (.parquet); without answers also
         from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
         kind = format.kind or kind_of(path)
@@ -138,8 +138,7 @@ class SpanTask(Task):
         if named or not framed:
             if format.labelled:
                 raise UsageError(
-                    f"{path}: questions with answers must be in a .json file (SQuAD format), a .jsonl file or a .parquet "
-                    "file."
+                    f"{path}: questions with answers must be in a .json file (SQuAD format), a .jsonl or a .parquet file."
                 )
             yield from super().rows(path, format, on_columns=on_columns)
             return
