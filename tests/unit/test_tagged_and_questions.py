@@ -317,7 +317,7 @@ def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
     found = [*SpanTask.rows(tmp_path / "a.parquet", TableFormat())]
     assert [(row.id, row.label) for row in found] == [("1", (("Ada", 0),)), ("2", ())]
     (tmp_path / "a.csv").write_text("question,context,answers\n")
-    with pytest.raises(UsageError, match=r"must be in a \.json file"):
+    with pytest.raises(UsageError, match=r"must be in a \.json"):
         [*SpanTask.rows(tmp_path / "a.csv", TableFormat())]
 
 

@@ -138,7 +138,7 @@ class SpanTask(Task):
         if named or not framed:
             if format.labelled:
                 raise UsageError(
-                    f"{path}: questions with answers must be in a .json file (SQuAD format), a .jsonl or a .parquet file."
+                    f"{path}: questions with answers must be in a .json (SQuAD format), .jsonl or .parquet file."
                 )
             yield from super().rows(path, format, on_columns=on_columns)
             return
