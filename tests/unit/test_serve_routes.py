@@ -233,6 +233,14 @@ def test_truncation_is_never_silent(server):
     assert tags.json()["answers"][0]["windows"] > 1
     assert len(tags.json()["answers"][0]["words"]) == 200
     assert tags.headers["x-bertie-truncated"] == "0"
+    asked = {"inputs": {"question": LONG, "context": LONG}, "model": "span"}
+    found = server.post("/answer", asked)
+    answer = found.json()["answers"][0]
+    assert (answer["truncated"], found.headers["x-bertie-truncated"]) == (True, "1"), (
+        "its question is cut in each window"
+    )
+    assert answer["windows"] > 1
+    assert "question" in server.post("/answer", {**asked, "truncate": False}).json()["error"]
     left = server.ok("/embed", {"inputs": LONG + "b", "truncate": True, "truncation_direction": "Left"})
     right = server.ok("/embed", {"inputs": LONG + "b", "truncate": True})
     same = server.ok("/embed", {"inputs": "a " * (MAX_LENGTH - 3) + "b"})

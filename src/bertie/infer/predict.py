@@ -40,12 +40,16 @@ AnyText = TypeVar("AnyText", bound=Text)
 
 @dataclass
 class TextCount:
-    """Counts the texts that are longer than `max_length` tokens, and those with half or more of unknown tokens."""
+    """Counts the texts that are longer than `max_length` tokens, and those with half or more of unknown tokens.
+
+    cut: questions that are longer than what the model reads of one.
+    """
 
     policy: TooLong
     max_length: int
     rows: int = 0
     long: int = 0
+    cut: int = 0
     unknown: int = 0
 
     DONE: ClassVar = {"truncate": "truncated", "window": "read in windows", "error": "refused"}
@@ -54,6 +58,7 @@ class TextCount:
         """Counts encoded texts."""
         self.rows += len(encoded)
         self.long += len(encoded.too_long)
+        self.cut += len(encoded.cut)
         unk = tokenizer.special_id("unk")
         others = {tokenizer.special_id("eos"), tokenizer.special_id("sep")}  # GPT-2 has one token for all
         if unk is not None and unk not in others:
@@ -67,11 +72,12 @@ class TextCount:
             f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens: "
             f"{self.DONE[self.policy]} (too_long={self.policy})"
         )
+        cut = f"{self.cut:,} of {self.rows:,} questions are longer than the model reads them: truncated (max_question)"
         unknown = (
             f"{self.unknown:,} of {self.rows:,} texts consist mostly of words or characters that the vocabulary of the "
             "model lacks: it cannot read them"
         )
-        return [note for note, count in ((longer, self.long), (unknown, self.unknown)) if count]
+        return [note for note, count in ((longer, self.long), (cut, self.cut), (unknown, self.unknown)) if count]
 
 
 class Predictor:

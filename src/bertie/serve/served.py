@@ -223,7 +223,8 @@ class Call:
         predictions = await self.in_thread(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
         raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded.lengths) else [None] * len(examples)
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
-        windows = np.where(encoded.fits | np.array(cut, bool), 1, np.diff(encoded.windows)).tolist()
+        whole = encoded.fits | (self.policy_for(task) != "window")
+        windows = np.where(whole, 1, np.diff(encoded.windows)).tolist()
         return [Answer(*parts) for parts in zip(predictions, tokens, cut, windows, raw, strict=True)]
 
     async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
@@ -267,6 +268,10 @@ class Call:
         except BertieError as error:
             raise invalid(error) from None
         self.tokenization_s += time.perf_counter() - started
+        if policy == "error" and len(encoded.cut):
+            place = self.place(int(encoded.cut[0]))
+            message = f"`{place}` has a longer question than the model reads. Shorten it, or pass truncate: true."
+            raise Refusal("Validation", message, param=place)
         if policy == "error" and len(encoded.too_long):
             place = self.place(int(encoded.too_long[0]))
             raise Refusal(
@@ -279,7 +284,9 @@ class Call:
 
     def cut(self, encoded: Encoded, task: Task) -> list[bool]:
         """Returns whether each example was truncated, and counts those."""
-        cut = [False] * len(encoded) if self.policy_for(task) == "window" else (~encoded.fits).tolist()
+        long = np.zeros(len(encoded), bool) if self.policy_for(task) == "window" else ~encoded.fits
+        long[encoded.cut] = True
+        cut: list[bool] = long.tolist()
         self.truncated += sum(cut)
         return cut
 

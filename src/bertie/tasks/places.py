@@ -11,6 +11,7 @@ T tokens · W sequences · P tokens of a text, each in one of its windows
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +44,15 @@ def encode_places(
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
     places: list[NDArray[np.int32]] = []
-    windows, long = [0], []
+    windows, long, cut = [0], list[int](), list[int]()
     for number, texts in enumerate(_texts(examples, tokenizer)):
         frame = tokenizer.frames[len(texts) - 1]
         *first, last = texts
         room = max_length - frame.size
         kept = [slice(0, min(max_first, room // 2, len(text[0]))) for text in first]
         room -= sum(part.stop for part in kept)
+        if any(part.stop < len(text[0]) for text, part in zip(first, kept, strict=True)):
+            cut.append(number)
         starts = range(0, max(1, len(last[0]) - room + min(stride, room)), min(stride, room))
         if len(starts) > 1:
             long.append(number)
@@ -70,7 +73,7 @@ def encode_places(
         windows.append(len(ids))
     place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
     named = {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))}
-    return Encoded.of(ids, types, windows, long, named)
+    return replace(Encoded.of(ids, types, windows, long, named), cut=np.array(cut, np.int64))
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:

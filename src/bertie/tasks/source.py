@@ -55,6 +55,7 @@ class Encoded:
         too_long: The examples that are too long.
         places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
         extra: Arrays of T rows that the head needs in addition to the tokens (`Ids.extra`).
+        cut: The examples whose question is truncated, whatever the handling of long texts.
     """
 
     ids: NDArray[np.int32]
@@ -64,6 +65,7 @@ class Encoded:
     too_long: Int
     places: Arrays = field(default_factory=dict)
     extra: Arrays = field(default_factory=dict)
+    cut: Int = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
     def of(
@@ -132,15 +134,16 @@ class Encoded:
         windows = self.windows[start : stop + 1]
         first, last = int(windows[0]), int(windows[-1])
         tokens = slice(int(self.starts[first]), int(self.starts[last]))
-        long = self.too_long[(self.too_long >= start) & (self.too_long < stop)]
+        long, cut = (of[(of >= start) & (of < stop)] - start for of in (self.too_long, self.cut))
         return Encoded(
             self.ids[tokens],
             self.types[tokens],
             self.starts[first : last + 1] - tokens.start,
             windows - first,
-            long - start,
+            long,
             {name: array[tokens] for name, array in self.places.items()},
             {name: array[tokens] for name, array in self.extra.items()},
+            cut,
         )
 
     def packed(self, sequences: Int | None = None) -> Ids:
