@@ -162,14 +162,19 @@ def serve(
 
 
 def keys_of(path: Path | None) -> tuple[str, ...]:
-    """The keys of a file, or of the environment. Raises UsageError for a file without any."""
+    """The keys of a file, or of the environment. Raises UsageError for a file without any, or with another form."""
     if path is None:
         key = os.environ.get(KEY, "").strip()
         return (key,) if key else ()
     try:
-        lines = path.read_text(encoding="utf-8").split()
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--key-file {path} cannot be read: {error}.") from None
-    if not lines:
+    if not any(lines):
         raise UsageError(f"--key-file {path} contains no key. Write one key per line.")
-    return tuple(lines)
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#") or len(line.split()) > 1:
+            raise UsageError(
+                f"Line {number} of --key-file {path} is not a key. Write one key per line, and no comments."
+            )
+    return tuple(filter(None, lines))
