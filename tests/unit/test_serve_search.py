@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -107,6 +108,17 @@ def test_a_failed_reload_keeps_the_vectors(folders, documents, tmp_path):
         done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
         assert done["embed"].startswith("failed"), done
         assert "vectors" in server.ok("/search", {"query": "a b"})["seconds"]
+
+
+def test_a_search_in_progress_ends_with_the_models_it_began_with(folders, documents):
+    models = {name: folders[name] for name in ("sequence", "embed", "rank", "span")}
+    with live(models, indexes={"notes": documents / "index"}, request_s=20.0) as server, ThreadPoolExecutor() as pool:
+        (slow,) = server.fleet.models["embed"].batcher.workers
+        slow.delay_s = 1.0
+        found = pool.submit(server.post, "/search", {"query": "a b"})
+        until(lambda: len(slow.batches) > 2)  # the first two were of the check before it was served
+        asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
+        assert found.result().status_code == 200, found.result().text
 
 
 def test_a_damaged_index_is_told_without_its_path(folders, documents, tmp_path):

@@ -138,6 +138,8 @@ class Batcher:
         on_token: takes the tokens of one text as they are generated; there are no arrays then. When the caller is
         cancelled, its sequences leave the queue.
         """
+        if self._closed:  # a search whose client has gone is the only one to ask then
+            raise Failed("The model was replaced by a newer one.")
         rows = {name: self.facts.rows_of(name) for name in outputs}
         job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token)
         job.left, job.pending = len(ids), list(range(len(ids)))

@@ -114,6 +114,9 @@ async def search(
     ]
     calls = [Call(model, call.admission) if model else None for model in chosen]
     stages = [predictor(one) if one else None for one in calls]
+    for one in filter(None, calls):
+        call.held.enter_context(one.held)
+        one.use()
     if calls[0] and stages[0]:
         stages[0].task, stages[0].too_long = calls[0].model.embedder, "truncate"
     found = await asyncio.get_running_loop().run_in_executor(POOL, index.search, body, stages)
