@@ -9,6 +9,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
 from bertie.serve import protocol
 from bertie.serve.server import Options, bind
@@ -117,8 +118,45 @@ def test_a_length_that_lies_is_cut_off(server):
     assert status(raw(server, chunked, *[chunk] * 4)) == 413  # without an end
 
 
+OFFER = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"
+
+
+def test_an_offer_of_another_protocol_is_declined_and_the_body_read(server):
+    """As the HTTP client of Java and `curl --http2` send it."""
+    head, _, body = request(JSON + OFFER).replace(b"Connection: close\r\n", b"").partition(b"\r\n\r\n")
+    head += b"\r\n\r\n"
+    for parts in ((head + body,), (head[:40], head[40:], body[:5], body[5:]), ((head + body) * 3,)):
+        found = raw(server, *parts, wait_s=0.5)
+        assert found.count(b"HTTP/1.1 200 OK") == (3 if len(parts[0]) > 500 else 1), found
+        assert found.count(b'"label"') == 2 * found.count(b"200 OK")
+    assert status(raw(server, b"CONNECT a:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 400
+
+
+def test_a_request_that_is_refused_early_may_end_its_body(folders, monkeypatch):
+    """What is left of the body counts neither as headers nor as the next request."""
+    monkeypatch.setattr(protocol, "HEADER_S", 0.5)
+    with live({"m": folders["sequence"]}) as server:
+        server.fleet.admission.texts.used = server.fleet.admission.texts.most
+        begun = request(body="x" * 100_000).replace(b"Connection: close\r\n", b"")
+        with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+            connection.sendall(begun[:1000])
+            assert status(whole(connection)) == 429
+            connection.sendall(begun[1000:] + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert status(whole(connection)) == 200
+        with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+            connection.sendall(begun[:1000])
+            assert status(whole(connection)) == 429
+            assert connection.recv(1) == b"", "a body without an end is not waited for"
+
+
 def test_hosts(server):
-    for host, expected in (("localhost", 200), ("127.0.0.1:3000", 200), ("[::1]:80", 200), ("evil.example", 421)):
+    for host, expected in (
+        ("localhost", 200),
+        ("127.0.0.1:3000", 200),
+        ("[::1]:80", 200),
+        ("[::1]", 200),
+        ("evil.example", 421),
+    ):
         assert server.get("/info", headers={"host": host}).status_code == expected, host
     assert server.get("/", headers={"host": "evil.example"}).status_code == 421
 
@@ -132,6 +170,16 @@ def test_keys(folders):
         assert server.get("/info").status_code == 401
         assert server.get("/readyz").status_code == 200
         assert server.get("/predict/../info").status_code == 401
+
+
+def test_a_key_is_a_whole_line(tmp_path):
+    path = tmp_path / "keys.txt"
+    path.write_bytes("\ufefffirst\r\n\r\n second \n".encode())
+    assert keys_of(path) == ("first", "second")
+    for line in ("# team a", "#old", "a b"):
+        path.write_text(f"first\n{line}\n")
+        with pytest.raises(UsageError, match="Line 2"):
+            keys_of(path)
 
 
 def test_other_machines_are_let_in_by_choice_alone():

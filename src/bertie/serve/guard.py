@@ -26,6 +26,8 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
 """What is answered without a key: probes, and pages that hold no answer of a model."""
+WITH_BODY = ("POST", "PUT", "PATCH")
+PORT = re.compile(r":\d*$")
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 SAFE = [
@@ -80,7 +82,7 @@ class Guard:
         held = 0
         try:
             self.check(scope, seen)
-            if scope["method"] in ("POST", "PUT", "PATCH"):
+            if scope["method"] in WITH_BODY:
                 size = declared(seen, self.limits.max_body_bytes)
                 self.admission.content.take(size, self.admission.retry_after_s())
                 held = size
@@ -100,7 +102,7 @@ class Guard:
 
     def check(self, scope: MutableMapping[str, Any], seen: "Seen") -> None:
         """Raises Refusal for a host, a key, an encoding or a type that is not accepted; Refused for a spent budget."""
-        host = seen.headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
+        host = PORT.sub("", seen.headers.get(b"host", b"").decode("latin-1").lower())
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
         if self.limits.keys and not OPEN.fullmatch(seen.path):
@@ -143,8 +145,7 @@ class Guard:
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            close = {"Connection": "close"}
-            raise Refusal("Validation", "The request's body came too slowly.", status=408, headers=close) from None
+            raise Refusal("Validation", "The request's body came too slowly.", status=408) from None
 
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
@@ -180,7 +181,7 @@ class Guard:
         body = orjson.dumps(error.body(seen.path))
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if seen.method == "POST" and error.status in (400, 401, 408, 413, 415, 421):
+        if seen.method in WITH_BODY and error.status in (400, 401, 408, 413, 415, 421):
             headers.append((b"connection", b"close"))  # the rest of the body is not read
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -227,4 +228,4 @@ def declared(seen: Seen, most: int) -> int:
 def too_large(most: int) -> Refusal:
     """Returns the error for a body that is too large."""
     message = f"The body is larger than the {most:,} bytes that are taken at once. Send it in parts."
-    return Refusal("TooLarge", message, headers={"Connection": "close"}, reason="body")
+    return Refusal("TooLarge", message, reason="body")

@@ -4,6 +4,7 @@ import asyncio
 from asyncio import TimerHandle
 from typing import Any
 
+import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -27,11 +28,38 @@ def _full() -> bytes:
 FULL = _full()
 
 
+class Parser:
+    """httptools' parser, for a server that declines every offer of another protocol (RFC 9110, 7.8).
+
+    httptools ends at such an offer and leaves out the body of the request. The headers are read again without the
+    offer, and then the body.
+    """
+
+    def __init__(self, protocol: "Protocol") -> None:
+        self.protocol, self.own = protocol, _parser(protocol)
+
+    def feed_data(self, data: bytes) -> None:
+        """Reads some bytes. Raises httptools.HttpParserError."""
+        rest = memoryview(data)
+        while True:
+            try:
+                self.own.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as offer:
+                rest, head = rest[offer.args[0] :], self.protocol.head_without_offer()
+                self.own = _parser(self.protocol)
+                self.own.feed_data(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
 class Protocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.parser: Any = Parser(self)
         self._header_bytes = self._count = 0
         self._reading_headers = True
         self._header_timer: TimerHandle | None = None
@@ -80,8 +108,18 @@ class Protocol(HttpToolsProtocol):
             raise ValueError("too many headers")
         super().on_header(name, value)
 
+    def head_without_offer(self) -> bytes:
+        """Returns the request line and the headers that were read, without the offer of another protocol."""
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
     def on_headers_complete(self) -> None:
-        """Checks the headers. Contradicting lengths of the body are refused."""
+        """Checks the headers. Contradicting lengths of the body are refused, and so are requests for a tunnel."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise ValueError("no tunnel")
+            return  # they are read again
         names = [name for name, _ in self.headers]
         if names.count(b"content-length") + names.count(b"transfer-encoding") > 1 or names.count(b"host") > 1:
             raise ValueError("contradicting headers")
@@ -91,9 +129,20 @@ class Protocol(HttpToolsProtocol):
         self._header_bytes, self._reading_headers = 0, False
         super().on_headers_complete()
 
-    def on_response_complete(self) -> None:
+    def on_message_complete(self) -> None:
         """Expects headers again."""
+        if self.parser.should_upgrade():
+            return
         self._reading_headers = True
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Gives a request that was answered early, as one that is refused, a short time to end."""
+        if not self._reading_headers and self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -120,6 +169,12 @@ class Protocol(HttpToolsProtocol):
 
     def _abort(self) -> None:
         self.transport.abort()
+
+
+def _parser(protocol: Protocol) -> Any:
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does, for pipelined requests
+    return parser
 
 
 def _headers_in(data: bytes) -> int:
