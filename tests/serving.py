@@ -53,18 +53,22 @@ def make_models(home: Path) -> dict[str, Path]:
     starts, found = {"text2text": toy_writer(home / "writer")}, {}
     for name in TASK_NAMES:
         start = starts.get(name) or toy_model(home / "start", LETTERS)
-        task = TASKS[name].make(LABELS.get(name, ()), TASK_OPTIONS.get(name, {}))
-        tokenizer = Tokenizer.load(start)
-        model, _ = families.load(start, heads=task.heads, seed=0)
-        model.labels, model.problem_type = task.labels, task.problem_type
-        texts = 2 if name in PAIRS else 1
-        set_training_facts(tokenizer, task, max_length=MAX_LENGTH, too_long=task.too_long, texts=texts)
-        families.save(model, home / name, tokenizer=tokenizer)
-        found[name] = home / name
+        found[name] = make_model(start, home / name, name, TASK_OPTIONS.get(name, {}), 2 if name in PAIRS else 1)
     start = home / "start"
     model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
     families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
     return found | {"pretrained": home / "pretrained"}
+
+
+def make_model(start: Path, folder: Path, name: str, options: Mapping[str, Any], texts: int | None) -> Path:
+    """A model folder of random weights for a task. texts: of its examples; None: of several numbers."""
+    task = TASKS[name].make(LABELS.get(name, ()), options)
+    tokenizer = Tokenizer.load(start)
+    model, _ = families.load(start, heads=task.heads, seed=0)
+    model.labels, model.problem_type = task.labels, task.problem_type
+    set_training_facts(tokenizer, task, max_length=MAX_LENGTH, too_long=task.too_long, texts=texts)
+    families.save(model, folder, tokenizer=tokenizer)
+    return folder
 
 
 class LocalWorker(Worker):

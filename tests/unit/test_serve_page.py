@@ -12,7 +12,8 @@ import pytest
 from bertie.search.index import index
 from bertie.serve.golden import difference
 from bertie.serve.remote import WorkerSettings
-from serving import live, make_models, until
+from serving import LETTERS, live, make_model, make_models, until
+from toys import TASK_OPTIONS, toy_model
 
 pytest.importorskip("fastapi")
 selenium = pytest.importorskip("selenium")
@@ -225,6 +226,41 @@ def test_what_has_no_words_to_show(page):
     assert not page.find_element("id", "words-box").is_displayed()
 
 
+def test_a_head_that_reads_other_texts_says_so(browser, tmp_path):
+    members = TASK_OPTIONS["several"]["members"] | {"z": {"metric": "pearson", "texts": 2}}
+    start = toy_model(tmp_path / "start", LETTERS)
+    model = make_model(start, tmp_path / "several", "several", {"members": members}, None)
+    with live({"m": model}) as other:
+        browser.get(other.url + "/#model=m&text=ab")
+        shown = answer(browser)
+        assert "undefined" not in shown
+        assert browser.find_elements("css selector", "#output .hint")
+
+
+def test_an_answer_stays_when_its_tokens_cannot_be_shown(page):
+    choose(page, "model", "sequence")
+    area = page.find_element("css selector", "textarea")
+    page.execute_script(
+        "arguments[0].value = 'ab '.repeat(40000); arguments[0].dispatchEvent(new Event('input'))", area
+    )
+    page.find_element("id", "send").click()
+    assert "%" in answer(page)
+    until(lambda: "100,000" in page.find_element("id", "tokens").get_property("textContent"))
+    assert not page.find_elements("css selector", "#output .error")
+
+
+@pytest.mark.parametrize("link", ["model=embed&source=ab", "model=relation&subject=ab", "model=rank&query=ab"])
+def test_a_link_that_lacks_an_input_is_told_in_words(page, server, link):
+    page.get(f"{server.url}/?{link[:9]}#{link}")
+    until(lambda: page.find_elements("css selector", "#output .error"))
+    assert "undefined" not in page.find_element("id", "output").text
+
+
+def test_indexes_are_named_in_the_language_of_the_page(page):
+    choose(page, "language", "ko")
+    assert "검색: notes" in page.find_element("id", "model").text
+
+
 def test_texts_are_never_markup(page):
     choose(page, "model", "tagging")
     area = page.find_element("css selector", "textarea")
@@ -286,3 +322,13 @@ def test_a_server_with_a_key_asks_for_it(browser, server):
         until(lambda: browser.find_elements("css selector", "#model option"))
         browser.find_element("css selector", "#examples button").click()
         assert answer(browser)
+        copying = "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
+        browser.execute_script(copying)
+        for button, program in [("copy-curl", ["bash", "-c"]), ("copy-python", [sys.executable, "-c"])]:
+            browser.execute_script("window.copied = ''")
+            browser.find_element("id", button).click()
+            text = until(lambda: browser.execute_script("return window.copied"))
+            environment = {**os.environ, "BERTIE_API_KEY": "secret"}
+            done = subprocess.run([*program, text], capture_output=True, timeout=60, check=True, env=environment)
+            assert b"answers" in done.stdout
+            assert "secret" not in text

@@ -1,7 +1,7 @@
 // One entry for each kind of model: its fields, its request, its examples, and how the answer is shown.
 import { bars, element, fixed, marked, table, arcs } from "./shown.js";
 
-const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const lines = (text = "") => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const text = { name: "text", word: "text" };
 const pair = [{ name: "first", word: "first" }, { name: "second", word: "second" }];
 const REVIEWS = { en: [{ text: "The soup was cold, but the waiter was friendly." }, { text: "A quiet, lovely film with a weak ending." }], ko: [{ text: "수프는 식었지만 직원은 친절했습니다." }, { text: "조용하고 아름답지만 결말이 아쉬운 영화" }] };
@@ -31,7 +31,7 @@ const similar = {
 export const KINDS = {
   sequence: classifier, multilabel: classifier, pattern: unexplained,
   text2text: { ...unexplained, show: (found, _, words) => [element("p", { class: "verdict" }, found.answers[0].label || words.none)] },
-  several: { ...unexplained, show: (found, _, words) => Object.entries(found.answers[0].heads).flatMap(([name, one]) => [element("h3", {}, name), ...labels({ scores: {}, ...one }, words)]) },
+  several: { ...unexplained, show: (found, _, words) => Object.entries(found.answers[0].heads).flatMap(([name, one]) => [element("h3", {}, name), ...("error" in one ? [element("p", { class: "hint" }, words.otherTexts)] : labels({ scores: {}, ...one }, words))]) },
   regression: { ...classifier, show: (found, _, words) => [element("p", { class: "verdict" }, `${words.score}: ${fixed(found.answers[0].label, 4)}`)] },
   rank: {
     route: "/rerank", fields: () => [{ name: "query", word: "query", short: true }, { name: "texts", word: "texts" }],
@@ -42,7 +42,7 @@ export const KINDS = {
   relation: {
     route: "/relate", fields: () => [text, { name: "subject", word: "subject", short: true }, { name: "object", word: "object", short: true }],
     request: (values, words) => {
-      const find = (name) => { const at = values.text.indexOf(name); if (!name || at < 0) throw new Error(words.notFound.replace("{name}", name)); const start = [...values.text.slice(0, at)].length; return { start, end: start + [...name].length }; };
+      const find = (name = "") => { const at = (values.text ?? "").indexOf(name); if (!name || at < 0) throw new Error(words.notFound.replace("{name}", name)); const start = [...values.text.slice(0, at)].length; return { start, end: start + [...name].length }; };
       return { inputs: { text: values.text, subject: find(values.subject), object: find(values.object) } };
     },
     examples: () => ({ en: [{ text: "Ada Lovelace was born in London.", subject: "Ada Lovelace", object: "London" }], ko: [{ text: "세종대왕은 한양에서 태어났다.", subject: "세종대왕", object: "한양" }] }),

@@ -11,10 +11,13 @@ let words = WORDS.en;
 const say = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const headers = () => ({ "Content-Type": "application/json", ...($("key").value ? { Authorization: `Bearer ${$("key").value}` } : {}) });
 
+const title = (name) => (state.models[name].index ? `${words.kinds.search}: ${state.models[name].index}` : name);
+
 function setLanguage(language) {
   words = WORDS[language] ?? WORDS.en;
   document.documentElement.lang = language;
   for (const one of document.querySelectorAll("[data-word]")) one.textContent = words[one.dataset.word];
+  for (const one of $("model").options) one.textContent = title(one.value);
   saved("language", language);
 }
 
@@ -75,6 +78,8 @@ function fail(message) {
   $("output").replaceChildren(element("p", { class: "error", role: "alert" }, message));
 }
 
+const problem = (error) => element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message);
+
 async function ask(path, body) {
   const response = await fetch(path, { method: "POST", headers: headers(), body: JSON.stringify(body) });
   const found = await response.json().catch(() => ({}));
@@ -133,7 +138,7 @@ async function showWords() {
     const rows = ordered.map((one) => [one.text, fixed(one.value, 3)]);
     $("words").replaceChildren(about, ...cut, ...weighed(texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
   } catch (error) {
-    if (last === state.last) $("words").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));
+    if (last === state.last) $("words").replaceChildren(problem(error));
   }
 }
 
@@ -149,12 +154,16 @@ async function showAttention() {
     const cut = found.truncated ? [element("p", { class: "warn" }, say(words.explainedCut, { n: found.tokens.length }))] : [];
     $("attention").replaceChildren(...cut, heat(found.tokens, found.weights), element("p", { class: "hint" }, words.attentionHint));
   } catch (error) {
-    if (last === state.last) $("attention").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));
+    if (last === state.last) $("attention").replaceChildren(problem(error));
   }
 }
 
 async function showTokens(text, turn) {
-  const [[tokens]] = await ask("/tokenize", { inputs: text, model: state.model });
+  let tokens;
+  try { [[tokens]] = await ask("/tokenize", { inputs: text, model: state.model }); } catch (error) {
+    if (turn === state.asking) $("tokens").replaceChildren(problem(error));  // the answer stays
+    return;
+  }
   if (turn !== state.asking) return;
   const pieces = tokens.slice(0, 600).map((one) => element("span", { class: one.special ? "piece special" : "piece" }, one.text, element("small", {}, one.id)));
   const rows = tokens.slice(0, 600).map((one) => [one.text, one.id, one.char_start, one.char_stop]);
@@ -167,7 +176,7 @@ const python = (value) => JSON.stringify(value).replace(/("(?:[^"\\]|\\.)*")|\bt
 const COPIES = {
   "copy-link": () => location.origin + location.pathname + link(),
   "copy-curl": () => `curl ${location.origin}${state.last.route} -H 'Content-Type: application/json'${$("key").value ? ' -H "Authorization: Bearer $BERTIE_API_KEY"' : ""} -d ${quoted(JSON.stringify(state.last.body))}`,
-  "copy-python": () => `import json\nimport urllib.request\n\nbody = ${python(state.last.body)}\nheaders = {"Content-Type": "application/json"}\nrequest = urllib.request.Request("${location.origin}${state.last.route}", json.dumps(body).encode(), headers)\nprint(json.load(urllib.request.urlopen(request)))\n`,
+  "copy-python": () => `import json\n${$("key").value ? "import os\n" : ""}import urllib.request\n\nbody = ${python(state.last.body)}\nheaders = {"Content-Type": "application/json"${$("key").value ? ', "Authorization": "Bearer " + os.environ["BERTIE_API_KEY"]' : ""}}\nrequest = urllib.request.Request("${location.origin}${state.last.route}", json.dumps(body).encode(), headers)\nprint(json.load(urllib.request.urlopen(request)))\n`,
 };
 
 async function copy(id) {
@@ -215,7 +224,7 @@ async function loadModels() {
     state.attention = info.attention;
     for (const [name, found] of Object.entries(info.indexes)) state.models[`index:${name}`] = { ...found, index: name, answers: ["search"], labels: [] };
     $("version").textContent = `Bertie ${info.version}`;
-    $("model").replaceChildren(...Object.keys(state.models).map((name) => element("option", { value: name }, state.models[name].index ? `${words.kinds.search}: ${state.models[name].index}` : name)));
+    $("model").replaceChildren(...Object.keys(state.models).map((name) => element("option", { value: name }, title(name))));
     clear();
     if (restore()) await send();
   } catch { fail(words.failed); }
