@@ -12,7 +12,7 @@ import pytest
 from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
 from bertie.serve import protocol
-from bertie.serve.server import Options, bind
+from bertie.serve.server import Options, bind, limits_of
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -170,6 +170,13 @@ def test_keys(folders):
         assert server.get("/info").status_code == 401
         assert server.get("/readyz").status_code == 200
         assert server.get("/predict/../info").status_code == 401
+
+
+def test_allowed_hosts_in_any_form():
+    for name in ("Example.com", "example.com:8080", "::1", "[::1]", "[::1]:80"):
+        assert limits_of(Options({}, hosts=(name,))).hosts == {"localhost", "127.0.0.1", "[::1]"} | (
+            {"example.com"} if "xample" in name else set()
+        )
 
 
 def test_a_key_is_a_whole_line(tmp_path):

@@ -456,3 +456,14 @@ def test_one_model_answers_to_any_name(folders):
         assert isinstance(server, Live)
         assert server.ok("/v1/embeddings", {"input": "a", "model": "text-embedding-3-small"})["model"] == "only"
         assert server.post("/predict", {"inputs": "a"}).status_code == 424
+        vector = server.ok("/embed", {"inputs": "a"})
+        assert server.ok("/models/sentence-transformers/all-MiniLM-L6-v2", {"inputs": "a"}) == vector
+
+
+def test_a_name_of_a_hub(folders):
+    with live({"owner/one": folders["embed"], "two": folders["sequence"]}) as server:
+        vector = server.ok("/embed", {"inputs": "a"})
+        for path in ("/models/owner/one", "/models/owner%2Fone", "/models/owner/one/pipeline/feature-extraction"):
+            assert server.ok(path, {"inputs": "a"}) == vector
+        assert server.get("/v1/models/owner/one").json()["id"] == "owner/one"
+        assert server.post("/models/owner/two", {"inputs": "a"}).status_code == 404

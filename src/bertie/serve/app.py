@@ -131,7 +131,7 @@ class Application:
         )
 
     def _add_any(self) -> None:
-        """POST / and POST /models/NAME: the pipeline of the model's own task."""
+        """POST / and POST /models/NAME: the pipeline of the model's own task. A name may have slashes."""
 
         async def endpoint(body: AnyBody) -> Any:
             return None
@@ -156,14 +156,14 @@ class Application:
                 return refuse(error, seen)
             return await self.answer(row, request, seen.route, model)
 
-        for path in ("/", "/models/{name}", "/models/{name}/pipeline/{task}"):
+        for path in ("/", "/models/{name:path}/pipeline/{task}", "/models/{name:path}"):
             self.app.router.add_api_route(
                 path,
                 endpoint,
                 methods=["POST"],
                 tags=["Hugging Face pipelines"],
                 summary="The pipeline of the model's own task.",
-                operation_id="pipeline" + path.strip("/{}").replace("/", "_").replace("{", "").replace("}", ""),
+                operation_id="pipeline",
                 responses=responses(),
                 route_class_override=taking(work),
                 include_in_schema=path == "/",
@@ -255,7 +255,7 @@ class Application:
             data = [{"id": name, "object": "model", "created": 0, "owned_by": "bertie"} for name in fleet.models]
             return {"object": "list", "data": data}
 
-        @get("/v1/models/{name}", tags=["OpenAI"], summary="One model.", responses=unknown)
+        @get("/v1/models/{name:path}", tags=["OpenAI"], summary="One model.", responses=unknown)
         async def one(name: str) -> Response:
             if name not in fleet.models:
                 return Json(Refusal("NotFound", "There is no such model.").body("/v1/models"), status_code=404)

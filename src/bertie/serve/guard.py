@@ -102,7 +102,7 @@ class Guard:
 
     def check(self, scope: MutableMapping[str, Any], seen: "Seen") -> None:
         """Raises Refusal for a host, a key, an encoding or a type that is not accepted; Refused for a spent budget."""
-        host = PORT.sub("", seen.headers.get(b"host", b"").decode("latin-1").lower())
+        host = host_of(seen.headers.get(b"host", b"").decode("latin-1"))
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
         if self.limits.keys and not OPEN.fullmatch(seen.path):
@@ -208,6 +208,11 @@ class Seen:
         self.id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
         found = TRACEPARENT.fullmatch(self.headers.get(b"traceparent", b""))
         self.trace = found[1].decode() if found else ""
+
+
+def host_of(name: str) -> str:
+    """Returns a host name in lower case without its port. Addresses of IPv6 are in brackets."""
+    return f"[{name}]" if name.count(":") > 1 and name[0] != "[" else PORT.sub("", name.lower())
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -26,7 +26,7 @@ from bertie.errors import BertieError, UsageError
 from bertie.serve.admission import Admission, Budget
 from bertie.serve.app import Application
 from bertie.serve.fleet import Fleet
-from bertie.serve.guard import Limits
+from bertie.serve.guard import Limits, host_of
 from bertie.serve.metrics import Metrics
 from bertie.serve.protocol import Protocol
 from bertie.serve.remote import WorkerSettings
@@ -126,7 +126,7 @@ def limits_of(options: Options) -> Limits:
     return Limits(
         options.max_body_bytes,
         request_s=options.request_s,
-        hosts=frozenset(f"[{name}]" if ":" in name else name.lower() for name in hosts),
+        hosts=frozenset(map(host_of, hosts)),
         keys=tuple(key.encode() for key in options.keys),
     )
 
