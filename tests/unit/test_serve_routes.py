@@ -169,6 +169,16 @@ def test_tags_answers_and_masks(server, folders):
     assert len(server.ok("/fill_mask", {"inputs": "[MASK] b [MASK]"})) == 2
 
 
+def test_words_that_have_been_split(server, folders):
+    """As `bertie predict` reads them from .jsonl."""
+    split = {"tokens": ["a-b", "cd."]}
+    (answer,) = server.ok("/answer", {"model": "tagging", "inputs": split})["answers"]
+    assert [word["text"] for word in answer["words"]] == ["a-b", "cd."]
+    assert server.ok("/answer", {"model": "tagging", "inputs": [split | {"text": "x"}]})["answers"] == [answer]
+    for bad in ([], ["a", 1], [""]):
+        assert server.post("/answer", {"model": "tagging", "inputs": {"tokens": bad}}).status_code == 422
+
+
 def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
     texts = ["ab [MASK] c", "[MASK] b [MASK]", "c [MASK]", "a b c [MASK] a"]
     alone = [server.ok("/fill_mask", {"inputs": text}) for text in texts]

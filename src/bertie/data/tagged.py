@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeGuard, cast
 
 from bertie.data.lines import decoded, opened, where_of
 from bertie.data.rows import FORMATS as rows_of
@@ -71,15 +71,6 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
                 row = replace(row, source={"text": row.texts[0], "tags": list(row.label)})
             yield row
-
-
-def has_words(path: Path | str, kind: str, format: TableFormat) -> bool:
-    """Returns whether a file has words, and not texts alone."""
-    if kind not in TABLES:
-        return True
-    with opened(path) as file:
-        _, first = next(iter(rows_of[kind](file, format, where_of(path))), (0, None))
-        return first is not None and not isinstance(first, InvalidRow) and _texts(first.get("tokens"))
 
 
 def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
@@ -244,12 +235,8 @@ def _tagged(
         raise ValueError
     if isinstance(tags, list):
         tags = [str(tag) if type(tag) is int else tag for tag in tags]
-    if not _texts(words) or not (tags is None or _texts(tags)):
-        return InvalidRow(number, "tokens or tags are not texts")
-    if tags is not None and len(tags) != len(words):
-        return InvalidRow(number, "tokens and tags differ in number")
-    example = replace(spaced(words, tags or (), number), source=source)
-    return replace(example, label=None) if tags is None else example
+    found = of_words(words, tags, number)
+    return replace(found, source=source) if isinstance(found, Example) else found
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
@@ -300,7 +287,17 @@ def _unit(texts: Iterable[Any]) -> str:
     return "character" if 2 * len(UNSPACED.findall(letters)) > len(letters) else "word"
 
 
-def _texts(values: object) -> bool:
+def of_words(words: object, tags: object, line: int) -> Example | InvalidRow:
+    """Returns the example of the words of a sentence, with or without tags."""
+    if not _texts(words) or not (tags is None or _texts(tags)):
+        return InvalidRow(line, "tokens or tags are not texts")
+    if tags is not None and len(tags) != len(words):
+        return InvalidRow(line, "tokens and tags differ in number")
+    example = spaced(words, tags or (), line)
+    return replace(example, label=None) if tags is None else example
+
+
+def _texts(values: object) -> TypeGuard[list[str]]:
     return isinstance(values, list) and bool(values) and all(isinstance(v, str) and v.strip() for v in values)
 
 

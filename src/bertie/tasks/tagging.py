@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.streams import suffix_of
-from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, has_words, sentences
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
+from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, of_words, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 COMPUTED = "features"
+SPLIT = "tokens"  # column of a sentence that has been split into words
 TOKENS = 4096  # of one forward pass
 NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
 
@@ -119,7 +120,7 @@ class TaggingTask(Task):
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
         kind = format.kind or SUFFIXES.get(suffix_of(path), "")
-        if not format.labelled and (kind not in FORMATS or (kind != "jsonl" and not has_words(path, kind, format))):
+        if not format.labelled and (kind not in FORMATS or kind in ("json", "parquet")):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("text",), "tags" if format.labelled else None))
@@ -130,6 +131,18 @@ class TaggingTask(Task):
                 elif format.label_names:
                     row = replace(row, label=tuple(renamed(tag, format.label_names) for tag in row.label))
             yield row
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """Returns the column of the text, or of its words."""
+        words = SPLIT in names and "text" not in names and not (format.text or format.labelled)
+        return Columns((SPLIT,), None) if words else super().columns(names, format, where)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+        """Returns the example of one row: of its words, if they are a list, or of its text."""
+        words = fields.get(SPLIT)
+        return of_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
