@@ -71,6 +71,16 @@ def test_rows_share_runs_and_nothing_is_measured_twice(setup: module.Setup, meas
     assert [line["row"] for line in lines] == [line["row"] for line in again]
 
 
+def test_the_checkpoints_of_a_run_of_any_length_are_kept(setup: module.Setup):
+    for steps in (*range(1, 30), 101, 8000):
+        config = setup.pretraining((), 0, steps)
+        saved = {*range(config.train.save_every, steps + 1, config.train.save_every), steps}
+        assert len(saved) <= config.train.keep + 1
+        found = [module.checkpoint_step(config, row.part) for row in module.TABLES["steps"].rows]
+        assert set(found) <= saved, f"{steps} steps"
+        assert steps < 5 or found == sorted(set(found))
+
+
 def test_differences_are_paired_by_seed(setup: module.Setup, measured: list, tmp_path: Path):
     done: list[int] = []
     lines = module.reproduce(["tasks"], setup, tmp_path, seeds=3, done=lambda found: done.append(len(found)))

@@ -204,13 +204,14 @@ class Setup:
             )
             for changed in ((), changes)
         )
-        every = -(-base.train.steps // PARTS)
+        every = max(1, base.train.steps // PARTS)
         if families.family(config.model) != families.family(base.model):
             shape = families.config(base.model, **base.model_overrides)
             sizes = {name: shape.get(name) for name in SIZES}
             sizes |= {"embedding_size": shape.embedding_size or shape.hidden_size}
             config = config.model_copy(update={"model_overrides": {**config.model_overrides, **sizes}})
-        kept_all = {"save_every": every, "keep": PARTS + 1, "keep_checkpoints": True} if config == base else {}
+        keep = -(-base.train.steps // every) + 1
+        kept_all = {"save_every": every, "keep": keep, "keep_checkpoints": True} if config == base else {}
         return config.model_copy(update={"train": config.train.model_copy(update=kept_all)})
 
     def note(self) -> dict[str, Any]:
@@ -326,12 +327,18 @@ def _score(setup: Setup, run: Path, table: Table, row: Row, task: str, seed: int
     return measured(run / "scores" / scored / f"{task}-{seed}.json", measure)
 
 
+def checkpoint_step(config: PretrainConfig, part: float) -> int:
+    """Returns the step of the checkpoint at a share of the steps, or of the end."""
+    last = config.train.steps
+    return last if part == 1 else min(last, config.train.save_every * round(part * PARTS))
+
+
 def _measure(
     setup: Setup, config: PretrainConfig, folder: Path, row: Row, task: str, steps: int | None
 ) -> dict[str, Any]:
     seed, whole = config.train.seed, row.part == 1
     learnt = setup.pretrained(row.pretrain, seed, steps, folder)
-    step = config.train.steps if whole else config.train.save_every * round(row.part * PARTS)
+    step = checkpoint_step(config, row.part)
     start = folder / "model" if whole else folder / f"checkpoint-{step}"
     examples = setup.examples(task, row.finetune)
     found = finetuned(setup.finetuning(task, str(start), row.finetune, seed), examples)
