@@ -55,12 +55,17 @@ MANY = 30  # choices: of more, an error lists only similar names
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Returns the end of an error message: the most similar choice to `name`, and the list of choices."""
+    """Returns the end of an error message: the most similar choice to `name` in any case, and the list of choices."""
     names = sorted(choices)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+
+    def similar(most: int, cutoff: float) -> list[str]:
+        found = difflib.get_close_matches(name.casefold(), {one.casefold() for one in names}, n=most, cutoff=cutoff)
+        return [one for match in found for one in names if one.casefold() == match]
+
+    close = similar(1, 0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     if len(names) > MANY:
-        alike = difflib.get_close_matches(name, names, n=6, cutoff=0.4)
+        alike = similar(6, 0.4)
         names = [*(alike or names[:6]), f"... ({len(names)} in all)"]
     return f"{hint}Choices: {', '.join(names) if names else '(none)'}."
 

@@ -69,6 +69,7 @@ def test_of_many_choices_an_error_lists_those_that_are_alike():
     assert "(51 in all)" in answer
     assert "preset-20" not in answer
     assert nearest("b", ["a", "b2"]) == "Did you mean 'b2'? Choices: a, b2."
+    assert nearest("H100", ["a100", "h100", "v100"]).startswith("Did you mean 'h100'?")
 
 
 def test_no_command_function_has_twenty_parameters():
