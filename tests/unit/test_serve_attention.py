@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 import bertie
+from bertie import families
+from bertie.errors import UsageError
 from bertie.explain.attention import attentions, telling
 from bertie.serve.remote import WorkerSettings
-from serving import Process, live, make_models
+from bertie.serve.worker import attention_of
+from bertie.text.tokenizer import Tokenizer
+from serving import LETTERS, Process, live, make_models
+from toys import toy_model
 
 pytest.importorskip("fastapi")
 
@@ -55,6 +60,17 @@ def test_without_the_option_there_is_none(folders):
     with live({"m": folders["sequence"]}) as plain:
         assert plain.post("/attention", {"inputs": "ab"}).status_code == 404
         assert plain.get("/info").json()["attention"] is False
+
+
+def test_a_family_without_attention_is_refused_at_the_start(tmp_path):
+    start = toy_model(tmp_path / "start", LETTERS)
+    tokenizer = Tokenizer.load(start)
+    sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 8, "intermediate_size": 8, "filters": ((1, 4),)}
+    elmo = families.build("elmo-small", **sizes)
+    elmo.encoder.spell([tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)])
+    families.save(elmo, tmp_path / "elmo", tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="Omit --attention"):
+        attention_of(tmp_path / "elmo")
 
 
 @pytest.mark.slow

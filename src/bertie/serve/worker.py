@@ -109,7 +109,10 @@ class Lanes:
 
 
 def attention_of(model: Path) -> "Attend":
-    """Returns what computes the attention of one text, in a second copy of the model. Raises UsageError for a graph."""
+    """Returns what computes the attention of one text, in a second copy of the model.
+
+    Raises UsageError for a graph, and for a family without attention.
+    """
     from bertie.infer.onnx_engine import graph_of
 
     if (graph := graph_of(model)) is not None:
@@ -120,6 +123,10 @@ def attention_of(model: Path) -> "Attend":
     from bertie.explain.attention import attentions, telling
 
     loaded = bertie.load(model).eval().requires_grad_(False)
+    try:
+        attentions(loaded, [0, 0], [0, 0])
+    except UsageError as error:
+        raise UsageError(f"{error} Omit --attention.") from None
 
     def attend(ids: Ids) -> Mapping[str, Any]:
         probs = attentions(loaded, ids.input_ids.tolist(), ids.token_type_ids.tolist())
