@@ -4,6 +4,7 @@ import base64
 import json
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from bertie.search.models import relevance
 from bertie.serve.golden import difference
 from bertie.serve.routes import ROUTES
 from bertie.tasks.embed import EmbedTask
-from serving import MAX_LENGTH, TASK_NAMES, Live, live, make_models
+from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
 
 pytest.importorskip("fastapi")
 
@@ -468,6 +469,29 @@ def test_one_model_answers_to_any_name(folders):
         assert server.post("/predict", {"inputs": "a"}).status_code == 424
         vector = server.ok("/embed", {"inputs": "a"})
         assert server.ok("/models/sentence-transformers/all-MiniLM-L6-v2", {"inputs": "a"}) == vector
+
+
+class GraphWorker(LocalWorker):
+    """An exported classifier, whose graph returns nothing but its logits."""
+
+    async def start(self):
+        self.facts = replace(await super().start(), of_encoder={}, layers=0)
+        return self.facts
+
+
+def test_a_graph_without_vectors_is_not_asked_for_them(folders):
+    with live({"m": folders["sequence"]}, GraphWorker) as server:
+        assert server.get("/info").json()["answers"] == ["sequence"]
+        assert server.ok("/predict", {"inputs": "a"})
+        for path, body in (
+            ("/embed", {"inputs": "a"}),
+            ("/embed_all", {"inputs": "a"}),
+            ("/v1/embeddings", {"input": "a"}),
+            ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}}),
+        ):
+            assert server.post(path, body).status_code == 424
+        with pytest.raises(UsageError, match="gives no mean; it gives sequence"):
+            server.fleet.models["m"].facts.rows_of("mean")
 
 
 def test_a_name_of_a_hub(folders):

@@ -97,10 +97,8 @@ class OnnxEngine:
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
         """Returns the arrays of one batch. See `Engine.run`."""
-        lacking = [name for name in outputs if name not in self.facts.outputs]
-        if lacking:
-            known = ", ".join(self.facts.outputs)
-            raise UsageError(f"The ONNX graph gives no {lacking[0]}; it gives {known}. Use the model it was made from.")
+        for name in outputs:
+            self.facts.rows_of(name)
         most = self._at_once(ids, outputs)
         parts = [self._run(ids.take(np.arange(i, min(i + most, len(ids)))), outputs) for i in range(0, len(ids), most)]
         return {name: np.concatenate([part[name] for part in parts]) for name in outputs} if parts else {}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
 from bertie.models.head_config import Rows
 from bertie.models.sentence import MODES, SentenceModules
@@ -66,8 +67,13 @@ class Facts:
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def rows_of(self, output: str) -> Rows:
-        """Returns the unit of the rows of an output. Raises KeyError for an output that the model does not have."""
-        return "sequence" if self.writes and output.startswith(WRITTEN) else self.outputs[output]
+        """Returns the unit of the rows of an output. Raises UsageError for one that an exported graph does not have."""
+        if self.writes and output.startswith(WRITTEN):
+            return "sequence"
+        if output not in self.outputs:
+            known = ", ".join(self.outputs)
+            raise UsageError(f"The ONNX graph gives no {output}; it gives {known}. Use the model it was made from.")
+        return self.outputs[output]
 
     def label_names(self, head: str) -> tuple[str, ...]:
         """Returns the labels of a head, or the default names of the Hugging Face format."""

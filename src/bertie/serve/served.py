@@ -94,9 +94,10 @@ class Served:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of requests it answers: its task, then the heads of pre-training, then vectors."""
+        """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (name_of(self.predictor.task),) if self.predictor.answers else ()
-        return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), VECTORS)
+        vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
+        return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
