@@ -10,6 +10,7 @@ import torch
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
+from bertie.infer.predict import TextCount
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
@@ -83,6 +84,12 @@ def test_long_questions_are_cut(tokenizer):
     assert found.lengths.max() == 20
     half = encoded(SpanTask(), [Example((question, CONTEXT))], tokenizer, 20)
     assert np.sum(half.places["text"][: half.starts[1]] == 0) == 8  # half of the tokens without [CLS] and two [SEP]
+    both = encoded(SpanTask(), [Example((QUESTION, CONTEXT)), Example((question, CONTEXT))], tokenizer, 20)
+    assert (found.cut.tolist(), both.cut.tolist()) == ([0], [1])
+    assert (both.part(0, 1).cut.tolist(), both.part(1, 2).cut.tolist()) == ([], [0])
+    count = TextCount("window", 20)
+    count.add(both, tokenizer)
+    assert any(note.startswith("1 of 2 questions") for note in count.notes)
 
 
 def test_only_the_first_window_where_texts_are_cut(tokenizer):
