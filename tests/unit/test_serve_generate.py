@@ -157,6 +157,18 @@ def test_a_client_that_leaves_frees_its_place(folders):
         assert server.fleet.admission.tokens["m"].used == 0
 
 
+def test_a_stream_that_takes_too_long_ends_with_the_reason(folders):
+    class Slow(LocalWorker):
+        token_s = 0.2
+
+    with live({"m": folders["text2text"]}, Slow, request_s=1.0) as server:
+        body = {"inputs": "a b c", "parameters": {"max_new_tokens": 60, "temperature": 5.0}}
+        found = server.post("/generate_stream", body)  # whose body is complete
+        *tokens, last = [json.loads(line[6:]) for line in found.text.splitlines() if line]
+        assert tokens
+        assert last["error_type"] == "Overloaded"
+
+
 def test_a_stream_whose_process_ends_is_not_begun_again():
     """What was sent cannot be taken back. Other requests of the process are repeated."""
 

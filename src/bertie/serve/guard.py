@@ -26,6 +26,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
 """What is answered without a key: probes, and pages that hold no answer of a model."""
+EVENTS = b"text/event-stream"
 WITH_BODY = ("POST", "PUT", "PATCH")
 PORT = re.compile(r":\d*$")
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
@@ -77,6 +78,9 @@ class Guard:
                 if self.draining():
                     message["headers"].append((b"connection", b"close"))
                 seen.begun = True
+                seen.streaming = any(value.startswith(EVENTS) for _, value in message["headers"])
+            elif not message.get("more_body"):
+                seen.streaming = False
             await send(message)
 
         held = 0
@@ -174,11 +178,13 @@ class Guard:
                         await task
 
     async def refuse(self, error: Refusal, seen: "Seen", send: Send) -> None:
-        """Sends an error, unless a response has begun."""
+        """Sends an error, unless a response has begun; then as the last event of a stream."""
         seen.error, seen.reason = error.kind, error.reason
+        body = orjson.dumps(error.body(seen.path))
+        if seen.streaming:
+            await send({"type": "http.response.body", "body": b"data: " + body + b"\n\n"})
         if seen.begun:
             return
-        body = orjson.dumps(error.body(seen.path))
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if seen.method in WITH_BODY and error.status in (400, 401, 408, 413, 415, 421):
@@ -189,13 +195,14 @@ class Guard:
 
 @dataclass
 class Seen:
-    """Facts about a request; the route adds those of the body."""
+    """Facts about a request; the route adds those of the body. streaming: whether more events may follow."""
 
     path: str
     method: str
     headers: dict[bytes, bytes]
     status: int = 499
     begun: bool = False
+    streaming: bool = False
     route: str = "other"
     model: str = ""
     error: str = ""
