@@ -35,6 +35,12 @@ def test_an_interval_ends_where_the_metric_ends():
     assert over_seeds([-0.9, 0.5, -1.0], "mcc").low == -1
     assert over_seeds([0.1, 3.0], "mlm_loss").low == 0
     assert over_seeds([0.1, 3.0], "mlm_loss").high == over_seeds([0.1, 3.0]).high
+    for points in ("bleu", "chrf"):  # from 0 to 100
+        assert over_seeds([20.0, 30.0, 25.0], points) == over_seeds([20.0, 30.0, 25.0])
+        assert over_seeds([99.0, 100.0], points).high == 100
+    for signed in ("cola/mcc", "stsb/pearson", "mean"):  # of several tasks
+        assert over_seeds([-0.02, 0.05], signed) == over_seeds([-0.02, 0.05])
+    assert over_seeds([0.01, 0.0, 0.03], "rte/accuracy").low == 0
 
 
 def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> PairedDifference:

@@ -18,6 +18,8 @@ MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
 FEW = 10  # examples: of fewer, no difference is told
+SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is that of several tasks' main metrics
+OF_100 = ("bleu", "chrf")  # from 0 to 100
 
 
 class Scores(Protocol):
@@ -75,10 +77,14 @@ def wilson(right: float, total: float) -> tuple[float, float]:
 
 
 def metric_range(metric: str) -> tuple[float, float]:
-    """Returns the lowest and the highest value that a metric can have; infinite for losses."""
-    if metric in ("mse", "") or metric.endswith("loss"):
-        return (0.0 if metric else -math.inf), math.inf
-    return (-1.0 if metric in ("pearson", "spearman", "mcc") else 0.0), 1.0
+    """Returns the lowest and the highest value that a metric can have; infinite for losses.
+
+    metric: its name, also after that of its task ("cola/mcc"). "": a difference.
+    """
+    name = metric.rpartition("/")[2]
+    if name in ("mse", "") or name.endswith("loss"):
+        return (0.0 if name else -math.inf), math.inf
+    return (-1.0 if name in SIGNED else 0.0), (100.0 if name in OF_100 else 1.0)
 
 
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
