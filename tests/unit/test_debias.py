@@ -16,6 +16,7 @@ from bertie.audit.erase import HOW, inlp, leace, probe, sentence
 from bertie.audit.figures import differences
 from bertie.audit.pairs import CrowsPairs, Pair
 from bertie.audit.remedy import check_removable, fold, remove
+from bertie.audit.stereoset import Context, InsideSentence
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
@@ -246,6 +247,18 @@ def test_paired_differences_are_of_the_same_units() -> None:
     assert apart.value == pytest.approx(-100 * lost)
     half = 196 * (lost * (1 - lost) / 300) ** 0.5  # of the pairs that changed, and not of two independent sets
     assert (apart.high - apart.low) / 2 == pytest.approx(half, rel=0.2)
+
+
+def test_a_term_that_is_drawn_twice_counts_twice() -> None:
+    rng = np.random.default_rng(0)
+    contexts = [Context("race", f"term {i // 8}", f"BLANK {i}", ("a", "b", "c")) for i in range(320)]
+    rates_T = rng.random((2, 40))
+    wins = rng.random((2, 320)) < rates_T.repeat(8, 1)
+    before, after = [[[float(win), 0.5, 0.1] for win in row] for row in wins.tolist()]
+    found = differences(InsideSentence(), (contexts, before), (contexts, after))["race: ss"]
+    apart_T = 100 * (wins[1].astype(float) - wins[0]).reshape(40, 8).mean(1)
+    assert found.value == pytest.approx(apart_T.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * apart_T.std() / 40**0.5, rel=0.12)
 
 
 def test_counterfactual_texts_are_written_in_both_forms(bertie: CommandLine, tmp_path: Path) -> None:

@@ -162,6 +162,10 @@ class AuditSet(ABC, Generic[Item]):
         """Returns the unit of resampling that an item belongs to. Default: the item itself."""
         return id(item)
 
+    def copy_of(self, item: Item, number: int) -> Item:
+        """Returns an item of the unit that was drawn as this number, where `measures` must tell two draws of a unit."""
+        return item
+
     def redrawn(
         self, items: Sequence[Item], scores: Sequence[Sequence[Score]], rng: np.random.Generator
     ) -> tuple[Sequence[Item], Sequence[Sequence[Score]]]:
@@ -170,8 +174,10 @@ class AuditSet(ABC, Generic[Item]):
         for i, item in enumerate(items):
             units.setdefault(self.unit_of(item), []).append(i)
         groups = list(units.values())
-        rows = [i for group in rng.integers(len(groups), size=len(groups)).tolist() for i in groups[group]]
-        return [items[i] for i in rows], [[one[i] for i in rows] for one in scores]
+        drawn = enumerate(rng.integers(len(groups), size=len(groups)).tolist())
+        rows = [(number, i) for number, group in drawn for i in groups[group]]
+        copies = [self.copy_of(items[i], number) for number, i in rows]
+        return copies, [[one[i] for _, i in rows] for one in scores]
 
     def examples(self, items: Sequence[Item], scores: Sequence[Score]) -> Examples | None:
         """Returns rows to read, or None."""

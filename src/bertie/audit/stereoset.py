@@ -12,7 +12,7 @@ T terms
 
 import string
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,11 @@ class StereoSet(AuditSet[Context]):
     def unit_of(self, item: Context) -> Hashable:
         """The target term."""
         return item.term
+
+    def copy_of(self, item: Context, number: int) -> Context:
+        """The context with a term of its own: figures are means over terms, and a term that is drawn twice counts
+        twice."""
+        return replace(item, term=f"{number}: {item.term}")
 
     def shuffled(
         self, items: Sequence[Context], scores: Sequence[Score], rng: np.random.Generator
