@@ -1,6 +1,7 @@
 """Perturbed examples: texts change as their names say, labels stay or are exchanged, and differences are paired."""
 
 import json
+import unicodedata
 from random import Random
 
 import pytest
@@ -55,6 +56,8 @@ def test_texts_change_as_their_names_say():
     assert change("lowercase", "Ab") == "ab"
     assert change("uppercase", "Ab 가") == "AB 가"
     assert change("punctuation", 'He said: "no!"') == "He said no"
+    assert change("punctuation", "हिन्दी भाषा अच्छी है।") == "हिन्दी भाषा अच्छी है"
+    assert change("punctuation", "two  spaces") == "two  spaces"
     assert change("contrast", "A GOOD film; I loved it. 정말 좋은 영화, 최고의 연기") == (
         "A BAD film; I hated it. 정말 나쁜 영화, 최악의 연기"
     )
@@ -84,6 +87,14 @@ def test_metrics_and_answers_before_and_after(table):
     assert perturb.lines(found, ["accuracy"])[0] == (
         "uppercase: 3 of 4 rows changed; same answers 1.000; accuracy +0.000 (+0.000 to +0.000)"
     )
+
+
+def test_decomposed_letters_are_changed_as_composed_ones(table):
+    found = [perturb.measure(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"])]
+    table.write_text(unicodedata.normalize("NFD", table.read_text()))
+    found.append(perturb.measure(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"]))
+    assert [one["spacing=1"]["changed"] for one in found] == [1, 1]
+    assert [one["contrast"]["changed"] for one in found] == [3, 3]
 
 
 def test_only_changed_texts_are_predicted_again(table):

@@ -6,6 +6,7 @@ label. Sources: Pruthi et al. 2019 (typing errors), Gardner et al. 2020 (contras
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -79,8 +80,9 @@ def spacing(text: str, rng: Random, rate: float) -> str:
 
 
 def punctuation(text: str, rng: Random, rate: float) -> str:
-    """Removes punctuation."""
-    return " ".join(re.sub(r"[^\w\s]", " ", text).split())
+    """Removes punctuation and symbols. The vowel signs and accents of a word stay."""
+    kept = "".join(" " if unicodedata.category(letter)[0] in "PS" else letter for letter in text)
+    return text if kept == text else " ".join(kept.split())
 
 
 @cache
@@ -144,8 +146,9 @@ def _measured(
     changed: dict[int, Example] = {}
     for number, (row, _) in enumerate(original):
         rng = Random(f"{seed}:{number}")
-        texts = tuple(how.change(text, rng, how.rate) for text in row.texts)
-        if texts != row.texts and all(text.strip() for text in texts):
+        composed = tuple(unicodedata.normalize("NFC", text) for text in row.texts)  # macOS writes Hangul in parts
+        texts = tuple(how.change(text, rng, how.rate) for text in composed)
+        if texts != composed and all(text.strip() for text in texts):
             changed[number] = replace(row, texts=texts)
     again = dict(zip(changed, (answer for _, answer in predictor.stream(changed.values())), strict=True))
     answers = {number: answer for number, answer in again.items() if isinstance(answer, Prediction)}
