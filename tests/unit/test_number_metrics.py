@@ -132,3 +132,6 @@ def test_temperature_is_what_logits_were_sharpened_by():
     truth = [rng.choice(4, p=row) for row in np.exp(logits) / np.exp(logits).sum(1, keepdims=True)]
     # The truth was drawn from these logits, so what is three times as sure wants a temperature of three.
     assert temperature(3 * logits, truth) == pytest.approx(3, rel=0.05)
+    right = logits.argmax(1)
+    assert temperature(logits, right) == 1  # the likelihood of right predictions grows for ever
+    assert temperature(logits, np.where(np.arange(len(right)) == 0, right - 1, right)) != 1

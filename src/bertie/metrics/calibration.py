@@ -40,13 +40,16 @@ class Calibration:
 def temperature(logits: ArrayLike, truth: ArrayLike) -> float:
     """Returns the temperature for logits that minimizes the negative log-likelihood. logits (N, L), truth (N,).
 
-    It is between 0.05 and 20. Guo et al. 2017, 4.2.
+    It is between 0.05 and 20; 1 if all predictions are right, when the likelihood has no maximum. Guo et al. 2017,
+    4.2.
     """
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
     logits_NL, truth_N = np.asarray(logits, np.float64), np.asarray(truth, np.int64)
     right_N = logits_NL[np.arange(len(truth_N)), truth_N]
+    if (right_N >= logits_NL.max(1)).all():
+        return 1.0
 
     def loss(log_t: float) -> float:
         t = np.exp(log_t)
