@@ -73,3 +73,15 @@ def test_the_commands_take_more_models(tmp_path, bertie):
     assert [row["probability"] for row in written] == pytest.approx([one.probability for one in expected], abs=2e-6)
     found = json.loads(bertie.good("evaluate", a, tmp_path / "t.jsonl", "--ensemble", b, "--against", a, "--json"))
     assert "accuracy" in found["against"]
+
+
+def test_a_metric_that_is_not_defined_has_no_difference(tmp_path, bertie):
+    a, b = folder(tmp_path / "a", 0), folder(tmp_path / "b", 1)
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text, "label": "pos"}) + "\n" for text in TEXTS))
+    found = json.loads(
+        bertie.good("evaluate", a, tmp_path / "t.jsonl", "--against", b, "--perturb", "uppercase", "--json")
+    )
+    assert "mcc" in found["undefined"]
+    for differences in (found["against"], found["perturbed"]["uppercase"]["differences"]):
+        assert "accuracy" in differences
+        assert "mcc" not in differences

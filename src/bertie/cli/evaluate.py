@@ -161,10 +161,11 @@ def evaluate(
     )
     if against:
         differences, notes = compare.against(predictor, other, path, format)
+        differences = {name: one for name, one in differences.items() if name not in found.get("undefined", ())}
         found["against"] = {name: difference.as_json() for name, difference in differences.items()}
         found["notes"] += notes
     if perturb:
-        found["perturbed"] = perturbing.measure(predictor, path, format, perturb)
+        found["perturbed"] = perturbing.measure(predictor, path, format, perturb, without=found.get("undefined", ()))
     if output:
         write_json(output, found)
     if report and findings:
@@ -189,7 +190,8 @@ def evaluate(
     console.show(summary(found, metrics))
     show_details(found, metrics)
     for name in metrics if against else ():
-        console.show(f"{name} minus that of {against}: {differences[name]}")
+        if name in differences:
+            console.show(f"{name} minus that of {against}: {differences[name]}")
     for line in perturbing.lines(found["perturbed"], metrics) if perturb else ():
         console.show(line)
 

@@ -7,7 +7,7 @@ label. Sources: Pruthi et al. 2019 (typing errors), Gardner et al. 2020 (contras
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -120,10 +120,16 @@ def chosen(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
 
 
 def measure(
-    predictor: "Predictor", path: Path | str, format: TableFormat, names: Sequence[str], *, seed: int = 0
+    predictor: "Predictor",
+    path: Path | str,
+    format: TableFormat,
+    names: Sequence[str],
+    *,
+    seed: int = 0,
+    without: Collection[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Measures a model on perturbed examples of a labeled file. names: rows of PERTURBATIONS, also with a rate,
-    "typos=0.2". Only changed texts are predicted again.
+    "typos=0.2". Only changed texts are predicted again. without: metrics that the examples do not define.
 
     Returns, by name: `changed` rows `of` all, `same_answers` (share of the changed rows), and `differences` of each
     metric, perturbed minus original. Of `contrast`: `pairs`, `right` on the originals, on the opposites and on both.
@@ -137,11 +143,15 @@ def measure(
     ]
     if not original:
         raise DataError(f"{path} contains no labeled example that the model can read.")
-    return {name: _measured(predictor, original, how, seed) for name, how in hows.items()}
+    return {name: _measured(predictor, original, how, seed, without) for name, how in hows.items()}
 
 
 def _measured(
-    predictor: "Predictor", original: list[tuple[Example, Prediction]], how: Perturbation, seed: int
+    predictor: "Predictor",
+    original: list[tuple[Example, Prediction]],
+    how: Perturbation,
+    seed: int,
+    without: Collection[str],
 ) -> dict[str, Any]:
     changed: dict[int, Example] = {}
     for number, (row, _) in enumerate(original):
@@ -160,7 +170,7 @@ def _measured(
     differences = paired_rows(predictor.task, predictor.task, rows, seed=seed)
     return facts | {
         "same_answers": sum(same) / len(same) if same and predictor.task.labels else None,
-        "differences": {name: difference.as_json() for name, difference in differences.items()},
+        "differences": {name: one.as_json() for name, one in differences.items() if name not in without},
     }
 
 

@@ -96,7 +96,7 @@ def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
             continue
         low, high = report["interval_95"][name]
         parts.append(f"{name} {report[name]:z.3f} ({low:z.3f} to {high:z.3f})")
-    return f"{', '.join(parts)} on {report['examples']:,} examples"
+    return f"{', '.join(parts)} on {counted(report['examples'], 'example')}"
 
 
 def undefined(report: Mapping[str, Any]) -> list[str]:
