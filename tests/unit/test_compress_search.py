@@ -9,12 +9,14 @@ import pytest
 import bertie as library
 from bertie import families
 from bertie.compress.recipe import Recipe, recipes
+from bertie.data.tables import Example
+from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
 from bertie.runs import compressing
 from bertie.runs.compress_page import _front
 from bertie.runs.compressing import Limits, _beats
-from bertie.tasks import SequenceTask
+from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
@@ -41,6 +43,20 @@ def files(model, tmp_path_factory):
     for name, some in (("train", rows[:100]), ("dev", rows[100:])):
         (where / f"{name}.csv").write_text("\n".join(["text,label", *some]))
     return where
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreement"),
+    [
+        (QaPrediction("Berlin", "Berlin", -3.1), QaPrediction("Berlin", "Berlin", -3.2), 1.0),
+        (QaPrediction("", "Berlin", 0.1), QaPrediction("Berlin", "Berlin", -0.1), 0.0),
+        ({"topic": "film", "stars": 2.1}, {"topic": "film", "stars": 2.2}, 1.0),
+        ({"stars": 2.1}, {"stars": 2.1}, None),
+        (2.1, 2.1, None),
+    ],
+)
+def test_answers_agree_by_their_names_and_texts(ours, theirs, agreement):
+    assert compressing._agreement([(Example(("a",)), Prediction(ours), Prediction(theirs))]) == agreement
 
 
 def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, monkeypatch):

@@ -30,14 +30,14 @@ KLUE_MARKS = re.compile(r"['\"《》<>〈〉]\(\)‘’")
 
 @dataclass(frozen=True)
 class QaPrediction:
-    """The prediction for a question: `text`, empty for no answer.
+    """The prediction for a question: `text`, empty for no answer. Predictions with the same text are equal.
 
     best: the text of the best span; no_answer: the score of no answer minus the score of that span.
     """
 
     text: str
-    best: str
-    no_answer: float = 0.0
+    best: str = field(compare=False)
+    no_answer: float = field(default=0.0, compare=False)
 
 
 # Normal forms and overlaps ------------------------------------------------------------------------------------------

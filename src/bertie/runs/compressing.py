@@ -317,9 +317,17 @@ def _beats(other: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> boo
 
 def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float | None:
     """Returns the share of examples with the same answer from both models; None for numbers."""
-    if any(isinstance(ours.label, float) for _, ours, _ in rows):
+    pairs = [(_named(ours.label), _named(theirs.label)) for _, ours, theirs in rows]
+    if any(ours is None for ours, _ in pairs):
         return None
-    return sum(bool(ours.label == theirs.label) for _, ours, theirs in rows) / max(1, len(rows))
+    return sum(bool(ours == theirs) for ours, theirs in pairs) / max(1, len(pairs))
+
+
+def _named(label: Any) -> Any:
+    """Returns an answer without the numbers of a model of several tasks; None for a number alone."""
+    if isinstance(label, dict):
+        return {name: one for name, one in label.items() if not isinstance(one, float)} or None
+    return None if isinstance(label, float) else label
 
 
 def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
