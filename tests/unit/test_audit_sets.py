@@ -314,6 +314,21 @@ def test_gaps_by_group_are_those_of_a_count_by_hand() -> None:
     assert (high - low) / 2 == pytest.approx(half, rel=0.25)
 
 
+def test_a_rate_has_the_number_of_its_own_rows() -> None:
+    rows = [("a", "1")] * 3 + [("a", "0")] * 9 + [("a: b", "1"), ("a: b", "0")] * 5
+    items = [Row(Example(("x",)), label, group) for group, label in rows]
+    found = Groups().measures(items, [[row.label, 0.9] for row in items])
+    assert {name: one.items for name, one in found.items() if name.endswith((", 1", "accuracy", "rate"))} == {
+        "RMS gap of the true positive rate": 22,
+        "a: accuracy": 12,
+        "a: gap of the true positive rate, 1": 3,
+        "a: gap of the false positive rate, 1": 9,
+        "a: b: accuracy": 10,
+        "a: b: gap of the true positive rate, 1": 5,
+        "a: b: gap of the false positive rate, 1": 5,
+    }
+
+
 def test_many_labels_all_count_and_the_most_frequent_have_rates() -> None:
     rng = np.random.default_rng(0)
     group, true = rng.integers(0, 2, 900), np.minimum(rng.integers(0, 30, 900), 19)

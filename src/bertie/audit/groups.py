@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.data.tables import Columns, Example, InvalidRow, collect
@@ -100,19 +101,19 @@ class Groups(AuditSet[Row]):
         labels = sorted(frequent)
         shown = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
         counts = _counts(items, scores, groups, labels)
-        sizes = dict(Counter(row.group for row in items))
         shape = (len(groups), len(labels), 3)
 
         def metrics_of(sums: Float) -> Mapping[str, Float]:
             with np.errstate(all="ignore"):
                 rates = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
                 bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), BINS, 3)
-                return _metrics(rates, bins, groups, {label: labels.index(label) for label in shown})
+                return _metrics(rates, bins, groups, numbers)
 
-        names = metrics_of(counts.sum(0))
-        items_of = {name: next((sizes[g] for g in groups if name.startswith(f"{g}: ")), len(items)) for name in names}
-        neutral = {name: 0.0 for name in names if "gap" in name}
-        return of_units(counts, metrics_of, items=items_of, neutral=neutral)
+        numbers = {label: labels.index(label) for label in shown}
+        true_GL = counts.sum(0)[: math.prod(shape)].reshape(shape)[..., 0].astype(int)
+        sizes = _sizes(true_GL, groups, numbers)
+        neutral = {name: 0.0 for name in sizes if "gap" in name}
+        return of_units(counts, metrics_of, items=sizes, neutral=neutral)
 
     def shuffled(
         self, items: Sequence[Row], scores: Sequence[Score], rng: np.random.Generator
@@ -191,4 +192,18 @@ def _metrics(rates: Float, bins: Float, groups: Sequence[str], shown: Mapping[st
             found[f"{group}: predicted {label}"] = 100 * given[..., g, i] / total[..., g, 0]
             found[f"{group}: gap of the true positive rate, {label}"] = tpr[..., g, i]
             found[f"{group}: gap of the false positive rate, {label}"] = fpr[..., g, i]
+    return found
+
+
+def _sizes(true_GL: NDArray[np.int64], groups: Sequence[str], shown: Mapping[str, int]) -> dict[str, int]:
+    """Returns the rows that each metric of `_metrics` counts: of a rate's gap, the rows of the group that have the
+    label, or that do not. true_GL (G, L): rows by group and true label."""
+    found = {"RMS gap of the true positive rate": int(true_GL.sum())}
+    for group, true_L in zip(groups, true_GL, strict=True):
+        rows = int(true_L.sum())
+        found |= {f"{group}: {name}": rows for name in ("accuracy", "calibration error")}
+        for label, i in shown.items():
+            found[f"{group}: predicted {label}"] = rows
+            found[f"{group}: gap of the true positive rate, {label}"] = int(true_L[i])
+            found[f"{group}: gap of the false positive rate, {label}"] = rows - int(true_L[i])
     return found
