@@ -115,6 +115,20 @@ def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path
     assert ("never seen" in html) == (len(dev) == 3)
 
 
+def test_a_metric_that_is_not_defined_is_nowhere_a_number(run, model, tmp_path):
+    train = write(tmp_path / "train.tsv", [(text, str(int(label == "has z"))) for text, label in rows(40)])
+    dev, out = write(tmp_path / "dev.tsv", [("a b", "1"), ("z", "1")]), tmp_path / "run"
+    given = ("--task", "regression", "--train", train, "--dev", dev, "--seeds", 2)
+    done = run("finetune", model, *given, "-o", out, "epochs=1", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "pearson on dev: not defined" in done.stdout
+    assert "<h2>Seeds</h2>" in (out / "report.html").read_text()
+    assert "<th>pearson</th>" not in (out / "report.html").read_text()
+    assert "| pearson | not defined |" in (out / "seed-0" / "model" / "README.md").read_text()
+    compared = json.loads(run("compare", out / "seed-0", out / "seed-1", "--json").stdout)
+    assert compared["runs"][0]["figures"] == {}
+
+
 def test_a_model_of_one_answer_has_a_banner_at_the_top(model, train, tmp_path):
     finetune(settings(model, train, epochs=0.2, optim={"lr": 1e-9}), tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertie import console
 from bertie.files import read_json
 from bertie.runs.against import finetune_against
 from bertie.runs.config import FinetuneConfig
@@ -25,6 +26,9 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
             runs = Path(folder) / "runs"
             found = finetune_against(quick, str(after), runs, seeds)["runs"]
             metric = read_json(runs / AGAINST[0] / RESULTS)["metrics"][0]
+        if any(metric not in one["figures"] for one in found):
+            console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")
+            continue
         first, second = (one["figures"][metric]["mean"] for one in found)
         apart = found[1]["minus_first"].get(metric) or {"low": None, "high": None}
         difference = {"value": second - first, "low": apart["low"], "high": apart["high"]}

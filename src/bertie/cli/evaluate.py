@@ -205,11 +205,11 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
 
     for name, figures in report.get("parts", {}).items():
         console.show(f"{name}: {', '.join(f'{metric} {value:z.3f}' for metric, value in figures.items())}")
+    known = [name for name in report if name in metrics or not metrics]
+    known = [name for name in known if name not in report.get("undefined", ())]
     for baseline in baselines_of(report):
-        told = ", ".join(
-            f"{name} {value:z.3f}" for name, value in baseline["figures"].items() if not metrics or name in metrics
-        )
-        console.show(f"{baseline['name']}: {told}")
+        if told := [f"{name} {value:z.3f}" for name, value in baseline["figures"].items() if name in known]:
+            console.show(f"{baseline['name']}: {', '.join(told)}")
     per_label = report.get("per_label", {})
     if occur := {label: row for label, row in per_label.items() if row["examples"]}:
         table = Table("label", box=None)

@@ -189,7 +189,8 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
     from bertie.metrics.base import undefined
 
     for name, summed in results["over_seeds"].items():
-        console.show(f"{name} on dev: {SeedSummary(**summed)}")
+        known = name not in results.get("undefined", ())
+        console.show(f"{name} on dev: {SeedSummary(**summed) if known else 'not defined'}")
     for seed, label in results["degenerate"].items():
         console.warn(f"seed {seed} failed: the model predicts {label!r} for every dev example")
     for line in undefined(results):

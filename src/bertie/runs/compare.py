@@ -62,8 +62,8 @@ class RunComparison:
 
     @cached_property
     def finals(self) -> dict[str, list[float]]:
-        """The final metrics of each seed: of the dev set for a finished fine-tuning run, otherwise of the last
-        line."""
+        """The final metrics of each seed: of the dev set for a finished fine-tuning run, where they are defined;
+        otherwise of the last line."""
         found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
         return {name: [row[name] for row in found] for name in found[0] if all(name in row for row in found)}
 
@@ -227,7 +227,8 @@ def _runs(path: Path) -> Iterator[RunComparison]:
 def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     results = read_results(folder) if (folder / RESULTS).exists() else {}
     if "dev" in results:
-        return {name: results["dev"][name] for name in results["metrics"]}
+        unknown = results["dev"].get("undefined", {})
+        return {name: results["dev"][name] for name in results["metrics"] if name not in unknown}
     last = next((line for line in reversed(lines) if line["kind"] == "valid"), lines[-1])
     return {name: value for name, value in last.items() if name.endswith(("loss", "accuracy", "f1"))}
 

@@ -107,6 +107,7 @@ def _curves(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequenc
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
     report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
+    metrics = [name for name in metrics if name not in results.get("undefined", ())]
     summed = {name: SeedSummary(**results["over_seeds"][name]) for name in metrics}
     failed = f"{len(degenerate)} of {len(seeds)} seeds failed" if degenerate else ""
     if degenerate:
@@ -127,7 +128,9 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     }
     about = "Each dot is one seed: another random head and another order of the training examples."
     about += "" if failed else " Bars: 95% confidence intervals of the mean (t distribution)."
-    report.section("Seeds", about).chart(interval_chart(groups, x_label="value on dev"))
+    report.section("Seeds", about)
+    if groups:
+        report.chart(interval_chart(groups, x_label="value on dev"))
     rows: list[list[Any]] = [
         [
             link(f"seed {seed}", f"seed-{seed}/{REPORT}"),

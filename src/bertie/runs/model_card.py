@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import settings
+from bertie.console import counted
 from bertie.data import card as corpus_card
 from bertie.errors import DataError
 from bertie.hub import names
@@ -77,12 +78,15 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
     ]
     card.put(model, TRAINING, card.table(["", ""], rows))
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
+    unknown = dev.get("undefined", {})
     scores = [
-        (name, number(dev[name]), interval(*bounds[name]) if name in bounds else "–")
+        (name, "not defined", "–")
+        if name in unknown
+        else (name, number(dev[name]), interval(*bounds[name]) if name in bounds else "–")
         for name in results["metrics"]
         if dev.get(name) is not None
     ]
-    about = f"{dev['examples']:,} dev examples; 95% intervals over the examples." if "examples" in dev else ""
+    about = f"{counted(dev['examples'], 'dev example')}; 95% intervals over the examples." if "examples" in dev else ""
     card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
 
 
