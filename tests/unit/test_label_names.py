@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from typing import Literal
+from unicodedata import normalize
 
 import pytest
 
@@ -13,6 +15,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from toys import CommandLine, toy_model
 
+Form = Literal["NFC", "NFD"]
 NAMES = {"0": "poor", "1": "good"}
 OPTION = ("--label-names", "0=poor, 1=good")
 TEXTS = ["a b", "c d", "a d", "c b", "b a", "d c", "b d", "d a"]
@@ -140,3 +143,21 @@ def test_labels_with_the_same_name_become_one(table: Path) -> None:
     )
     assert found.task.labels == ("low", "high")
     assert {one.label for one in found.train} == {"low", "high"}
+
+
+@pytest.mark.parametrize(("trained", "measured"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_labels_in_another_unicode_form_are_those_of_the_model(
+    model: Path, tmp_path: Path, run: CommandLine, trained: Form, measured: Form
+) -> None:
+    for form in (trained, measured):
+        rows = "".join(f"{text}\t{normalize(form, '긍정' if n % 2 else '부정')}\n" for n, text in enumerate(TEXTS))
+        (tmp_path / f"{form}.tsv").write_text("text\tlabel\n" + rows)
+    fast = ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
+    table = tmp_path / f"{trained}.tsv"
+    run.good("finetune", model, "--train", table, "--dev", table, "-o", tmp_path / "run", *fast)
+    found = [bertie.evaluate(tmp_path / "run", tmp_path / f"{form}.tsv") for form in (trained, measured)]
+    assert found[1]["unknown_labels"] == {}
+    assert found[0] == found[1]
+    names = {normalize(trained, "긍정"): normalize(trained, "부정")}
+    other = bertie.evaluate(tmp_path / "run", tmp_path / f"{measured}.tsv", label_names=names)
+    assert other["per_label"][normalize(trained, "부정")]["examples"] == len(TEXTS)

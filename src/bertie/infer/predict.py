@@ -9,10 +9,11 @@ probabilities of a text depend on the other texts of its batch only by rounding,
 W sequences · T tokens · L outputs of the head
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+from unicodedata import normalize
 
 import numpy as np
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 LABELLED = TableFormat()
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 Row = Example | InvalidRow
 Text = str | tuple[str, ...]
 AnyText = TypeVar("AnyText", bound=Text)
@@ -191,6 +193,7 @@ class Predictor:
             and not set(means) & set(self.labels)
         ):
             format = replace(format, label_names=means)
+        format = replace(format, label_names=_in_both_forms(known, format.label_names))
         format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
         return format if self.features is None else replace(format, features=self.features)
 
@@ -340,6 +343,16 @@ class Predictor:
         if self.features is not None and any(example.vectors is None for example in examples):
             raise UsageError(_no_vectors(self.features, "a text alone is not its input"))
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+
+def _in_both_forms(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Returns names for the labels of a file that are written in another Unicode form than the model's, with `names`.
+
+    Labels from names of folders are decomposed on macOS.
+    """
+    pairs = [*zip(known, known, strict=True), *names.items()]
+    others = {normalize(form, label): name for label, name in pairs for form in FORMS}
+    return {label: name for label, name in others.items() if label not in known} | dict(names)
 
 
 # Facts in the folder of a model ------------------------------------------------------------------------------------
