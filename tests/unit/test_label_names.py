@@ -153,8 +153,9 @@ def test_labels_in_another_unicode_form_are_those_of_the_model(
         rows = "".join(f"{text}\t{normalize(form, '긍정' if n % 2 else '부정')}\n" for n, text in enumerate(TEXTS))
         (tmp_path / f"{form}.tsv").write_text("text\tlabel\n" + rows)
     fast = ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
-    table = tmp_path / f"{trained}.tsv"
-    run.good("finetune", model, "--train", table, "--dev", table, "-o", tmp_path / "run", *fast)
+    table, dev = tmp_path / f"{trained}.tsv", tmp_path / f"{measured}.tsv"
+    run.good("finetune", model, "--train", table, "--dev", dev, "-o", tmp_path / "run", *fast)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["dev"]["unknown_labels"] == {}
     found = [bertie.evaluate(tmp_path / "run", tmp_path / f"{form}.tsv") for form in (trained, measured)]
     assert found[1]["unknown_labels"] == {}
     assert found[0] == found[1]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,6 +235,16 @@ def named(label: Any, names: Mapping[str, str]) -> Any:
     if isinstance(label, SoftLabel):
         return label.renamed(names)
     return names.get(label, label) if isinstance(label, str) else label
+
+
+def in_both_forms(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Returns names for the labels of a file that are written in another Unicode form than the model's, with `names`.
+
+    Labels from names of folders are decomposed on macOS.
+    """
+    pairs = [*zip(known, known, strict=True), *names.items()]
+    others = {form: name for label, name in pairs for form in (normalize("NFC", label), normalize("NFD", label))}
+    return {label: name for label, name in others.items() if label not in known} | dict(names)
 
 
 def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | InvalidRow:

@@ -9,15 +9,14 @@ probabilities of a text depend on the other texts of its batch only by rounding,
 W sequences · T tokens · L outputs of the head
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
-from unicodedata import normalize
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
-from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
+from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 LABELLED = TableFormat()
-FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 Row = Example | InvalidRow
 Text = str | tuple[str, ...]
 AnyText = TypeVar("AnyText", bound=Text)
@@ -193,7 +191,7 @@ class Predictor:
             and not set(means) & set(self.labels)
         ):
             format = replace(format, label_names=means)
-        format = replace(format, label_names=_in_both_forms(known, format.label_names))
+        format = replace(format, label_names=in_both_forms(known, format.label_names))
         format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
         return format if self.features is None else replace(format, features=self.features)
 
@@ -343,16 +341,6 @@ class Predictor:
         if self.features is not None and any(example.vectors is None for example in examples):
             raise UsageError(_no_vectors(self.features, "a text alone is not its input"))
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
-
-
-def _in_both_forms(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
-    """Returns names for the labels of a file that are written in another Unicode form than the model's, with `names`.
-
-    Labels from names of folders are decomposed on macOS.
-    """
-    pairs = [*zip(known, known, strict=True), *names.items()]
-    others = {normalize(form, label): name for label, name in pairs for form in FORMS}
-    return {label: name for label, name in others.items() if label not in known} | dict(names)
 
 
 # Facts in the folder of a model ------------------------------------------------------------------------------------

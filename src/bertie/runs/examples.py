@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
-from bertie.data.tables import Columns, Example, TableFormat, collect
+from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import TaggedExample, sentences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.runs.config import FinetuneConfig, LabeledFiles
@@ -118,7 +118,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     task.check(train)
     remedy = ""
     if "dev" in tables:
-        dev, dev_texts, more = _read(kind, tables["dev"])
+        both = in_both_forms(task.given_names, named)
+        dev, dev_texts, more = _read(kind, [(path, replace(one, label_names=both)) for path, one in tables["dev"]])
         notes += more
         if dev_texts != texts:
             raise DataError(
