@@ -1,7 +1,7 @@
 """Evaluation of a search on questions with known documents: each stage, with intervals, and compared with the first.
 
-Documents are ranked by their best passage. Questions about one document are resampled together, since they are not
-independent.
+Documents are ranked by their best passage, among the passages that a stage finds (searcher.Depth). Questions about one
+document are resampled together, since they are not independent.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
