@@ -97,6 +97,17 @@ def test_decomposed_letters_are_changed_as_composed_ones(table):
     assert [one["contrast"]["changed"] for one in found] == [3, 3]
 
 
+def test_numbers_are_never_the_same_answer(table):
+    class Rates(KnowsGood):
+        def stream(self, rows):
+            for row, answer in super().stream(rows):
+                yield row, Prediction(float(answer.label == "pos"))
+
+    table.write_text("".join(json.dumps({"text": text, "label": len(text)}) + "\n" for text, _ in ROWS))
+    found = perturb.measure(Rates(RegressionTask(("score",))), table, TableFormat(), ["uppercase"])["uppercase"]
+    assert (found["changed"], found["same_answers"]) == (3, None)
+
+
 def test_only_changed_texts_are_predicted_again(table):
     predictor = KnowsGood()
     found = perturb.measure(predictor, table, TableFormat(), ["spacing=1"])

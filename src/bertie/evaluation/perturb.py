@@ -131,8 +131,9 @@ def measure(
     """Measures a model on perturbed examples of a labeled file. names: rows of PERTURBATIONS, also with a rate,
     "typos=0.2". Only changed texts are predicted again. without: metrics that the examples do not define.
 
-    Returns, by name: `changed` rows `of` all, `same_answers` (share of the changed rows), and `differences` of each
-    metric, perturbed minus original. Of `contrast`: `pairs`, `right` on the originals, on the opposites and on both.
+    Returns, by name: `changed` rows `of` all, `same_answers` (share of the changed rows; None for numbers), and
+    `differences` of each metric, perturbed minus original. Of `contrast`: the shares that are `right` on the originals,
+    on the opposites and on both, with `interval_95`.
     Raises what `chosen` raises, and DataError without examples.
     """
     task, hows = predictor.task, chosen(predictor.task, names)
@@ -165,11 +166,12 @@ def _measured(
     facts: dict[str, Any] = {"changed": len(answers), "of": len(original)}
     if how.exchanges:
         return facts | _contrast(predictor.task.labels, original, answers)
-    same = [original[number][1].label == answer.label for number, answer in answers.items()]
+    named = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
+    same = [original[number][1].label == label for number, label in named.items()]
     rows = [(row, answers.get(number, answer), answer) for number, (row, answer) in enumerate(original)]
     differences = paired_rows(predictor.task, predictor.task, rows, seed=seed)
     return facts | {
-        "same_answers": sum(same) / len(same) if same and predictor.task.labels else None,
+        "same_answers": sum(same) / len(same) if same else None,
         "differences": {name: one.as_json() for name, one in differences.items() if name not in without},
     }
 
