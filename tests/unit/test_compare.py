@@ -171,6 +171,29 @@ def test_a_question_without_an_answer_is_drawn_and_counts_nowhere():
     assert found["mrr"].as_json() == {"difference": 0, "low": 0, "high": 0, "p": 1}
 
 
+@pytest.mark.parametrize("kind", ["sequence", "rank"])
+def test_equal_answers_do_not_differ_whatever_the_order_of_the_labels(kind):
+    examples = [Example((f"question {i // 4}", "text"), "yes" if i % 4 == 1 else "no", i) for i in range(40)]
+    answers = [Prediction("yes" if p > 0.5 else "no", p, {"yes": p, "no": 1 - p}) for p in np.linspace(0, 1, 40)]
+    rows = list(zip(examples, answers, answers, strict=True))
+    found = paired_rows(TASKS[kind](("no", "yes")), TASKS[kind](("yes", "no")), rows)
+    assert {(one.difference, one.low, one.high) for one in found.values()} == {(0, 0, 0)}
+
+
+def test_answers_are_compared_by_one_script():
+    rows = [
+        (
+            Example(("q", f"c {i}"), (("the house", 0),), i),
+            QaPrediction("house", "house"),
+            QaPrediction("house", "house"),
+        )
+        for i in range(12)
+    ]
+    pairs = [(example, Prediction(a), Prediction(b)) for example, a, b in rows]
+    found = paired_rows(TASKS["span"].make((), {}), TASKS["span"].make((), {"script": "korquad1.0"}), pairs)
+    assert found["f1"].difference == 0
+
+
 def test_models_that_cannot_be_compared_are_told_before_they_are_measured() -> None:
     def one(task: Task) -> Any:
         return SimpleNamespace(task=task)

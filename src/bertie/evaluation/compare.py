@@ -1,7 +1,7 @@
 """Significance: a summary of seeds with an interval, and the comparison of two models on the same examples."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from bertie.tasks import Prediction, Task, name_of
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
 
+OF_SCORES = ("script", "strict", "frequent", "outside", "threshold")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
 
 
@@ -158,7 +159,7 @@ def against(
 def paired_rows(
     a: Task, b: Task, rows: Sequence[tuple[Example, Prediction, Prediction]], *, seed: int = 0, resamples: int = COUNTED
 ) -> dict[str, PairedDifference]:
-    """Compares two models from their predictions.
+    """Compares two models from their predictions, both scored by the settings of the first.
 
     resamples: maximum number of counted examples if the metrics are no functions of sums (metrics.base.Sums).
     """
@@ -172,7 +173,7 @@ def paired_rows(
         task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
         return scores
 
-    every = np.arange(len(rows))
+    every, b = np.arange(len(rows)), _scored_as(a, b)
     groups = [("alone", i) if (group := a.group(row[0])) is None else ("group", group) for i, row in enumerate(rows)]
     scores = [counted(task, column, every, listed=True) for column, task in enumerate((a, b))]
     if isinstance(scores[0], Sums) and isinstance(scores[1], Sums):
@@ -189,6 +190,14 @@ def paired_rows(
     return paired_metrics(
         figures(a, 0), figures(b, 1), len(members), seed=seed, counted=max(1, len(rows) * COUNTED // resamples)
     )
+
+
+def _scored_as(a: Task, b: Task) -> Task:
+    """Returns b with the settings of a that its scores depend on. The order of labels says which one is positive."""
+    wanted = {name: getattr(a, name) for name in OF_SCORES if hasattr(a, name)}
+    wanted |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
+    other = {name: value for name, value in wanted.items() if getattr(b, name) != value}
+    return replace(b, **other) if other else b
 
 
 def _paired_sums(a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> dict[str, PairedDifference]:
