@@ -102,6 +102,10 @@ def test_scores_of_all_are_those_of_each() -> None:
     assert (report["examples"], report["parts"]["x"]["accuracy"]) == (5, 0.5)
     low, high = report["interval_95"]["mean"]
     assert low < 0.75 <= high + 1e-9
+    assert report["undefined"] == {}
+    flat = SeveralScores({"y": (Numbers(), "pearson")})
+    flat.add([("y", 1.0), ("y", 1.0)], [("y", 1.0), ("y", 2.0)])
+    assert flat.report()["undefined"] == dict.fromkeys(("y/pearson", "y/spearman"), "every example has the number 1")
 
 
 def write_tables(folder: Path) -> None:

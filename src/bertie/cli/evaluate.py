@@ -203,10 +203,12 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     from bertie.metrics.base import baselines_of, undefined, verdict
     from bertie.metrics.tags import split_tag
 
+    unknown = report.get("undefined", {})
     for name, figures in report.get("parts", {}).items():
-        console.show(f"{name}: {', '.join(f'{metric} {value:z.3f}' for metric, value in figures.items())}")
+        told = [f"{key} {value:z.3f}" for key, value in figures.items() if f"{name}/{key}" not in unknown]
+        console.show(f"{name}: {', '.join(told) or 'nothing is defined'}")
     known = [name for name in report if name in metrics or not metrics]
-    known = [name for name in known if name not in report.get("undefined", ())]
+    known = [name for name in known if name not in unknown]
     for baseline in baselines_of(report):
         if told := [f"{name} {value:z.3f}" for name, value in baseline["figures"].items() if name in known]:
             console.show(f"{baseline['name']}: {', '.join(told)}")
@@ -228,8 +230,8 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     if "ece" in report:
         console.show(f"ECE {report['ece']:z.3f}")
     if report.get("unknown_labels"):
-        unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
-        console.warn(f"labels that the model does not know, counted as errors: {unknown}")
+        labels = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
+        console.warn(f"labels that the model does not know, counted as errors: {labels}")
         if occur and occur.keys() <= {name for tag in report["unknown_labels"] for name in (tag, split_tag(tag)[1])}:
             renamed = ",".join(f"{label}=NAME" for label in occur)
             console.warn(

@@ -38,8 +38,10 @@ class SeveralScores:
         """Returns the same with intervals, and all metrics of each task as "parts".
 
         The mean's interval is that of a mean of independent figures with these intervals (Zou and Donner 2008, MOVER).
+        A metric that the examples of its task do not define is in "undefined", and counts as 0.
         """
         computed, parts, count = dict(self.compute()), dict[str, dict[str, float]](), max(1, len(self.seen))
+        unknown = dict[str, str]()
         bounds, below, above = dict[str, list[float]](), 0.0, 0.0
         for name, (scores, metric) in self.seen.items():
             report = scores.report()
@@ -47,6 +49,14 @@ class SeveralScores:
             bounds[f"{name}/{metric}"] = [low, high]
             below, above = below + (report[metric] - low) ** 2, above + (high - report[metric]) ** 2
             parts[name] = {key: float(report[key]) for key in scores.compute()}
+            unknown |= {f"{name}/{key}": why for key, why in report.get("undefined", {}).items()}
         mean = computed["mean"]
         bounds["mean"] = [mean - sqrt(below) / count, mean + sqrt(above) / count]
-        return {"examples": self.total, **computed, "interval_95": bounds, "parts": parts, "all_given": None}
+        return {
+            "examples": self.total,
+            **computed,
+            "interval_95": bounds,
+            "parts": parts,
+            "all_given": None,
+            "undefined": unknown,
+        }
