@@ -66,6 +66,24 @@ def test_vectors_have_length_one_and_empty_texts_none(models: dict[str, Path]) -
     assert np.linalg.norm(found, axis=-1) == pytest.approx([1, 1, 1, 1, 0], abs=1e-5)
 
 
+def test_answers_are_measured_on_the_questions_that_have_some(
+    models: dict[str, Path], tmp_path: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(TEXTS)]
+    Path("docs.jsonl").write_text("".join(rows))
+    assert bertie("index", "docs.jsonl", "-o", "index")[0] == 0
+    asked: list[dict[str, Any]] = [{"question": text, "relevant": [f"d{i}"]} for i, text in enumerate(TEXTS)]
+    stages = ("index", "--questions", "q.jsonl", "--answer", models["span"])
+    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    assert "No question has answers" in bertie("evaluate", *stages)[2]
+    asked[1]["answers"] = ["the sea"]
+    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    found = json.loads(bertie("evaluate", *stages, "--json")[1])
+    assert (found["questions"], found["answers"]["questions"]) == (4, 1)
+    assert "on 1 question that has answers" in " ".join(bertie("evaluate", *stages)[1].split())
+
+
 def test_every_stage_on_the_command_line(
     models: dict[str, Path], tmp_path: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +119,7 @@ def test_every_stage_on_the_command_line(
     Path("q.jsonl").write_text(json.dumps({"question": QUESTION, "context": TEXTS[1], "answers": ["bo"]}) + "\n")
     code, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--json", *stages)
     assert set(json.loads(out)["stages"]) == {"words", "vectors", "fused", "reranked"}
-    assert set(json.loads(out)["answers"]) == {"exact_match", "f1", "answered", "interval_95"}
+    assert set(json.loads(out)["answers"]) == {"questions", "exact_match", "f1", "answered", "interval_95"}
     Path("index/vectors-000001.safetensors").unlink()
     for command in (("search", "index", QUESTION), ("index", "docs.jsonl", "-o", "index", "--embed", models["embed"])):
         code, _, err = bertie(*command)

@@ -207,6 +207,8 @@ def evaluate_index(
         return
     if found["without_document"]:
         console.warn(f"{found['without_document']:,} questions have no document in the index, and are left out.")
+    if stages.answer and "answers" not in found:
+        console.warn("No question has answers, so those of --answer are not measured.")
     _show_stages(found)
 
 
@@ -230,4 +232,7 @@ def _show_stages(found: dict[str, Any]) -> None:
         )
     console.show(table)
     if row := found.get("answers"):
-        console.show(", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered")))
+        told = ", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered"))
+        some = row["questions"] < found["questions"]
+        have = "has" if row["questions"] == 1 else "have"
+        console.show(told + f" on {console.counted(row['questions'], 'question')} that {have} answers" * some)

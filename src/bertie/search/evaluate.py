@@ -42,8 +42,9 @@ def evaluate(
         script: The scoring rules of answers: squad2.0, korquad1.0 ...
 
     Returns:
-        "stages": name -> metrics with "interval_95", and "against_<first>" with paired differences; "answers";
-        "seconds": of each stage, the median and the 99th percentile; "questions", "without_document".
+        "stages": name -> metrics with "interval_95", and "against_<first>" with paired differences; "answers": metrics
+        of the "questions" that have answers, where a model answers; "seconds": of each stage, the median and the 99th
+        percentile; "questions", "without_document".
 
     Raises:
         DataError: No question has a document in the index.
@@ -57,7 +58,7 @@ def evaluate(
         numbers = np.sort(np.random.default_rng(seed).permutation(len(known))[:sample])
         chosen = [known[number] for number in numbers.tolist()]
     rows: dict[str, list[tuple[float, ...]]] = {}
-    answers: list[tuple[float, ...]] = []
+    answers, of_answers = list[tuple[float, ...]](), list[tuple[int, ...]]()
     seconds: dict[str, list[float]] = {}
     vectors = searcher.question_vectors([question.text for question, _ in chosen])
     with progress("searching", total=len(chosen), unit="questions") as advance:
@@ -69,13 +70,14 @@ def evaluate(
                 seconds.setdefault(stage, []).append(value)
             if found.read and question.answers:
                 answers.append(_answer(found, question, script))
+                of_answers.append(tuple(sorted(documents)))
             advance()
     groups = [tuple(sorted(documents)) for _, documents in chosen]
     return {
         "questions": len(chosen),
         "without_document": len(questions) - len(known),
         "stages": _stages(rows, groups),
-        **({"answers": _report(answers, groups, ANSWERS)} if len(answers) == len(groups) else {}),
+        **({"answers": {"questions": len(answers), **_report(answers, of_answers, ANSWERS)}} if answers else {}),
         "seconds": {
             stage: {"median": float(np.median(values)), "p99": float(np.percentile(values, 99))}
             for stage, values in seconds.items()
