@@ -48,10 +48,10 @@ TASK_NAMES = [name for name, _ in TASKS.items()]
 MAX_LENGTH = 48
 
 
-def make_models(home: Path) -> dict[str, Path]:
+def make_models(home: Path, tasks: Sequence[str] = TASK_NAMES) -> dict[str, Path]:
     """A model folder of random weights for every task, and a pre-trained one."""
     starts, found = {"text2text": toy_writer(home / "writer")}, {}
-    for name in TASK_NAMES:
+    for name in tasks:
         start = starts.get(name) or toy_model(home / "start", LETTERS)
         found[name] = make_model(start, home / name, name, TASK_OPTIONS.get(name, {}), 2 if name in PAIRS else 1)
     start = home / "start"

@@ -112,9 +112,8 @@ def evaluate(
     from bertie.metrics.base import baseline_notes, summary, undefined
     from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
-    from bertie.runs.published import published
+    from bertie.runs.published import published, scored_as_published
     from bertie.search.store import DATABASE
-    from bertie.tasks.datasets import DATASETS
 
     of_models: dict[str, object] = {"FILE": file, "--data": data, "--data-dir": data_dir, "--split": split != "dev"}
     of_models |= {"--against": against, "--ensemble": ensemble, "--perturb": perturb, "--report": report}
@@ -147,6 +146,9 @@ def evaluate(
     if data:
         path, format = published(data, split, data_dir, format)
     predictor = reading.predictor(model, ensemble or ())
+    metrics = predictor.task.metrics
+    if data:
+        predictor.task, metrics = scored_as_published(predictor.task, data)
     if against:  # what is wrong with the second is said before the first is measured
         other = reading.predictor(against)
         compare.check_comparable(predictor, other)
@@ -154,7 +156,6 @@ def evaluate(
         from bertie.evaluation import perturb as perturbing
 
         perturbing.chosen(predictor.task, perturb)  # say what is wrong with the names before the work
-    metrics = DATASETS[data].metrics if data else predictor.task.metrics
     findings = Findings(predictor.task, metrics[0]) if report else None
     found = predictor.score(
         path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings

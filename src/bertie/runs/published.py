@@ -5,6 +5,8 @@ from pathlib import Path
 
 from bertie.data.rows import RECOGNISED, TableFormat
 from bertie.errors import UsageError
+from bertie.evaluation.compare import OF_SCORES
+from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 
 
@@ -16,6 +18,19 @@ def published(name: str, split: str, data_dir: Path | str | None, given: TableFo
     check_published(name, given)
     path, format = DATASETS[name].table(split, Path(data_dir or ""))
     return path, replace(format, label_names=given.label_names)
+
+
+def scored_as_published(task: Task, name: str) -> tuple[Task, tuple[str, ...]]:
+    """Returns a model's task with the settings of a published set that its scores depend on, such as the script of
+    KorQuAD; and the metrics of the set that the task has, or else its own."""
+    dataset = DATASETS[name]
+    if isinstance(task, TASKS[dataset.task]):
+        given = {option: value for option, value in dataset.options.items() if option in OF_SCORES}
+        if task.labels != dataset.labels:
+            given.pop("frequent", None)  # it counts the first labels of the set
+        task = replace(task, **given) if given else task
+    known = task.scores().compute()
+    return task, tuple(metric for metric in dataset.metrics if metric in known) or task.metrics
 
 
 def check_published(name: str, given: TableFormat) -> None:

@@ -144,7 +144,7 @@ def evaluate(
     Raises:
         UsageError: Both or neither of file and data are given.
     """
-    from bertie.runs.published import published
+    from bertie.runs.published import published, scored_as_published
 
     if bool(file) == bool(data):
         raise UsageError("Give either a file or data and data_dir.")
@@ -161,7 +161,10 @@ def evaluate(
     path: Path | str = file
     if data:
         path, told = published(data, split, data_dir, told)
-    return Predictor(opened(model, device, precision), **options).score(path, told)
+    predictor = Predictor(opened(model, device, precision), **options)
+    if data:
+        predictor.task, _ = scored_as_published(predictor.task, data)
+    return predictor.score(path, told)
 
 
 @overload
