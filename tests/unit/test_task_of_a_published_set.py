@@ -37,6 +37,17 @@ def test_a_task_that_cannot_read_the_set_is_refused(data: str, task: str) -> Non
         kind_of(FinetuneConfig(model="x", data=data, task=task))
 
 
+def test_a_task_of_other_metrics_reports_its_own(tmp_path) -> None:
+    rows = [f"{i}\tthe tide {i}\tthe sea {i}\t{i % 2}" for i in range(4)]
+    (tmp_path / "WNLI").mkdir()
+    for split in ("train", "dev"):
+        text = "\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n"
+        (tmp_path / "WNLI" / f"{split}.tsv").write_text(text, encoding="utf-8")
+    for task, metrics in (("rank", ("mrr@10", "map")), ("sequence", ("accuracy",))):
+        config = FinetuneConfig(model="x", data="wnli", data_dir=str(tmp_path), task=task)
+        assert read_examples(config).metrics == metrics
+
+
 def test_vectors_learn_from_a_published_set(tmp_path) -> None:
     folder = tmp_path / "STS-B"
     folder.mkdir()

@@ -15,7 +15,7 @@ from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_f
 from bertie.data.tagged import TaggedExample, sentences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.runs.config import FinetuneConfig, LabeledFiles
-from bertie.runs.published import check_published
+from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.parse import ParseTask
@@ -152,7 +152,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, dataset.metrics if dataset else task.metrics, texts, notes)
+    return Examples(task, train, dev, metrics_of(task, config.data) if dataset else task.metrics, texts, notes)
 
 
 def _belongs(kind: type[Task], example: Example) -> Hashable:
