@@ -1,6 +1,7 @@
 """Answers without a model: what they score is known, they are measured once, and one sentence says what they mean."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,9 @@ from bertie.data.tables import Example
 from bertie.data.tagged import spaced
 from bertie.evaluation import baselines as module
 from bertie.evaluation.baselines import CHARACTERS, baselines, compared, measured
+from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.metrics.base import baseline_notes, verdict
+from bertie.metrics.ranking import Ranking
 from bertie.tasks import TASKS, Prediction
 from toys import FAST, CommandLine, toy_model
 
@@ -124,6 +127,19 @@ def test_the_sentence():
         "9 examples cannot show whether the model beats word tf-idf + logistic regression. Evaluate on 10 or more.",
         False,
     )
+
+
+def test_one_question_or_context_shows_nothing() -> None:
+    ranked, answered = Ranking(), AnswerScores()
+    ranked.add([("q", i == 0) for i in range(12)], [float(-i) for i in range(12)])
+    answered.add([(("a", 0),), ()] * 6, [QaPrediction("a", "a"), QaPrediction("", "b", 1.0)] * 6)
+    answered.groups += ["c"] * 12
+    beside: dict[str, Any] = {"baselines": [{"name": "nothing", "figures": {"mrr@10": 0.0}}]}
+    assert verdict(ranked.report() | beside, "mrr@10") == (
+        "1 question cannot show whether the model beats nothing. Evaluate on 10 or more.",
+        False,
+    )
+    assert verdict(answered.report(), "f1")[0].startswith("1 context cannot show whether")
 
 
 def test_a_run_says_whether_it_was_worth_it(tmp_path, monkeypatch, capsys):

@@ -163,6 +163,8 @@ class AnswerScores:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""
         found: dict[str, Any] = {"examples": self.total, **self.compute()}
         found["interval_95"] = intervals(*self.units(), groups=self.groups)
+        if self.groups:
+            found["contexts"] = len(set(self.groups))
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
         of_answers = [name for name in found if name.startswith("has_answer_")]

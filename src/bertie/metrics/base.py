@@ -17,7 +17,8 @@ Counts: TypeAlias = "Float | sparse.csr_array"
 MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
-FEW = 10  # examples: of fewer, no difference is told
+FEW = 10  # units: of fewer, no difference is told
+UNITS = ("question", "context", "example")  # that are resampled; a report counts them as "questions", or ...
 SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is that of several tasks' main metrics
 OF_100 = ("bleu", "chrf")  # from 0 to 100
 
@@ -111,7 +112,7 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     """Returns one sentence on whether the model beats the best baseline, and whether it does; "" without baselines.
 
     It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above. Fewer than FEW
-    examples do not show it.
+    examples, or groups of them that are resampled, do not show it.
     """
     rows = baselines_of(report)
     if not rows:
@@ -120,8 +121,9 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     if metric in report.get("undefined", ()):
         return "", True
     best = max(rows, key=lambda row: row["figures"][metric])
-    if report.get("examples", FEW) < FEW:
-        few = counted(report["examples"], "example")
+    number, unit = next(((report[f"{name}s"], name) for name in UNITS if f"{name}s" in report), (FEW, ""))
+    if number < FEW:
+        few = counted(number, unit)
         return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {FEW} or more.", False
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
