@@ -115,6 +115,12 @@ def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path
     assert ("never seen" in html) == (len(dev) == 3)
 
 
+def test_few_dev_examples_show_nothing_whatever_the_seeds(run, model, train, tmp_path):
+    dev, out = write(tmp_path / "dev.tsv", rows(6, seed=1)), tmp_path / "run"
+    run("finetune", model, "--train", train, "--dev", dev, "-o", out, "--seeds", 2, "epochs=0.2", *FAST)
+    assert json.loads((out / "results.json").read_text())["worth"].startswith("6 examples cannot show whether")
+
+
 def test_a_metric_that_is_not_defined_is_nowhere_a_number(run, model, tmp_path):
     train = write(tmp_path / "train.tsv", [(text, str(int(label == "has z"))) for text, label in rows(40)])
     dev, out = write(tmp_path / "dev.tsv", [("a b", "1"), ("z", "1")]), tmp_path / "run"

@@ -16,7 +16,7 @@ from typing import Any
 from bertie import console
 from bertie.errors import UsageError, renamed
 from bertie.evaluation.compare import over_seeds
-from bertie.metrics.base import baselines_of, verdict
+from bertie.metrics.base import UNITS, baselines_of, verdict
 from bertie.runs.config import FinetuneConfig, check_config
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
@@ -134,7 +134,9 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
-        summed["worth"] = verdict({**summed, metric: mean["mean"], "interval_95": {metric: interval}}, metric)[0]
+        counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in UNITS if f"{unit}s" in first["dev"]}
+        of_mean = {**summed, **counts, metric: mean["mean"], "interval_95": {metric: interval}}
+        summed["worth"] = verdict(of_mean, metric)[0]
     folder.begin()
     if (run / MODEL).exists() and not keep_best:
         console.warn(f"{run / MODEL}, the best of fewer seeds, is deleted. Pass --keep-best to choose it again.")
