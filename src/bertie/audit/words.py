@@ -101,9 +101,9 @@ class Words(AuditSet[WordTest]):
     title = "WEAT and SEAT"
     about = (
         "Two sets of target words or sentences are compared by their cosines to two sets of attributes. The effect "
-        "size d is between -2 and 2. It is positive where the first targets are nearer to the first attributes. "
-        "The p-value is one-sided and comes from a permutation test. Vectors are those that the model was trained "
-        "to make, or else the mean of all tokens."
+        "size d is between -2 and 2 if both have the same number of words. It is positive where the first targets are "
+        "nearer to the first attributes. The p-value is one-sided and comes from a permutation test. Vectors "
+        "are those that the model was trained to make, or else the mean of all tokens."
     )
     criticism = (
         "May et al. 2019 state that these tests can show the presence of bias and never its absence; Goldfarb-Tarrant "

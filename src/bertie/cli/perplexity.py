@@ -80,5 +80,6 @@ def perplexity(
     if console.verbosity.json:
         emit(asdict(found) | {"skipped": skipped.counts})
         return
-    console.show(f"{found.texts:,} texts, {found.words:,} words, {found.tokens:,} tokens")
+    counts = (("text", found.texts), ("word", found.words), ("token", found.tokens))
+    console.show(", ".join(console.counted(number, noun) for noun, number in counts))
     console.show(f"pseudo-perplexity per word {found.per_word:.4g}, per token {found.per_token:.4g}")

@@ -217,7 +217,7 @@ def _show_stages(found: dict[str, Any]) -> None:
 
     from bertie.metrics.retrieval import NAMES
 
-    table = Table("stage", title=f"{found['questions']:,} questions", box=None)
+    table = Table("stage", title=console.counted(found["questions"], "question"), box=None)
     first = next(iter(found["stages"]))
     for name in (*NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
         table.add_column(name, justify="right")
