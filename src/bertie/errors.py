@@ -51,6 +51,10 @@ class Stopped(BertieError):
     exit_code = 75
 
 
+class Terminated(BaseException):
+    """SIGTERM ended the command. It is not an Exception, so that no reader takes it for a damaged record."""
+
+
 MANY = 30  # choices: of more, an error lists only similar names
 
 

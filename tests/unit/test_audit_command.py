@@ -142,6 +142,8 @@ def test_a_classifier_by_group_and_with_exchanged_words(
     assert groups["short: accuracy"]["items"] == 12
     assert 0 <= flips["sizes: flips"]["value"] <= 100
     assert flips["sizes: flips"]["items"] == 24
+    named = (*asked, "--sets", "groups", "--label-names", "yes=no,no=yes", "-o", table.with_name("audit"))
+    assert bertie.good(*named) == bertie.good(*named)  # the names of labels are the same in the settings that it saved
     said = bertie.good(*asked, "--sets", "groups")
     assert "RMS gap" in said
     assert "Kleinberg" in said

@@ -491,16 +491,6 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_sigterm_is_a_stop_that_can_be_gone_on_with():
-    def work():
-        with executors.stoppable("Run it again."):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(5)
-
-    with pytest.raises(Stopped, match="Run it again"):
-        work()
-
-
 def test_an_input_edited_to_the_same_size_makes_another_corpus(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("The cat sat on the mat.\n")

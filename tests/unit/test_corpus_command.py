@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 
 from bertie import console
 from bertie.cli import main
+from bertie.data import dumps
 from bertie.text import vocabulary
 
 
@@ -27,6 +30,32 @@ def bertie(monkeypatch, capsys, tmp_path):
         return done.value.code or 0, captured.out, " ".join(captured.err.split())
 
     return run
+
+
+def terminate(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_in_the_middle_of_a_record_stops_the_build_and_loses_nothing(bertie, tmp_path, monkeypatch):
+    pages = "".join(f"<page><ns>0</ns><revision><text>Page {n} is here.</text></revision></page>" for n in range(3))
+    (tmp_path / "dump.xml").write_text(f"<mediawiki>{pages}</mediawiki>")
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        patched.setattr(dumps, "plain_text", terminate)
+        code, _, err = bertie("corpus", "dump.xml", "-o", "out")
+    assert (code, "stopped: SIGTERM ended the command." in err) == (75, True)
+    assert signal.getsignal(signal.SIGTERM) is before
+    code, out, err = bertie("corpus", "dump.xml", "-o", "out")
+    assert (code, "documents 3" in out) == (0, True), err
+
+
+def test_sigterm_leaves_no_unfinished_file(bertie, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    bertie("corpus", "a.txt", "-o", "out")
+    monkeypatch.setattr("bertie.data.cloze.cloze", lambda *_, **__: iter([{}]))
+    monkeypatch.setattr("bertie.cli.tables.json_line", terminate)
+    assert bertie("cloze", "out", "-o", "questions.jsonl")[0] == 75
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "out"]
 
 
 TEXT = b"One sentence. And [another] one.\n\nA second document.\n"

@@ -2,7 +2,12 @@
 
 import errno
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
@@ -54,7 +59,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     write,
 )
 from bertie.cli.app import app
-from bertie.errors import BertieError, Stopped
+from bertie.errors import BertieError, Stopped, Terminated
 from bertie.threads import spin_briefly
 
 
@@ -63,12 +68,20 @@ def main() -> None:
     console.prepare_streams()
     spin_briefly()
     try:
-        app()
+        with _terminable():
+            app()
     except SystemExit as end:
         if end.code == 1 and isinstance(end.__context__, BrokenPipeError):  # `bertie --help | head`: rich's way to end
             console.hush()
             sys.exit(0)
         raise
+    except Terminated:
+        _tell(
+            "stopped:",
+            "yellow",
+            "SIGTERM ended the command. Files that were saved before are intact. Run the same command again.",
+        )
+        sys.exit(Stopped.exit_code)
     except BertieError as error:
         stopped = isinstance(error, Stopped)
         _tell("stopped:" if stopped else "error:", "yellow" if stopped else "red", str(error))
@@ -82,6 +95,27 @@ def main() -> None:
             raise
         _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")
         sys.exit(1)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Context in which SIGTERM raises Terminated, so that unfinished files are removed. A second one ends the process.
+
+    A training run and a server install handlers of their own. Outside the main thread, there can be none.
+    """
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(kind: str, style: str, message: str) -> None:

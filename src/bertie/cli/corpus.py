@@ -77,7 +77,7 @@ def corpus(
     """
     from bertie.data import card
     from bertie.data import corpus as making
-    from bertie.data.executors import cores, stoppable
+    from bertie.data.executors import cores
     from bertie.errors import UsageError
     from bertie.runs.corpora import CorpusRecipe
     from bertie.settings import load
@@ -100,25 +100,24 @@ def corpus(
         from bertie.text.tokenizer import Tokenizer
 
         opened = Tokenizer.load(model_folder(tokenizer))  # before the long work, in case it cannot be
-    with stoppable("Run the same command again. It continues where it stopped."):
-        shards = making.build(
-            inputs,
-            out,
-            recipe.corpus,
-            evaluation=recipe.evaluation(),
-            workers=workers or cores(),
-            engine=engine,
-            overwrite=overwrite,
-        )
-        facts = card.load(out)
-        if opened is not None:
-            tokens = making.encode(out, opened, workers=workers or cores(), engine=engine)
-            facts["tokens"] = {
-                "folder": str(tokens.folder),
-                "tokens": tokens.num_values,
-                "unknown": tokens.manifest["unknown"],
-                "per_word": round(tokens.num_values / max(facts["words"], 1), 3),
-            }
+    shards = making.build(
+        inputs,
+        out,
+        recipe.corpus,
+        evaluation=recipe.evaluation(),
+        workers=workers or cores(),
+        engine=engine,
+        overwrite=overwrite,
+    )
+    facts = card.load(out)
+    if opened is not None:
+        tokens = making.encode(out, opened, workers=workers or cores(), engine=engine)
+        facts["tokens"] = {
+            "folder": str(tokens.folder),
+            "tokens": tokens.num_values,
+            "unknown": tokens.manifest["unknown"],
+            "per_word": round(tokens.num_values / max(facts["words"], 1), 3),
+        }
     if console.verbosity.json:
         emit({"folder": str(out), **facts})
         return

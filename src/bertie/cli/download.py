@@ -40,7 +40,6 @@ def download(
         return _list()
     from dataclasses import asdict
 
-    from bertie.data.executors import stoppable
     from bertie.hub import remote
 
     for found in [remote.look_up(name) for name in names]:
@@ -50,10 +49,7 @@ def download(
                 console.say(f"{file}: {count:,} bytes")
             _show(f"{found.name}@{found.commit}: {size}", {**asdict(found), "bytes": found.bytes})
             continue
-        with (
-            stoppable("Run the same command again. It continues where it stopped."),
-            console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance,
-        ):
+        with console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance:
             done = remote.download(found, advance=lambda count: advance(count / 1e6))
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 

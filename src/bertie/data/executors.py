@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from bertie.console import progress, say
@@ -206,20 +206,3 @@ def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
         for path in [*work.glob("unit-*"), *work.glob("result-*"), *folder.glob("shard-*"), *folder.glob(".shard-*")]:
             path.unlink()
     write_json(state, identity)
-
-
-@contextmanager
-def stoppable(advice: str) -> Iterator[None]:
-    """Context that turns SIGTERM into Stopped (exit 75); `advice` is how to continue."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(f"Stopped by a signal. {advice}")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -167,7 +167,8 @@ class Run:
     tasks: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     def listen_for_reloads(self) -> None:
-        """Installs the handler of SIGHUP. While models load, a reload waits for them."""
+        """Installs the handler of SIGHUP. While models load, a reload waits for them, and SIGTERM ends the process."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
 
     def listen_for_stops(self) -> None:

@@ -32,8 +32,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+            flat[f"{prefix}{key}"] = _as_lists(value)
     return flat
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def completed(before: Mapping[str, Any], kind: type[Config], prefix: str = "") -> dict[str, Any]:
