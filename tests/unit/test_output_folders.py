@@ -164,6 +164,10 @@ def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch, capsys)
         code, _, err = CommandLine(monkeypatch, capsys)(*line)
         assert (code, "bertie convert starter -o FOLDER" in err) == (2, True), err
     assert (tmp_path / "models/starter/README.md").read_text() == "models/starter/README.md"
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    fill(tmp_path, "mine/README.md", "mine/config.json")
+    code, _, err = CommandLine(monkeypatch, capsys)("explain", tmp_path / "mine", "A text.", "--card")
+    assert (code, "mine is read-only. Omit --card" in err) == (2, True), err
 
 
 def test_files_in_the_list_are_ours_whatever_their_names(tmp_path):

@@ -17,6 +17,7 @@ import pytest
 from bertie.errors import DataError, UsageError
 from bertie.models.int8 import nearest_rows
 from bertie.search import models
+from bertie.search import store as module
 from bertie.search.check import check
 from bertie.search.index import IndexConfig, index, remove
 from bertie.search.models import Embedder
@@ -274,6 +275,28 @@ def test_a_log_cut_at_any_place_leaves_the_index_before_or_after(docs: Path, tmp
         states.append(state(tmp_path / "cut"))
     assert states[0] == before != states[-1]
     assert all(found in (before, states[-1]) for found in states)
+
+
+def test_changes_in_the_log_are_not_ignored_in_a_read_only_folder(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index([str(docs)], tmp_path / "index")
+    store = Store(tmp_path / "index", write=True)
+    with store.writing():
+        store.put("config", store.get("config"))
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")  # as a full disk leaves it: the log is not empty
+    store.close()
+
+    def reader(path: Path, mode: str) -> sqlite3.Connection:
+        if mode == "ro":
+            raise sqlite3.OperationalError("unable to open database file")
+        return opened(path, mode)
+
+    opened = module._reader
+    monkeypatch.setattr(module, "_reader", reader)
+    with pytest.raises(DataError, match="last changes are still in index"):
+        Store(tmp_path / "copy")
+    assert Store(tmp_path / "index").get("config")
 
 
 def test_two_readers_see_whole_states_while_one_writes(docs: Path, tmp_path: Path) -> None:

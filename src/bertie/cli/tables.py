@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,12 +107,14 @@ Card = Annotated[bool, typer.Option("--card", help="Write the main figures into 
 
 
 def check_card(card: bool, model: Path) -> None:
-    """Raises UsageError for the card of a model that was found by its name: others use this model too."""
+    """Raises UsageError for the card of a model in a read-only folder, or that was found by its name: others use it."""
     if card and shared(model):
         raise UsageError(
             f"The card of {model.name} is not changed, since the model is found by its name and others use it too. "
             f"Copy the model first: bertie convert {model.name} -o FOLDER."
         )
+    if card and not os.access(model, os.W_OK):
+        raise UsageError(f"The card cannot be written: {model} is read-only. Omit --card, or copy the model first.")
 
 
 PageFile = Annotated[

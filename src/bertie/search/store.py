@@ -132,6 +132,12 @@ class Store:
         try:
             return _reader(path, "ro")
         except sqlite3.OperationalError:  # a folder that may not be written has no place for the log of readers
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:  # without it, the database may be an old or a damaged one
+                raise DataError(
+                    f"{path.parent} is a read-only index whose last changes are still in {log.name}. "
+                    "First run its `bertie index` command again where it can be written."
+                ) from None
             return _reader(path, "ro&immutable=1")
 
     def close(self) -> None:
