@@ -1,11 +1,14 @@
 """`bertie corpus`: what it prints, and the exit code of everything that can happen."""
 
+import gzip
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -69,6 +72,18 @@ def test_files_in_a_corpus_out_with_what_was_dropped(bertie, tmp_path):
     assert "Dropped 1 of 3 records (not UTF-8: 1)" in err
     assert "quarantine.jsonl" in err
     assert bertie("corpus", "a.txt", "-o", "out")[0] == 0
+
+
+def test_damaged_and_foreign_files_of_text_are_named(bertie, tmp_path):
+    (tmp_path / "half.txt.gz").write_bytes(gzip.compress(random.Random(1).randbytes(200_000).hex().encode())[:-90_000])
+    (tmp_path / "other.txt.gz").write_bytes(TEXT)
+    with zipfile.ZipFile(tmp_path / "table.csv", "w") as archive:
+        archive.writestr("한글.xml", "안녕하세요")
+    for name, words in (("half.txt.gz", "the file is truncated"), ("other.txt.gz", "Not a gzipped file")):
+        code, _, err = bertie("tokenizer", "train", name, "-o", "out", "--size", "80")
+        assert (code, f"error: {name} cannot be decompressed: {words}" in err) == (3, True), err
+    code, _, err = bertie("corpus", "table.csv", "-o", "out")
+    assert (code, "is a zip archive, as Excel workbooks (.xlsx) are" in err) == (3, True), err
 
 
 def test_standard_input_and_machine_output(bertie, tmp_path):

@@ -1,5 +1,6 @@
 """Grown, extended, trimmed: what a function says stays the same stays the same."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -503,7 +504,8 @@ def test_the_commands(tmp_path: Path) -> None:
     assert (grown["layers"], grown["hidden_size"], grown["max_length"]) == (5, 64, 80)
     more = call("vocabulary", "extend", folder, str(tmp_path / "words.txt"), "-o", str(tmp_path / "b"))
     assert (more["vocab_size"], list(more["left_out"])) == (tokenizer.vocab_size + 1, ["two words"])
-    less = call("vocabulary", "trim", folder, str(tmp_path / "texts.txt"), "-o", str(tmp_path / "c"))
+    (tmp_path / "texts.txt.gz").write_bytes(gzip.compress((tmp_path / "texts.txt").read_bytes()))
+    less = call("vocabulary", "trim", folder, str(tmp_path / "texts.txt.gz"), "-o", str(tmp_path / "c"))
     assert less["vocab_size"] < tokenizer.vocab_size
     assert families.load(tmp_path / "c")[0].config.vocab_size == less["vocab_size"]
     student = call("shrink", folder, "-o", str(tmp_path / "e"), "--family", "distilbert")
@@ -511,6 +513,9 @@ def test_the_commands(tmp_path: Path) -> None:
     for wrong in ("one", "0,9"):
         refused = CliRunner().invoke(app, ["shrink", folder, "-o", str(tmp_path / "f"), "--layers", wrong])
         assert isinstance(refused.exception, UsageError)
+    (tmp_path / "korean.txt").write_bytes("안녕하세요\n".encode("cp949"))
+    korean = CliRunner().invoke(app, ["vocabulary", "trim", folder, str(tmp_path / "korean.txt"), "-o", folder + "2"])
+    assert "can be read as CP949" in str(korean.exception)
     nothing = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d")])
     assert isinstance(nothing.exception, UsageError)
     smaller = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d"), "--intermediate", "3"])

@@ -152,17 +152,17 @@ def trim(
 
 
 def _lines(paths: list[Path]) -> Any:
+    from bertie.data.lines import InvalidRow, decoded, opened, where_of
     from bertie.errors import DataError
 
     empty = True
     for path in paths:
-        try:
-            with open(path, encoding="utf-8-sig") as file:
-                for line in file:
-                    empty = empty and not line.strip()
-                    yield line.rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from None
+        with opened(path) as file:
+            for number, line in decoded(file, "utf-8", where_of(path)):
+                if isinstance(line, InvalidRow):
+                    raise DataError(f"{where_of(path)}, line {number}: {line.reason}.")
+                empty = empty and not line.strip()
+                yield line
     if empty:
         raise DataError(f"{', '.join(map(str, paths))}: no text.")
 

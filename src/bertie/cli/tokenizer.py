@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
 
 Sources = Annotated[
-    list[Path], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst), or -.")
+    list[Path], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst, .bz2), or -.")
 ]
 Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
@@ -192,9 +191,9 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 
 def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
     """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
-    from bertie.data.lines import InvalidRow, decoded
+    from bertie.data.lines import InvalidRow, decoded, opened
     from bertie.data.sources import SUFFIXES
-    from bertie.data.streams import opened, suffix_of
+    from bertie.data.streams import suffix_of
     from bertie.errors import DataError
 
     for source in sources:
@@ -211,7 +210,7 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
                 f"bertie corpus {source} -o corpora/mine"
             )
         bad = 0
-        with nullcontext(sys.stdin.buffer) if source == STDIN else opened(source) as file:
+        with opened(source) as file:
             for _, line in decoded(file, encoding, str(source)):
                 if isinstance(line, InvalidRow):
                     bad += 1

@@ -18,6 +18,7 @@ from bertie.errors import DataError, UsageError
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
+ZIP = b"PK\x03\x04"  # how an archive begins
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _END = re.compile(rb"\r\n?|\n")
 _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format is made of, in ASCII
@@ -180,6 +181,11 @@ def decoded(
         if number == 1:
             if raw.startswith(_UTF16):  # standard input
                 raise DataError(f"{where} is UTF-16. Save it in a file and pass that, which is read as it is.")
+            if raw.startswith(ZIP):
+                raise DataError(
+                    f"{where} is a zip archive, as Excel workbooks (.xlsx) are, and not text. Unpack it, or save it as "
+                    ".csv."
+                )
             if raw.count(b"\0") * 3 > len(raw) > 8:
                 raise DataError(f"{where} is not text, or UTF-16 without a byte order mark. Convert it to UTF-8 first.")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
