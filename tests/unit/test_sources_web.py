@@ -79,6 +79,14 @@ def test_paragraphs_stay_and_lists_tables_headings_go():
     assert counts["wiki tables removed"] == counts["wiki headings removed"] == 1
 
 
+def test_links_that_are_shown_are_shown_as_in_the_wiki():
+    hidden = frozenset({"file", "category"})
+    text = "See [[:Category:Towns]], [[ :File:a.jpg|a picture]] and [[:fr:Paris]].\n[[en:Seoul]]\n[[zh-yue:Seoul]]"
+    assert plain_text(text, hidden, Counter()).strip() == "See Category:Towns, a picture and fr:Paris."
+    text = "<onlyinclude>One.</onlyinclude> <noinclude>Two.</noinclude> <includeonly>Three.</includeonly>"
+    assert plain_text(text, hidden, Counter()).split() == ["One.", "Two."]
+
+
 def test_what_templates_leave_behind_is_removed():
     text = plain_text("'''세종'''(世宗, {{llang|en|Sejong}})은 (; born) 왕이다 ({{x}}).", frozenset(), Counter())
     assert text == "세종(世宗)은 (born) 왕이다."

@@ -93,9 +93,10 @@ def _hidden_links(path: str) -> frozenset[str]:
 LISTS, LIST = ("*", "#", ":", ";"), "\x01"  # the marks of lists, and the character that replaces them (none of XML's)
 NO_TEXT_TAGS = (
     "table|ref|references|gallery|math|chem|graph|hiero|imagemap|inputbox|timeline|score|syntaxhighlight|source|code|pre|"
-    "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly|noinclude|onlyinclude"
+    "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly"
 )
 NO_TEXT = re.compile(NO_TEXT_TAGS)
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")  # of a link to the same article in another language
 SHOWN = {"lang": (1,), "nowrap": (0,), "nobr": (0,), "convert": (0, 1), "cvt": (0, 1)}  # arguments a template shows
 LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
 # What removed templates leave: empty parentheses, and commas next to parentheses.
@@ -126,8 +127,13 @@ def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[s
         if isinstance(node, nodes.Text):
             out.append(node.value)
         elif isinstance(node, nodes.Wikilink):
-            if node.title.strip().partition(":")[0].lower() not in hidden:
-                _gather(node.title if node.text is None else node.text, hidden, out, counts)
+            title = node.title.strip()
+            if title.partition(":")[0].lower() in hidden or (node.text is None and LANGUAGE.match(title)):
+                continue
+            start = len(out)
+            _gather(node.title if node.text is None else node.text, hidden, out, counts)
+            if title.startswith(":") and node.text is None:  # the mark of a link that would not be shown without it
+                out[start] = out[start].lstrip().removeprefix(":")
         elif isinstance(node, nodes.Tag):
             tag = str(node.tag).strip().lower()
             counts["wiki tables removed"] += tag == "table"
