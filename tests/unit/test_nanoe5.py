@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 from safetensors import safe_open
 
 import bertie
@@ -68,6 +69,11 @@ def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
     model = bertie.load(folder)
     assert model.tokenizer is not None
     assert model.tokenizer.encode("  cat  a").tokens == ["<s>", "▁cat", "▁", "a", "</s>"]
+    wide = "ｃａｔ　a"  # transformers normalizes as tokenizer.json says, also in what is saved again
+    model.save_pretrained(tmp_path / "saved", tokenizer=model.tokenizer)
+    for there in (folder, tmp_path / "saved"):
+        theirs = transformers.AutoTokenizer.from_pretrained(there)
+        assert theirs(wide)["input_ids"] == model.tokenizer.encode(wide).ids == theirs("cat a")["input_ids"]
     asked, passage = (bertie.embed(folder, ["cat"], prompt=prompt)[0] for prompt in ("query", "passage"))
     assert np.linalg.norm(asked) == pytest.approx(1, abs=1e-5)
     assert np.abs(asked - passage).max() > 1e-3

@@ -20,10 +20,11 @@ from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
+from bertie.text.engine import FILE_CLASS
 
 FILE, MAGIC = "e5-small-q4.bin", b"E5S1"
+LAYOUT = 2  # of the folder: another one is another folder in the cache
 BLOCK = 32  # weights that share a scale
-TOKENIZER = "XLMRobertaTokenizer"
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 EMBEDDINGS = {
     "emb.word": "embeddings.word_embeddings.weight",
@@ -69,7 +70,7 @@ def folder(package: Path) -> Path:
     Raises DataError for a file of an unknown format.
     """
     source = package / FILE
-    out = user_cache() / "models" / f"e5-small-{_hash(source)[:12]}"
+    out = user_cache() / "models" / f"e5-small-{_hash(source)[:12]}-{LAYOUT}"
     if not out.is_dir():
         console.say(f"e5-small: writing the weights of {source.name} to {out} (once, about 250 MB)")
         packed = read(source)
@@ -123,7 +124,7 @@ def write(packed: Packed, out: Path) -> None:
             **{"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads},
             **{"intermediate_size": neurons, "vocab_size": vocabulary, "max_position_embeddings": positions},
             **{"type_vocab_size": segments, "layer_norm_eps": round(packed.eps, 15), "pad_token_id": 0},
-            **{"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "tokenizer_class": TOKENIZER},
+            **{"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
         },
     )
     shapes = {"embeddings.word": vocabulary, "embeddings.pos": positions, "embeddings.token": segments}
@@ -212,7 +213,8 @@ def _write_tokenizer(packed: Packed, out: Path, positions: int) -> None:
         out / "tokenizer_config.json",
         {
             **{f"{name}_token": token for name, token in named.items()},
-            **{"tokenizer_class": TOKENIZER, "model_max_length": positions},
+            **{"tokenizer_class": FILE_CLASS, "model_max_length": positions},  # XLM-R's own has no such normalizer
+            "bertie": {"family": "xlm-roberta"},
         },
     )
 
