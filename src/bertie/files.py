@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from bertie.errors import DataError, Stopped, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
+OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
 LOCK = ".lock"  # held by the process that writes to a folder
 
 
@@ -80,8 +82,11 @@ def sync_folder(folder: Path) -> None:
 def full_disk(error: BaseException, path: Path, needed_bytes: int | None = None) -> Stopped | None:
     """Returns the error to raise when `error` means that the disk is full, else None."""
     number = error.errno if isinstance(error, OSError) else None
-    if f"(os error {errno.ENOSPC})" in str(error):  # as libraries in Rust say it, such as safetensors
-        number = errno.ENOSPC
+    message = str(error)
+    if code := OS_ERROR.search(message):
+        number = int(code[1])
+    if message.startswith("IO_"):  # of lxml, which writes workbooks in the temporary folder
+        number, path = getattr(errno, message.removeprefix("IO_"), None), Path(tempfile.gettempdir())
     if number == errno.EFBIG:
         return Stopped(
             f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, time
 from typing import IO, Any
 
@@ -59,8 +59,13 @@ def _plain(value: Any) -> bool:
 def new_sheet(out: IO[bytes]) -> Iterator["Sheet"]:
     """Context with a workbook of one worksheet, which is written to `out` at the end."""
     sheet = Sheet()
-    yield sheet
-    sheet.book.save(out)
+    try:
+        yield sheet
+        sheet.book.save(out)
+    except BaseException:
+        with suppress(Exception):  # of a full disk, which would be raised again and printed when nobody can catch it
+            sheet.sheet.close()
+        raise
 
 
 class Sheet:
