@@ -297,7 +297,8 @@ def epub(path, chapters, *, doctype="", extra=()):
 CHAPTER = (
     '<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>no</title></head>'
     "<body><h1>Chapter</h1><p>The first\n paragraph<sup><a href='#n'>1</a></sup> of {}.</p><!-- no -->"
-    "<p>둘째 문단.<br/>새 줄.</p><table><tr><td>no</td></tr></table></body></html>"
+    "<p>둘째 <a href='#m' epub:type='noteref'>2</a>문단.<a href='#k' role='doc-noteref'>3</a><br/>새 줄.</p>"
+    "<table><tr><td>no</td></tr></table></body></html>"
 )
 
 

@@ -17,6 +17,7 @@ from bertie.registry import library
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 LEFT_OUT = ("head", "script", "style", "nav", "table", "svg", "math", "img", "h1", "h2", "h3", "h4", "h5", "h6", "sup")
 ENCRYPTED = "the book is encrypted (DRM or a password)"
+NOTE_MARKS = "//a[contains(@*[name()='epub:type'], 'noteref') or @role='doc-noteref']"  # others are in <sup>
 BREAK = "\u2029"  # Unicode's end of a paragraph
 BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "body", "figure", "aside", "hr")
 
@@ -96,7 +97,7 @@ def paragraphs(chapter: bytes) -> str:
         root = parsing.document_fromstring(chapter, parser=parsing.HTMLParser(encoding=encoding))
     except (etree.LxmlError, ValueError):
         return ""
-    for note in root.xpath("//sup[.//a]"):  # the mark of a note
+    for note in root.xpath(NOTE_MARKS):
         note.drop_tree()
     etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, *LEFT_OUT, with_tail=False)
     for element in root.iter(*BLOCKS):
