@@ -6,6 +6,7 @@ the docstring of its field.
 """
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_small, write_bytes
+
+BOOLEAN = "tag:yaml.org,2002:bool"
 
 
 class Config(BaseModel):
@@ -51,6 +54,18 @@ class Config(BaseModel):
 C = TypeVar("C", bound=Config)
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
+
+
+class Loader(yaml.SafeLoader):
+    """Safe YAML in which only true and false are booleans, as in YAML 1.2: yes and no are labels and words."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  (as the base class has it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
 
 
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
@@ -137,7 +152,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = yaml.safe_load(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = yaml.load(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"), Loader)
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UsageError(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -181,6 +196,6 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except (ValueError, yaml.YAMLError):
         return text

@@ -1,10 +1,12 @@
 """Settings that cannot be are refused at once, not when memory or patience ends."""
 
+from pathlib import Path
+
 import pytest
 
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.settings import load
+from bertie.settings import load, save
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,16 @@ def test_null_removes_phases_and_overrides_of_a_recipe() -> None:
     assert load(PretrainConfig, "pretrain-modern-mini", ["model_overrides=null"]).model_overrides == {}
     with pytest.raises(UsageError, match="phases"):
         load(PretrainConfig, overrides=["phases=0"])
+
+
+def test_yes_and_no_are_names_in_yaml(tmp_path: Path) -> None:
+    """YAML 1.1 reads them as booleans, but they are usual labels and words of a pattern."""
+    file = tmp_path / "run.yaml"
+    file.write_text("label_names: {yes: good, no: on}\ntask_options: {words: {a: yes}}\n")
+    config = load(FinetuneConfig, file, ["model=x", "task_options.words={b: no, y: Off, c: falsetto}"])
+    assert config.label_names == {"yes": "good", "no": "on"}
+    assert config.task_options == {"words": {"a": "yes", "b": "no", "y": "Off", "c": "falsetto"}}
+    save(config, tmp_path / "saved.yaml")
+    assert load(FinetuneConfig, tmp_path / "saved.yaml") == config
+    for true in ("yes", "on", "true", "True"):
+        assert load(FinetuneConfig, overrides=["model=x", f"from_scratch={true}"]).from_scratch is True
