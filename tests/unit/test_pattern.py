@@ -172,6 +172,7 @@ def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path, monkeypatc
         ({"words": {"good": "great"}}, "two or more labels. .*--words .*task_options.words"),
         ({"words": {"good": 1, "poor": "bad"}}, "words.good"),
         ({"words": {"good": "bad", "poor": "bad"}}, "same word"),
+        ({"words": {"good": "great", "poor": "Great"}}, "'great' and 'Great' are the same token"),
         ({"words": {"good": "terrible", "poor": "bad"}}, "'terrible' is 2 tokens of the vocabulary"),
         ({"words": {"good": "unknown", "poor": "bad"}}, "'unknown' is not in the vocabulary"),
         ({"candidates": ["good", "poor"]}, "exclude each other"),

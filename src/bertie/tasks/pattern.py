@@ -94,8 +94,13 @@ class PatternTask(SequenceTask):
         return cls.make((), settings) if settings and cls.head in facts.heads else None
 
     def tokens_of(self, tokenizer: Tokenizer) -> list[int]:
-        """Returns the token of each label's word. Raises UsageError for an unknown word, or one of several tokens."""
-        return [self._word_id(tokenizer, word) for word in self.words.values()]
+        """Returns the token of each label's word. Raises UsageError for an unknown word, one of several tokens, or
+        two words of the same token."""
+        found = dict[int, str]()
+        for word in self.words.values():
+            if (other := found.setdefault(self._word_id(tokenizer, word), word)) != word:
+                raise UsageError(f"{other!r} and {word!r} are the same token of this model. Choose different words.")
+        return [*found]
 
     def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
         """Returns the token of a word where the mask is, so that the space before it counts as the family has it."""
