@@ -157,6 +157,10 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     assert (code, "pairs of texts" in " ".join(err.split())) == (3, True)
     told = json.loads(cli.good("evaluate", folder, tmp_path / "x.jsonl", "--head", "x", "--json"))
     assert told["accuracy"] > 0.9
+    pairs = [{"sentence1": "a", "sentence2": "b y", "labels": {"real-label": n}} for n in (1.0, 2.0, 4.0)]
+    (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(pairs))
+    published = cli.good("evaluate", folder, "--data", "klue-sts", "--data-dir", tmp_path, "--head", "y")
+    assert ("pearson" in published, "f1" in published) == (True, False), "f1 needs a threshold"
     code, _, err = cli("evaluate", folder, tmp_path / "x.jsonl")
     assert code == 2
     assert "--head" in err
