@@ -127,6 +127,24 @@ def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
         Text2TextTask(label_smoothing=1.0)
 
 
+def test_long_targets_are_noted(tmp_path: Path) -> None:
+    rows = [{"source": "a", "target": target} for target in ("a b c d", "a b c", "a b", "a")]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = FinetuneConfig(
+        model=str(toy_writer(tmp_path / "start")),
+        task="text2text",
+        train_file=str(tmp_path / "t.jsonl"),
+        dev_file=str(tmp_path / "t.jsonl"),
+        max_length=24,
+        task_options={"max_target_length": 4},
+    )
+    examples = read_examples(config)
+    run = Run(with_steps(config, len(examples.train)), tmp_path / "run", examples)
+    assert [note for note in run.notes if "targets" in note] == [
+        "training: 1 of 4 targets are longer than 4 tokens with the end: truncated (task_options.max_target_length)"
+    ]
+
+
 def test_columns_are_recognized(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("source,target\na b,b a\nx,\n")
     rows = list(Text2TextTask.rows(tmp_path / "t.csv", TableFormat()))

@@ -85,8 +85,8 @@ class _Reader:
         if not isinstance(model, Seq2Seq) and (longest := input_ids.shape[1] + most - 1) > model.config.max_length:
             raise UsageError(
                 f"The text and its continuation may have {longest:,} tokens, and the model has "
-                f"{model.config.max_length:,} positions. Lower max_new_tokens (--max-new-tokens), or pass "
-                "a shorter text."
+                f"{model.config.max_length:,} positions. Lower max_new_tokens (--max-new-tokens; in training "
+                "task_options.max_target_length), or pass a shorter text."
             )
         self.model, self.head, self.cache = model, head, Cache()
         self.rows, self.beams = len(input_ids), num_beams

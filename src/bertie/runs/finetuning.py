@@ -94,9 +94,12 @@ class Run:
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
+        targets = self.task.targets(examples.train, self.train)
+        if note := self.task.cut_targets(examples.train, targets):
+            self.notes.append(f"training: {note}")
         self.source = TaskSource(
             self.train,
-            self.task.targets(examples.train, self.train),
+            targets,
             batch_size=config.train.batch_size,
             micro_batch_size=config.train.micro_batch_size,
             seed=config.train.seed,

@@ -62,6 +62,10 @@ class Learner(ABC):
         """Returns the tokens that a model learns to generate besides the text, for the cost of a run."""
         return 0
 
+    def cut_targets(self, examples: Sequence[Example], targets: Targets) -> str:
+        """Returns a note on targets that are truncated; "" for none."""
+        return ""
+
     @abstractmethod
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of predictions in this batch by loss name, without running the model."""

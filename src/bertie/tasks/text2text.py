@@ -167,6 +167,14 @@ class Text2TextTask(Task):
         target_EQ[np.arange(target_EQ.shape[1]) < length_E[:, None]] = np.concatenate([np.zeros(0, np.int32), *rows])
         return Targets(sequence={"target": target_EQ, "target_length": length_E})
 
+    def cut_targets(self, examples: Sequence[Example], targets: Targets) -> str:
+        """Returns a note on the targets longer than `max_target_length`, of which the model learns the beginning."""
+        full = np.flatnonzero(targets.sequence["target_length"] == self.max_target_length)
+        ids = self.tokens.ids([str(examples[i].label) for i in full.tolist()])
+        cut = sum(len(one) >= self.max_target_length for one in ids)
+        told = f"{cut:,} of {len(examples):,} targets are longer than {self.max_target_length} tokens with the end"
+        return f"{told}: truncated (task_options.max_target_length)" if cut else ""
+
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of target tokens."""
         return {"target": int(batch.labels["target_length"].sum())}
