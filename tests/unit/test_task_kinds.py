@@ -246,6 +246,12 @@ def test_choices_that_cannot_be_used(pretrained, tmp_path):
     fields = {"question": "Why?", "choice1": "a", "choice2": "b", "choice3": None, "label": "B"}
     listed = rows_of("choice", json.dumps(fields), tmp_path / "v.jsonl")
     assert listed == [Example(("Why?", "a", "b"), "1", 1)]
+    numbered = [{"question": "Why?", **{f"choice{n}": c for n, c in enumerate("abcd"[:count])}} for count in (2, 4, 3)]
+    text = "\n".join(json.dumps({**row, "label": "choice1" if i == 2 else i}) for i, row in enumerate(numbered))
+    more = rows_of("choice", text, tmp_path / "x.jsonl")
+    assert [(row.texts[1:], row.label) for row in more] == [(("a", "b"), "0"), ((*"abcd",), "1"), ((*"abc",), "1")]
+    two = TASKS["choice"].rows(tmp_path / "x.jsonl", TableFormat(("question", "choice0", "choice1")))
+    assert [len(row.texts) for row in two] == [3, 3, 3], "the user names the choices"
     (digits,) = rows_of("choice", f"question,choice1,choice2,label\nWhy?,a,b,{'1' * 5000}\n", tmp_path / "w.csv")
     assert digits == InvalidRow(2, "label is not a choice")
     with pytest.raises(DataError, match="not recognized"):
@@ -273,6 +279,7 @@ def test_pairs_are_ranked_by_question(pretrained, tmp_path):
     assert results["metrics"] == ["mrr@10", "map"]
     assert results["dev"]["map"] > 0.6
     assert isinstance(Predictor(bertie.load(tmp_path / "run" / "model")).task, RankTask)
+    assert any(note.startswith("passages with the label '1' count as relevant") for note in results["notes"])
     with pytest.raises(DataError, match="the examples have 3"):
         RankTask(("a", "b", "c"))
 

@@ -7,6 +7,7 @@ returned as an `InvalidRow` in its position, and `SkipReport` counts it. What ma
 columns, another encoding, a truncated parquet file) is one DataError.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,11 +108,15 @@ class Example:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices."""
+    """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices.
+
+    further: the columns of choices that only other rows than the first may have.
+    """
 
     text: tuple[str, ...]
     label: str | None
     choices: tuple[str, ...] = ()
+    further: re.Pattern[str] | None = None
 
     def __str__(self) -> str:
         kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))

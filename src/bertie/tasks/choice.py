@@ -61,6 +61,7 @@ class ChoiceTask(Task):
         """
         context: tuple[str, ...] = next((found for found in (*BEGUN, *CONTEXTS) if set(found) <= set(names)), ())
         choices = tuple(name for name in names if NUMBERED.fullmatch(name))
+        further = NUMBERED if choices and not format.text[1:] else None
         choices = choices or tuple(name for name in LISTS if name in names)[:1]
         if format.text:
             context, choices = format.text[:1], format.text[1:] or choices
@@ -73,13 +74,16 @@ class ChoiceTask(Task):
         for name in (*context, *choices, *((label,) if format.labelled else ())):
             if name not in names:
                 raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
-        return Columns(context, label if format.labelled else None, choices)
+        return Columns(context, label if format.labelled else None, choices, further)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """Returns an example. The label is the number of the correct choice from 0, its letter from A, or its column
         name."""
-        values: list[Any] = [fields.get(name) for name in columns.choices]
+        names = columns.choices
+        if columns.further:
+            names += tuple(name for name in fields if columns.further.fullmatch(name) and name not in names)
+        values: list[Any] = [fields.get(name) for name in names]
         context: list[Any] = [fields.get(name) for name in columns.text]
         choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         while choices and choices[-1] in ("", None):  # a table's columns are as many as the most choices
@@ -100,7 +104,7 @@ class ChoiceTask(Task):
         number = value.removesuffix(".0")  # as pandas writes a column of whole numbers with gaps
         right = LETTERS.find(value) if len(value) == 1 else -1
         right = int(number) if number.isdecimal() and len(number) < 10 else right
-        right = columns.choices.index(value) if value in columns.choices else right
+        right = names.index(value) if value in names else right
         found = 0 <= right < len(choices)
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
 

@@ -37,6 +37,12 @@ class RankTask(SequenceTask):
         """The group of an example is its question."""
         return example.texts[0] if example.group is None else example.group
 
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Says which label means "relevant", since its name may say otherwise."""
+        other, yes = self.labels
+        turned = f"--label-names '{yes}={yes},{other}={other}' reverses this"
+        return [f"passages with the label {yes!r} count as relevant ({turned})", *super().notes(train, dev)]
+
     def scores(self) -> Scores:
         """Returns a counter of passages by question."""
         return Ranking()
