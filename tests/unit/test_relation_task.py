@@ -1,5 +1,6 @@
 """Relations between two names: KLUE-RE's files, marks around names, micro F1 and AUPRC against scikit-learn's."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -75,6 +76,22 @@ def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> Non
     assert whole == text
     marked_already = task.render(Example(("<subj>Ada</subj> ran.",), "per:origin"), answer)
     assert marked_already.texts == ((TextSpan("<subj>Ada</subj> ran."),),)
+
+
+def test_names_are_read_from_a_csv(tmp_path: Path) -> None:
+    """As `bertie predict -o FILE.csv` writes them, and as columns of numbers that pandas read with gaps."""
+    made = row("Ada saw Rome.", "Ada", "Rome", "x")
+    cells = {name: json.dumps(made[name]) for name in ("subject_entity", "object_entity")}
+    floats = {f"{name}.{end}": f"{made[name][end]}.0" for name in cells for end in ("start_idx", "end_idx")}
+    for number, fields in enumerate((cells, floats, {**cells, "object_entity": "{'word': 'Rome'}"})):
+        with open(tmp_path / f"{number}.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["sentence", "label", *fields])
+            writer.writeheader()
+            writer.writerow({"sentence": made["sentence"], "label": "x", **fields})
+    read = [next(iter(RelationTask.rows(tmp_path / f"{number}.csv", TableFormat()))) for number in range(3)]
+    assert [(name.start, name.end, name.type) for name in read[0].entities] == [(0, 3, "PER"), (8, 12, "LOC")]
+    assert [(name.start, name.end) for name in read[1].entities] == [(0, 3), (8, 12)]
+    assert read[2] == InvalidRow(2, "object_entity is not a JSON object")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow
 from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
@@ -64,14 +65,23 @@ class RelationTask(SequenceTask):
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """Returns the text with its two entities, each from start_idx to end_idx, inclusive."""
         found = table_example(fields, columns, line)
-        if isinstance(found, InvalidRow) or not any(f"{role}.start_idx" in fields for role in ROLES):
+        if isinstance(found, InvalidRow):
+            return found
+        for role in ROLES:
+            if isinstance(value := fields.get(role), str) and value.strip():  # as `predict` writes it into a csv
+                try:
+                    fields = {**fields, **{f"{role}.{name}": as_text(one) for name, one in json.loads(value).items()}}
+                except (ValueError, AttributeError):
+                    return InvalidRow(line, f"{role} is not a JSON object")
+        if not any(f"{role}.start_idx" in fields for role in ROLES):
             return found
         text, entities = found.texts[0], []
         for role in ROLES:
-            word, kind, *ends = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
-            if not all(isinstance(end, str) and end.isdecimal() and len(end) < 10 for end in ends):
+            word, kind, *given = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
+            ends = [str(end).removesuffix(".0") for end in given]  # .0: as pandas writes a column with gaps
+            if not all(end.isdecimal() and len(end) < 10 for end in ends):
                 return InvalidRow(line, f"no {role} with start_idx and end_idx")
-            start, end = int(str(ends[0])), int(str(ends[1])) + 1
+            start, end = int(ends[0]), int(ends[1]) + 1
             if not start < end <= len(text) or word not in (None, text[start:end]):
                 return InvalidRow(line, f"the {role} is not at the given position")
             entities.append(Entity(start, end, str(kind or "")))
