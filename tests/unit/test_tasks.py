@@ -228,6 +228,16 @@ def test_a_file_of_pairs_with_its_own_column_names():
     assert {e.label for e in examples} == set(DATASETS["mnli"].labels)
 
 
+def test_similarities_are_measured_against_relative_labels():
+    task = EmbedTask(highest=5.0)
+    counted = task.scores()
+    task.count(counted, [Example(("a", "b"), 5.0), Example(("c", "d"), 2.5)], [Prediction(1.0), Prediction(0.25)])
+    assert counted.compute()["mse"] == pytest.approx(0.25**2 / 2)
+    for name in ("highest", "scale"):
+        with pytest.raises(UsageError, match=f"{name} is 0; it must be above 0"):
+            EmbedTask(**{name: 0.0})
+
+
 def test_vectors_are_measured_on_pairs():
     task = EmbedTask()
     with pytest.raises(DataError, match=r"measured on pairs.*--text"):

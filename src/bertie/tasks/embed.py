@@ -96,6 +96,9 @@ class EmbedTask(Task):
     def __post_init__(self) -> None:
         if self.truncate_dim is not None and self.truncate_dim < 1:
             raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
+        for name, value in (("highest", self.highest), ("scale", self.scale)):
+            if not value > 0:
+                raise UsageError(f"{name} is {value:g}; it must be above 0.")
         if not self.outputs:
             raise UsageError(f"pooling is empty; it must name one way at least. Known: {', '.join(MODES)}.")
         if not all(isinstance(one, Dense) for one in self.dense):
@@ -231,9 +234,10 @@ class EmbedTask(Task):
         return Numbers()
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Adds labels and cosines. Raises DataError for single texts."""
+        """Adds relative labels and cosines. Raises DataError for single texts."""
         _check_pairs(examples, "measured")
-        super().count(scores, examples, predictions)
+        relative = [float(example.label) / self.highest for example in examples]
+        scores.add(relative, [prediction.label for prediction in predictions])
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the difference between the cosine and the relative label."""
