@@ -163,6 +163,13 @@ def test_label_sets_in_every_notation(tmp_path):
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
     assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")
+    again = rows_of("multilabel", "text\tlabel\ta\tb\nt\tx\t1\t0\n", tmp_path / "b.tsv", usual_label="a,b")
+    assert again[0].label == ("a",), "the columns of the training file"
+    other = rows_of("multilabel", "text\tlabel\ta\nt\tx\t1\n", tmp_path / "b.tsv", usual_label="a,b")
+    assert other[0].label == ("x",)
+    for threshold in (-0.1, 2):
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            MultiLabelTask.from_examples(again, (), {"threshold": threshold})
     floats = rows_of("multilabel", "text,a,b\nt,1.0,0.0\nu,,1.0\nv,0.5,0.0\n", tmp_path / "d.csv", label="a,b")
     assert [row.label for row in floats[:2]] == [("a",), ("b",)], "as pandas writes a column with gaps"
     assert floats[2] == InvalidRow(4, "a is neither 0 nor 1")
@@ -282,6 +289,9 @@ def test_pairs_are_ranked_by_question(pretrained, tmp_path):
     assert any(note.startswith("passages with the label '1' count as relevant") for note in results["notes"])
     with pytest.raises(DataError, match="the examples have 3"):
         RankTask(("a", "b", "c"))
+    (tmp_path / "u.tsv").write_text("text\tlabel\na\t0\nb\t1\n")
+    with pytest.raises(DataError, match="pairs of a question and a passage"):
+        finetune(settings(pretrained, "rank", tmp_path / "u.tsv"), tmp_path / "none")
 
 
 def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_path):

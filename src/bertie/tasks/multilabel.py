@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns
-from bertie.errors import DataError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
 from bertie.metrics.resample import Reservoir
 from bertie.models.facts import Facts
@@ -63,6 +63,9 @@ class MultiLabelTask(Task):
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
         """Returns one label column of lists, or (`label` with several comma-separated names) a column of 0 and 1 per
         label."""
+        usual = [name.strip() for name in format.usual_label.split(",")]  # those of the training file
+        if not format.label and len(usual) > 1 and set(usual) <= set(names):
+            format = replace(format, label=format.usual_label)
         several = [name.strip() for name in format.label.split(",")]
         if len(several) == 1 or format.label in names:
             return find_columns(names, format, where)
@@ -102,7 +105,12 @@ class MultiLabelTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
+        """Returns the task with the data set's labels where they include all, otherwise with those that occur.
+
+        Raises UsageError for a threshold out of range.
+        """
+        if (threshold := cls.make(("any",), options).threshold) is not None and not 0 <= threshold <= 1:
+            raise UsageError(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
         found = {label for example in examples for label in example.label}
         return cls.make(names if names and found <= set(names) else label_names(found), options)
 

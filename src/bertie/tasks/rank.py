@@ -32,6 +32,14 @@ class RankTask(SequenceTask):
                 f"({', '.join(self.labels[:9])})."
             )
 
+    def check(self, train: Sequence[Example], remedy: str = "") -> None:
+        """Raises DataError for single texts."""
+        if any(len(example.texts) != 2 for example in train):
+            raise DataError(
+                "Ranking reads pairs of a question and a passage, but the examples have one text. Pass both columns "
+                "with --text."
+            )
+
     @classmethod
     def group(cls, example: Example) -> Hashable:
         """The group of an example is its question."""
