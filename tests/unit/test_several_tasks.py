@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import bertie
+from bertie.cli.finetune import what_next
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
@@ -161,6 +162,7 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(pairs))
     published = cli.good("evaluate", folder, "--data", "klue-sts", "--data-dir", tmp_path, "--head", "y")
     assert ("pearson" in published, "f1" in published) == (True, False), "f1 needs a threshold"
+    assert what_next(folder)[1].endswith("FILE --head x")
     code, _, err = cli("evaluate", folder, tmp_path / "x.jsonl")
     assert code == 2
     assert "--head" in err
@@ -197,6 +199,7 @@ def test_a_mix_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"dev_file": "d.csv", "label": "y"}, "Omit dev_file, label"),
         ({"task_options": {"x": 1}}, "no options"),
         ({"mix": [mix[0], {**mix[0], "name": "t", "task": "multilabel"}]}, "neither"),
+        ({"mix": [mix[0], {"name": "t"}]}, "mix, t: No training examples"),
     ]:
         with pytest.raises(UsageError, match=why):
             finetune(settings(tmp_path, model=str(tmp_path), **values), tmp_path / "run")

@@ -179,9 +179,11 @@ def what_next(model: Path) -> list[str]:
     tokenizer, folder = Tokenizer.load(model), shlex.quote(str(model))
     if tokenizer.settings["bertie"].get("features"):
         return [f"bertie {command} {folder} FILE" for command in ("predict", "evaluate")]
-    task = TASKS[tokenizer.settings["bertie"]["task"]["name"]]
+    saved = tokenizer.settings["bertie"]["task"]
+    task, heads = TASKS[saved["name"]], [*saved.get("members", ())]
+    head = f" --head {shlex.quote(heads[0])}" if heads else ""
     sample = shlex.quote(task.sample(training_facts(tokenizer)["texts"]))
-    return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE"]
+    return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE{head}"]
 
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:

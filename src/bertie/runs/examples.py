@@ -176,7 +176,10 @@ def _mixed(config: FinetuneConfig) -> Examples:
     for share in config.mix:
         own = {name: getattr(share, name) for name in LabeledFiles.model_fields}
         own |= {"task": WRITTEN if config.task == WRITTEN else share.task, "mix": (), "task_options": {}}
-        found[share.name] = read_examples(config.model_copy(update=own))
+        try:
+            found[share.name] = read_examples(config.model_copy(update=own))
+        except BertieError as error:
+            raise type(error)(f"mix, {share.name}: {error.message}", hint=error.hint) from None
     if config.task == WRITTEN:
         task: Task = Text2TextTask.make((), config.task_options)
         texts = 1
