@@ -24,6 +24,7 @@ from bertie.metrics.several import SeveralScores
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
+from bertie.settings import load
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.several import SeveralTask
@@ -190,6 +191,8 @@ def test_texts_of_several_tasks_are_told_apart_by_their_templates(tmp_path: Path
 
 
 def test_a_mix_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"mix\.0\.name.*at least 1 character"):
+        load(FinetuneConfig, overrides=["model=m", 'mix=[{name: "", data: rte}]'])
     write_tables(tmp_path)
     mix = settings(tmp_path, model="m").model_dump()["mix"]
     for values, why in [

@@ -117,7 +117,7 @@ class LabeledFiles(Config):
 class TaskShare(LabeledFiles):
     """One of several tasks that are trained together: sequence or regression, or all text to text."""
 
-    name: str
+    name: str = Field(min_length=1)
     """Its name: of its head, and in reports."""
     template: str = ""
     """Under task=text2text: the text that the model reads, with {} for each text column."""
