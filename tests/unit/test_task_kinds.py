@@ -20,6 +20,7 @@ from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
+from bertie.tasks.relation import Entity, RelationExample, RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -345,3 +346,13 @@ def test_labels_that_differ_in_case_alone_are_noted():
     train = [Example((f"text {n}",), label, n) for n, label in enumerate(["Pos", "pos", "neg"] * 2)]
     (note,) = SequenceTask.from_examples(train, (), {}).notes(train, [])
     assert note.endswith("kept apart: 'Pos', 'pos'")
+
+
+def test_one_text_with_two_relations_is_no_contradiction():
+    ends = [(Entity(0, 3, ""), Entity(9, 12, "")), (Entity(9, 12, ""), Entity(0, 3, ""))]
+    train = [
+        RelationExample(("Ada taught Bob",), label, 1, entities=pair) for label, pair in zip("ab", ends, strict=True)
+    ] * 2
+    assert RelationTask.from_examples(train, (), {}).notes(train, []) == []
+    plain = [Example(("Ada taught Bob",), label, 1) for label in "ab"] * 2
+    assert "more than one label" in SequenceTask.from_examples(plain, (), {}).notes(plain, [])[0]

@@ -90,7 +90,7 @@ class SequenceTask(Task):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
         labels: dict[tuple[str, ...], set[str]] = {}
         for example in train:
-            if example.vectors is None:
+            if type(example) is Example and example.vectors is None:  # others differ in more than their texts
                 labels.setdefault(example.texts, set()).add(example.label)
         if unclear := [texts[0][:SHOWN_TEXT] for texts, found in labels.items() if len(found) > 1]:
             notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
