@@ -68,6 +68,14 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
 
 
+def _parsed(text: str) -> Any:
+    loader = Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
     """Loads a config from an optional YAML file, then values by dotted key that are not None, then "dotted.key=value".
 
@@ -152,7 +160,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = yaml.load(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"), Loader)
+        tree = _parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UsageError(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -196,6 +204,6 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return yaml.load(text, Loader)
+        return _parsed(text)
     except (ValueError, yaml.YAMLError):
         return text

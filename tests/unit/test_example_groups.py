@@ -146,3 +146,6 @@ def test_equal_texts_stay_on_one_side(tmp_path):
     )
     found = read_examples(FinetuneConfig(train_file=str(tmp_path / "train.tsv"), model=""))
     assert "90 training texts have more than one label, for example 'text 1'" in found.notes
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "good\ta\nbad\tb\n" * 20)
+    found = read_examples(FinetuneConfig(train_file=str(tmp_path / "train.tsv"), model=""))
+    assert any(note.startswith("4 of 4 dev texts are also training texts") for note in found.notes), "two texts alone"

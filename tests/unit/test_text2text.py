@@ -89,15 +89,17 @@ def test_predictions_equal_those_of_transformers(model: Path, beams: int) -> Non
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
 def test_a_run_learns_to_reverse_two_letters(family: str, tmp_path: Path, monkeypatch, capsys) -> None:
     draw = random.Random(0)
-    rows = [draw.sample("abcdef", 2) for _ in range(400)]
-    (tmp_path / "t.jsonl").write_text(
-        "".join(json.dumps({"source": f"{a} {b}", "target": f"{b} {a}"}) + "\n" for a, b in rows)
-    )
+    for name, count in (("t.jsonl", 360), ("dev.jsonl", 40)):
+        rows = [draw.sample("abcdef", 2) for _ in range(count)]
+        (tmp_path / name).write_text(
+            "".join(json.dumps({"source": f"{a} {b}", "target": f"{b} {a}"}) + "\n" for a, b in rows)
+        )
     config = FinetuneConfig.model_validate(
         {
             "model": str(toy_writer(tmp_path / "start", family)),
             "task": "text2text",
             "train_file": str(tmp_path / "t.jsonl"),
+            "dev_file": str(tmp_path / "dev.jsonl"),
             "task_options": {"template": "z {} z", "max_target_length": 6, "label_smoothing": 0.05},
             "epochs": 20,
             "max_length": 16,

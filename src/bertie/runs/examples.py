@@ -29,6 +29,7 @@ SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
+DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
@@ -125,12 +126,6 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             raise DataError(
                 "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
             )
-        trained = set() if config.features.column else {example.texts for example in train}
-        if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
-            notes.append(
-                f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
-                "model does on new texts"
-            )
     elif parted:
         cut = round(PARTED * len(train))
         while (
@@ -139,9 +134,16 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
     else:
-        train, dev = hold_out(train, by=kind.stratify_by, group=partial(_belongs, kind))
+        many = len({example.texts for example in train}) >= DIFFERENT
+        train, dev = hold_out(train, by=kind.stratify_by, group=partial(_belongs, kind) if many else kind.group)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    trained = set() if config.features.column else {example.texts for example in train}
+    if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
+        notes.append(
+            f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
+            "model does on new texts"
+        )
     if config.per_label:
         few_of = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
         remedy = "raise per_label" if len(few_of) < len(train) else remedy
