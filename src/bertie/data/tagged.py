@@ -211,7 +211,7 @@ def _objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Ite
         if isinstance(text, str) and not text.strip():
             text = None
         words = _texts(row.get("tokens"))
-        tagged = words and not format.label and any(row.get(name) is not None for name in TAGS)
+        tagged = words and not format.label and any(row.get(tags) is not None for tags in TAGS)
         marks = _marks(row, format) if format.labelled and not tagged else None
         try:
             if isinstance(text, str) and marks is not None:

@@ -78,7 +78,7 @@ class SequenceTask(Task):
         return cls.make(names if found <= set(names) else label_names(found), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Warns about labels only in dev, and labels with one training example."""
+        """Warns about labels only in dev, labels with one training example, and labels that may be meant otherwise."""
         notes, counts = [], Counter(example.label for example in train)
         if unknown := sorted({str(example.label) for example in dev} - set(self.labels)):
             rows = sum(example.label in unknown for example in dev)
@@ -88,22 +88,7 @@ class SequenceTask(Task):
             )
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
-        labels: dict[tuple[str, ...], set[str]] = {}
-        for example in train:
-            if type(example) is Example and example.vectors is None:  # others differ in more than their texts
-                labels.setdefault(example.texts, set()).add(example.label)
-        if unclear := [texts[0][:SHOWN_TEXT] for texts, found in labels.items() if len(found) > 1]:
-            notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
-        forms: dict[str, list[str]] = {}
-        for label in sorted(counts):
-            forms.setdefault(label.casefold(), []).append(label)
-        if alike := [form for form in forms.values() if len(form) > 1]:
-            shown = "; ".join(", ".join(map(repr, form)) for form in alike[:5])
-            notes.append(f"labels that differ only in upper and lower case are kept apart: {shown}")
-        numbers = [float(label) for label in counts if NUMBER.fullmatch(label)]
-        if len(numbers) == len(counts) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
-            notes.append(f"all {len(counts)} labels are numbers; to predict a number, pass --task regression")
-        return notes
+        return notes + _doubts(train)
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
@@ -199,3 +184,24 @@ def label_names(labels: set[str]) -> tuple[str, ...]:
     if all(len(label) < 20 and label.removeprefix("-").isdecimal() for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
+
+
+def _doubts(train: Sequence[Example]) -> list[str]:
+    """Returns notes on texts with several labels, labels that differ in case alone, and labels that are numbers."""
+    notes, names = [], {example.label for example in train}
+    labels: dict[tuple[str, ...], set[str]] = {}
+    for example in train:
+        if type(example) is Example and example.vectors is None:  # others differ in more than their texts
+            labels.setdefault(example.texts, set()).add(example.label)
+    if unclear := [texts[0][:SHOWN_TEXT] for texts, found in labels.items() if len(found) > 1]:
+        notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
+    forms: dict[str, list[str]] = {}
+    for label in sorted(names):
+        forms.setdefault(label.casefold(), []).append(label)
+    if alike := [form for form in forms.values() if len(form) > 1]:
+        shown = "; ".join(", ".join(map(repr, form)) for form in alike[:5])
+        notes.append(f"labels that differ only in upper and lower case are kept apart: {shown}")
+    numbers = [float(name) for name in names if NUMBER.fullmatch(name)]
+    if len(numbers) == len(names) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
+        notes.append(f"all {len(names)} labels are numbers; to predict a number, pass --task regression")
+    return notes
