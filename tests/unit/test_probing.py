@@ -355,3 +355,12 @@ def test_words_through_the_command_line(encoder: Path, tmp_path: Path, bertie: C
     assert (code, "no text" in err) == (3, True)
     with pytest.raises(DataError, match="does not read"):
         library.words(encoder, ["a " * 80 + "an", "b an"], device="cpu")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_texts_of_a_table_are_sentences(tmp_path, suffix):
+    rows = {"jsonl": '{"text": "Ada rows."}\n', "json": '[{"text": "Ada rows."}]', "csv": "text\nAda rows.\n"}
+    path = tmp_path / f"a.{suffix}"
+    path.write_text(rows[suffix])
+    (sentence,) = read(path)
+    assert (sentence.text, sentence.words) == ("Ada rows.", ("Ada", "rows."))

@@ -111,7 +111,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
-    elif kind in tagged.FORMATS and kind != "jsonl":
+    elif kind in tagged.FORMATS and kind not in tagged.TABLES:
         for row in tagged.sentences(path, format):
             if isinstance(row, tagged.TaggedExample):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
