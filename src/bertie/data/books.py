@@ -1,6 +1,5 @@
 """Electronic books (epub): a zip file of XHTML chapters, read in their order as one document per book."""
 
-import codecs
 import posixpath
 import zipfile
 import zlib
@@ -9,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from bertie.data.lines import LIMIT
+from bertie.data.lines import LIMIT, UTF16
 from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
 from bertie.data.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
 from bertie.registry import library
@@ -92,7 +91,7 @@ def paragraphs(chapter: bytes) -> str:
     from lxml import etree
     from lxml import html as parsing
 
-    encoding = "utf-16" if chapter.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    encoding = "utf-16" if chapter.startswith(UTF16) else "utf-8"
     try:
         root = parsing.document_fromstring(chapter, parser=parsing.HTMLParser(encoding=encoding))
     except (etree.LxmlError, ValueError):

@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
 ZIP = b"PK\x03\x04"  # how an archive begins
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the byte order marks, with which a file begins
 _END = re.compile(rb"\r\n?|\n")
 _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format is made of, in ASCII
 
@@ -92,7 +92,7 @@ class _Damaged(io.RawIOBase):
 
 
 def _in_utf8(file: io.BufferedReader, path: Path | str) -> io.BufferedReader:
-    if not file.peek(2).startswith(_UTF16):
+    if not file.peek(2).startswith(UTF16):
         return file
     return io.BufferedReader(_Recoded(file, path), 1 << 16)
 
@@ -179,7 +179,7 @@ def decoded(
             yield number, InvalidRow(number, f"a line longer than {LIMIT >> 20} MiB")
             continue
         if number == 1:
-            if raw.startswith(_UTF16):  # standard input
+            if raw.startswith(UTF16):  # standard input
                 raise DataError(f"{where} is UTF-16. Save it in a file and pass that, which is read as it is.")
             if raw.startswith(ZIP):
                 raise DataError(

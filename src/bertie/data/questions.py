@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
-from bertie.data.rows import FORMATS, NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, source_of
+from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow
 from bertie.data.trivia import KIND as TRIVIA
@@ -46,9 +46,8 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
                 yield line if isinstance(line, InvalidRow) else _of_line(line, number, keep=format.keep)
         return
     if (format.kind or kind_of(path)) == "parquet":
-        with opened(path) as file:
-            for number, row in FORMATS["parquet"](file, format, where_of(path)):
-                yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, keep=format.keep)
+        for number, row in records(path, format):
+            yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, keep=format.keep)
         return
     check_encoding(format.encoding)
     try:

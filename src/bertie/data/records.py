@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from bertie.data.lines import LIMIT, ZIP, reads_as_korean, reads_as_utf8
+from bertie.data.lines import LIMIT, UTF16, ZIP, reads_as_korean, reads_as_utf8
 from bertie.data.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 from bertie.errors import DataError
 
@@ -178,7 +178,7 @@ def _last_end(end: re.Pattern[bytes], buffer: bytes) -> int:
 
 
 def _without_mark(head: bytes) -> bytes:
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if head.startswith(UTF16):
         raise Unreadable("the file is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
     if head.startswith(ZIP):
         raise Unreadable("the file is a zip archive, as Excel workbooks (.xlsx) are; unpack it, or save it as .csv")
