@@ -13,6 +13,7 @@ from bertie.models.facts import POOLED, facts_of, layer_of
 from bertie.models.generation import GenerationConfig, writing_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.heads.parse import with_last_pieces
+from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool
 
 if TYPE_CHECKING:
@@ -65,7 +66,19 @@ class TorchEngine:
 
     def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> "EncoderOutput":
         layers = any(layer_of(name) is not None for name in outputs)
-        return self.model.encode(batch, output_hidden_states=True) if layers else self.model.encode(batch)
+        if layers:
+            return self.model.encode(batch, output_hidden_states=True)
+        return self.model.encode(batch, read=self._read(ids, outputs))
+
+    def _read(self, ids: Ids, outputs: Sequence[str]) -> torch.Tensor | None:
+        """Returns the tokens whose last hidden states the outputs are made of, as `Model.encode`."""
+        read = [SUMMARY]
+        for name in outputs:
+            if isinstance(dict(self.model.heads).get(name), VocabularyHead):
+                read.append(torch.from_numpy(ids.positions))
+            elif not self.model.summary_only(name):
+                return None
+        return torch.cat(read)
 
     def _written(self, batch: "Batch", writing: GenerationConfig) -> torch.Tensor:
         """Returns the generated tokens (B, max_new_tokens) float32, -1 from the end of each text on."""

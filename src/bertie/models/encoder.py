@@ -8,7 +8,7 @@ B sequences · T real tokens of the batch · S longest sequence · H hidden size
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -111,6 +111,7 @@ class Encoder(nn.Module):
         global_attention_mask: Tensor | None = None,
         features: Features | None = None,
         cache: Cache | None = None,
+        read: Tensor | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
@@ -126,7 +127,9 @@ class Encoder(nn.Module):
             features: Vectors in the place of some tokens, for a model with inputs=regions or inputs=frames.
             cache: Keys and values of earlier tokens of a causal model, for a padded batch. The new tokens are added to
                 it.
-            output_hidden_states: Whether to return the output of every layer.
+            read: Flattened positions (N,) int64 in input_ids, without repeats, of the tokens whose last hidden states
+                are needed. The last layer computes these alone, and the other states mean nothing. None: all.
+            output_hidden_states: Whether to return the output of every layer. `read` then has no effect.
             output_attentions: Whether to return the attention probabilities.
 
         Returns:
@@ -165,9 +168,13 @@ class Encoder(nn.Module):
             turned = {theta: turns(position_ids, self.config.head_size, theta) for theta in rotations(self.config)}
             seen = Views(seen, window_mask(given, None, causal=self.config.causal, cache=cache), turned)  # type: ignore[arg-type]
         hidden_states, attentions = [hidden], []
-        for i, layer in enumerate(self.in_order()):
+        whole = read is None or output_hidden_states or output_attentions or cache is not None
+        layers = list(self.in_order())
+        for i, layer in enumerate(layers):
             reads = {} if cache is None else {"cache": cache.layer(i)}
-            hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions, **reads)
+            part = layout if whole or i + 1 < len(layers) else replace(layout, part=read)
+            found, probs = layer(hidden, part, seen, output_attentions=output_attentions, **reads)
+            hidden = part.spread(found, hidden)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if output_attentions:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import EncoderOutput
+from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
@@ -19,6 +19,9 @@ from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout, Padded
 from bertie.text.tokenizer import Tokenizer
+
+SUMMARY = torch.empty(0, dtype=torch.int64)
+"""What `Model.encode` is given to `read` for the states of the summary tokens alone."""
 
 
 class Inputs(Protocol):
@@ -146,11 +149,31 @@ class Model(nn.Module):
         """Whether a head needs an encoder that is not trained."""
         return any(needs.frozen_encoder for needs in self.needs)
 
-    def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
-        """Runs the encoder on a batch. `flags` are those of `Encoder.forward`."""
+    def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
+        """Runs the encoder on a batch.
+
+        Args:
+            batch: Token ids, segments and layout.
+            read: Flattened positions (N,) in main memory of the tokens whose last hidden states are needed besides
+                those of the summary tokens; the other states mean nothing. None: all.
+            **flags: Other arguments of `Encoder.forward`.
+        """
         if (features := getattr(batch, "features", None)) is not None:
             flags["features"] = features
+        if read is not None and isinstance(self.encoder, Encoder):
+            layout = getattr(batch, "host", batch).layout
+            tokens = torch.unique(torch.cat([layout.ends(last=self.config.summary_last), read]))
+            flags["read"] = tokens.to(batch.input_ids.device, non_blocking=True)
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
+
+    def encode_for(self, head: str, batch: Inputs) -> EncoderOutput:
+        """Runs the encoder for one head. The last layer computes only the states that the head reads."""
+        return self.encode(batch, read=SUMMARY if self.summary_only(head) else None)
+
+    def summary_only(self, head: str) -> bool:
+        """Whether a head reads nothing but the states of the summary tokens."""
+        found = dict(self.heads).get(head)
+        return isinstance(found, Head) and found.needs.summary_only
 
     def logits(self, name: str, output: EncoderOutput) -> Tensor:
         """Returns the logits of one head for the output of `encode`."""

@@ -134,7 +134,8 @@ class SelfAttention(MultiHeadAttention):
         """`forward` from the projections on: qkv (T, 3 N D) or (B, S, 3 N D)."""
         if isinstance(bias, Groups):
             dropout_p = self.dropout_p if self.training else 0.0
-            return self.output(grouped_attention(qkv, bias, scaled=self.scaled, dropout_p=dropout_p)), None
+            context = grouped_attention(qkv, bias, scaled=self.scaled, dropout_p=dropout_p)
+            return self.output(layout.kept(context)), None
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)

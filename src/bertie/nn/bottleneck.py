@@ -73,18 +73,18 @@ class BottleneckLayer(nn.Module):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities on request."""
+        """hidden (T, H) or (B, S, H) -> the same shape, or the layout's part; the probabilities on request."""
         narrow = self.input_norm(self.input(hidden))
         if self.narrow_attention:
             seeking, given = narrow, narrow
         else:
             seeking, given = self.shared_norm(self.shared(hidden)), hidden
         x, probs = self.attention(seeking, given, layout, bias, cache=cache, output_attentions=output_attentions)
-        x = self.attention_norm(narrow + x)
+        x = self.attention_norm(layout.kept(narrow) + x)
         for feed_forward in self.ffn:
             x = feed_forward(x)
         x = self.output_norm(x + self.down(self.activation(self.up(x))))
-        return self.widen_norm(add_dropout(hidden, self.widen(x), self.dropout_p, self.training)), probs
+        return self.widen_norm(add_dropout(layout.kept(hidden), self.widen(x), self.dropout_p, self.training)), probs
 
 
 class BottleneckAttention(nn.Module):

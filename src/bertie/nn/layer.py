@@ -90,7 +90,7 @@ class Layer(nn.Module):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities on request."""
+        """hidden (T, H) or (B, S, H) -> the same shape, or the layout's part; the probabilities on request."""
         hidden, probs = self.attend(hidden, layout, seen, cache=cache, output_attentions=output_attentions)
         return self.feed_forward(hidden), probs
 
@@ -107,7 +107,7 @@ class Layer(nn.Module):
         x = self.attention_norm(hidden) if self.pre_norm else hidden
         reads = {} if cache is None else {"cache": cache}  # full attention alone has one
         x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
-        hidden = add_dropout(hidden, x, self.attended_dropout_p, self.training)
+        hidden = add_dropout(layout.kept(hidden), x, self.attended_dropout_p, self.training)
         return hidden if self.pre_norm else self.attention_norm(hidden), probs
 
     def feed_forward(self, hidden: Tensor) -> Tensor:

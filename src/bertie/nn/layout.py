@@ -9,7 +9,7 @@ the encoder runs on T rounded up to one of few sizes: `rounded` computes it, and
 B sequences · T real tokens of the batch · S longest sequence · H hidden size
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,7 +42,28 @@ def where(mask: Tensor, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Padded:
+class _Computed:
+    """part: flattened positions (N,) int64 of the tokens whose states a layer returns, without repeats; None: all.
+
+    Attention reads all tokens in any case. The states of a part have `rounded(N)` rows, zeros from N on.
+    """
+
+    part: Tensor | None = field(default=None, kw_only=True)
+
+    def kept(self, tokens: Tensor) -> Tensor:
+        """Returns the rows of the part. tokens (num_rows, H) or (B, S, H) -> (rounded(N), H); without a part, tokens"""
+        return tokens if self.part is None else _take(tokens.flatten(0, -2), self.part, rounded(len(self.part)))
+
+    def spread(self, kept: Tensor, like: Tensor) -> Tensor:
+        """The inverse of `kept`, in the shape of `like`: zeros where no token of the part is."""
+        if self.part is None:
+            return kept
+        whole = like.new_zeros(like.shape).view(-1, like.shape[-1])
+        return whole.index_copy(0, self.part, kept[: len(self.part)]).view(like.shape)
+
+
+@dataclass(frozen=True)
+class Padded(_Computed):
     """A padded layout of B rows. attention_mask (B, S) bool, true for real tokens, which are first in their row."""
 
     attention_mask: Tensor
@@ -114,6 +135,12 @@ class Padded:
         ends = self.mask().sum(1) - 1
         return hidden[torch.arange(ends.shape[0], device=ends.device), ends]  # not len(), which an export would freeze
 
+    def ends(self, *, last: bool) -> Tensor:
+        """Returns the flattened position of each sequence's last or first token. -> (B,) int64"""
+        mask_BS = self.mask()
+        starts = torch.arange(len(mask_BS), device=mask_BS.device) * mask_BS.shape[1]
+        return starts + mask_BS.sum(1).sub(1).clamp(min=0) if last else starts
+
     def mask(self) -> Tensor:
         """Returns the mask (B, S) bool, true for real tokens."""
         return self.attention_mask.bool()
@@ -123,12 +150,12 @@ class Padded:
         return tokens
 
     def flat(self, rectangle: Tensor) -> Tensor:
-        """The inverse of `rectangle`."""
-        return rectangle
+        """The inverse of `rectangle`; with a part, its tokens. -> (B, S, ...) or (rounded(N), ...)"""
+        return self.kept(rectangle)
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(_Computed):
     """B sequences, concatenated without padding. cu_seqlens (B + 1,) int32, starts and the end T; max_seqlen = S.
 
     num_rows: rows of a tensor of tokens, T or more. Rows after T belong to no sequence, interact with no other token
@@ -208,6 +235,11 @@ class Packed:
         """Returns the hidden state of each sequence's last token. hidden (T, H) -> (B, H)"""
         return hidden[self.cu_seqlens[1:].long() - 1]
 
+    def ends(self, *, last: bool) -> Tensor:
+        """Returns the position of each sequence's last or first token. -> (B,) int64"""
+        ends_B = self.cu_seqlens[1:] - 1 if last else self.cu_seqlens[:-1]
+        return ends_B.long().clamp(0, max(0, self.num_tokens - 1))  # a sequence of no tokens has none
+
     def mask(self) -> Tensor:
         """Returns the mask (B, S) bool, true for real tokens."""
         return self._mask
@@ -223,12 +255,11 @@ class Packed:
         return cells.index_copy(0, self._cell, tokens).view(shape)
 
     def flat(self, rectangle: Tensor) -> Tensor:
-        """The inverse of `rectangle`. rectangle (B, S, ...) -> (num_rows, ...)"""
+        """The inverse of `rectangle`; with a part, its tokens. (B, S, ...) -> (num_rows, ...) or (rounded(N), ...)"""
         cells = rectangle.flatten(0, 1)
-        if self.full:
-            return self.fill(cells)
-        tokens: Tensor = _Take.apply(cells, self._cell, self.num_rows)  # type: ignore[no-untyped-call]
-        return tokens
+        if self.part is not None:
+            return _take(cells, self.part if self.full else self._cell[self.part], rounded(len(self.part)))
+        return self.fill(cells) if self.full else _take(cells, self._cell, self.num_rows)
 
 
 class _Take(torch.autograd.Function):
@@ -248,6 +279,11 @@ class _Take(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (index,) = ctx.saved_tensors
         return grad.new_zeros(ctx.shape).index_copy_(0, index, grad[: len(index)]), None, None
+
+
+def _take(cells: Tensor, index: Tensor, rows: int) -> Tensor:
+    taken: Tensor = _Take.apply(cells, index, rows)  # type: ignore[no-untyped-call]
+    return taken
 
 
 Layout = Packed | Padded

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
@@ -46,6 +47,8 @@ class Objective(ABC):
     name: ClassVar[str]
     on_tokens: ClassVar[bool] = False
     """Whether the objective changes the input tokens and predicts them. A sum can have only one such objective."""
+    own_forward: ClassVar[bool] = False
+    """Whether `forward` does more than run the encoder."""
     whole_run: ClassVar[tuple[str, ...]] = ()
     """Options that a phase cannot change: the model or the loss reads them, and not the batches."""
 
@@ -67,7 +70,12 @@ class Objective(ABC):
 
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
         """Runs the model on a corrupted batch. Objectives that need more than the encoder override it."""
-        return model.encode(batch)
+        return model.encode(batch, read=self.read(batch.host))
+
+    def read(self, batch: Batch) -> Tensor | None:
+        """Returns the flattened positions (N,) of the tokens whose last hidden states the loss reads besides those of
+        the summary tokens; None: all. The last layer computes no others."""
+        return None
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
         """Returns the expected predictions of a corrupted batch, to print examples: flattened position in input_ids ->
@@ -177,11 +185,16 @@ class Sum(Objective):
         return {name: part for each in self.parts for name, part in each.loss(model, output, batch).items()}
 
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
-        """Runs the model as the objective on tokens does."""
+        """Runs the model as the objective with a forward pass of its own does."""
         for part in self.parts:
-            if part.on_tokens:
+            if part.own_forward:
                 return part.forward(model, batch)
-        return model.encode(batch)
+        return super().forward(model, batch)
+
+    def read(self, batch: Batch) -> Tensor | None:
+        """Returns the tokens of all objectives, or None when one of them reads all."""
+        reads = [part.read(batch) for part in self.parts]
+        return None if any(read is None for read in reads) else torch.cat(reads)  # type: ignore[arg-type]
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
         """Returns the expected predictions of all objectives."""

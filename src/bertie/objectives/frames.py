@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from bertie.console import counted
 from bertie.data.batch import Batch
@@ -98,6 +98,10 @@ class MaskedFrames(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of hidden frames, N."""
         return {"frames": len(batch.labels["frame_targets"])}
+
+    def read(self, batch: Batch) -> Tensor | None:
+        """Returns the positions of the hidden frames."""
+        return batch.labels["frame_positions"]
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy over the clusters, at the hidden frames."""

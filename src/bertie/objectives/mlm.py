@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
@@ -116,6 +116,10 @@ class MaskedLM(Objective):
         """Returns the original token at each predicted position."""
         places, targets = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
+
+    def read(self, batch: Batch) -> Tensor | None:
+        """Returns the predicted positions."""
+        return batch.labels["mlm_positions"]
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""

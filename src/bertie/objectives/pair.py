@@ -7,7 +7,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from bertie.console import counted
 from bertie.data.batch import Batch
@@ -17,6 +17,7 @@ from bertie.data.plans import Pairing, Sentences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.models.model import SUMMARY
 from bertie.nn.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
@@ -76,6 +77,10 @@ class TextPair(Objective):
     def describe_labels(self, batch: Batch) -> list[str]:
         """Returns the label of each pair in words."""
         return [self.verdict[label] for label in batch.labels[self.label].tolist()]
+
+    def read(self, batch: Batch) -> Tensor | None:
+        """Returns no token: the head reads the summary tokens alone."""
+        return SUMMARY
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy over the two labels."""

@@ -45,6 +45,7 @@ class PermutationLM(Objective):
 
     name: ClassVar[str] = "plm"
     on_tokens: ClassVar[bool] = True
+    own_forward: ClassVar[bool] = True
 
     rate: float = 1 / 6
     """Fraction of a sequence's tokens, including special tokens, that are predicted. Source: Yang et al. 2019, 2.3:

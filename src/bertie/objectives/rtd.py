@@ -48,6 +48,7 @@ class ReplacedTokens(Objective):
 
     name: ClassVar[str] = "rtd"
     on_tokens: ClassVar[bool] = True
+    own_forward: ClassVar[bool] = True
     whole_run: ClassVar[tuple[str, ...]] = ("size", "layers", "weight", "tied")
 
     size: float = 0.25
@@ -151,8 +152,8 @@ class ReplacedTokens(Objective):
         """Runs the discriminator on the text with the generator's tokens."""
         generator = _generator(model)
         generator.encoder.compute_dtype = model.compute_dtype
-        found = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout)
         places_N, targets_N = batch.labels["mlm_positions"], batch.labels["mlm_targets"]
+        found = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout, read=places_N)
         hidden_NH, word = found.last_hidden_state.flatten(0, -2)[places_N], generator.encoder.embeddings.word.weight
         total, correct = generator.mlm.loss(hidden_NH, word, targets_N)
         said_N = sample(generator.mlm, hidden_NH, word, batch.labels["rtd_draws"])

@@ -72,7 +72,7 @@ class Learner(ABC):
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on a batch."""
-        return model.encode(batch)
+        return model.encode_for(self.output, batch)
 
     def computed(self, model: "Model", encoded: Encoded) -> Arrays:
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""

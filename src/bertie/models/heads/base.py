@@ -26,6 +26,7 @@ class Needs:
     word_embeddings: bool = False  # the matrix (V, H) must be given at the call
     pooler: bool = False  # the encoder must have one
     hidden_states: bool = False  # of all layers
+    summary_only: bool = False  # of the last layer, it reads the states of the summary tokens alone
     frozen_encoder: bool = False  # the encoder is not trained, and runs without dropout
     global_tokens: GlobalTokens | None = None  # which tokens must see all and be seen by all
 

@@ -33,7 +33,8 @@ class Pool(nn.Module):
         super().__init__()
         label = config.heads.label
         self.kind, self.layers = label.label_pooling, label.label_layers
-        self.needs = Needs(hidden_states=self.kind == "cls_layers")
+        summary_only = self.kind in ("cls", "first") and not label.label_lstm
+        self.needs = Needs(hidden_states=self.kind == "cls_layers", summary_only=summary_only)
         attends = self.kind == "attention"
         self.attention = CrossAttention(config.hidden_size, config.num_attention_heads) if attends else None
 
@@ -78,7 +79,7 @@ class _OnSequence(Head):
         self.reader, self.pool, self.transform = label_reader(config), Pool(config), label_transform(config)
         from_pooler = (label.label_pooling, label.label_transform, label.label_lstm) == ("cls", None, 0)
         self.reads_pooler = name is None and from_pooler
-        self.needs = Needs(pooler=True) if self.reads_pooler else self.pool.needs
+        self.needs = replace(self.pool.needs, pooler=self.reads_pooler)
         self.first_p, self.last_p = first_p, last_p
         self.activation = None if name is None else torch.tanh if name == "tanh" else ACTIVATIONS[name]
         self.dense = None if name is None else Linear(config.hidden_size, config.hidden_size)
