@@ -1,6 +1,7 @@
 """The ablations: rows are values, runs are shared and reused, and differences are paired by seed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_rows_share_runs_and_nothing_is_measured_twice(setup: module.Setup, meas
     again = module.reproduce(["tasks", "masks"], setup, tmp_path / "run", seeds=3)
     assert len(measured) == before + before // 2
     assert [line["row"] for line in lines] == [line["row"] for line in again]
+
+
+def test_seeds_and_equal_compute_hold_beside_settings_of_the_user(setup: module.Setup):
+    given = replace(setup, overrides=("train.steps=1000", "train.seed=9"))
+    config = given.pretraining(module.RTD, seed=1, steps=700)
+    assert (config.train.seed, config.train.steps) == (1, 700)
+    assert given.pretraining(module.RTD, seed=2).train.steps == 1000
 
 
 def test_the_checkpoints_of_a_run_of_any_length_are_kept(setup: module.Setup):

@@ -193,14 +193,14 @@ class Setup:
 
         A model of another family gets the sizes of the run without changes.
         """
+        fixed = [f"train.seed={seed}", *([] if steps is None else [f"train.steps={steps}"])]
         base, config = (
             load(
                 PretrainConfig,
                 self.recipe,
-                [*self.overrides, *changed],
+                [*self.overrides, *changed, *fixed],  # the last one counts
                 corpus=self.corpus,
                 tokenizer=self.tokenizer,
-                **{"train.seed": seed, "train.steps": steps},
             )
             for changed in ((), changes)
         )
