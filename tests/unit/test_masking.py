@@ -143,7 +143,10 @@ def test_bad_maskings_are_named():
         ("whole-word", "Did you mean 'whole_word'"),
         ({"span": {"longst": 3}}, "Did you mean 'longest'"),
         ({"span": {"p": 0}}, "between 0 and 1"),
+        ({"span": {"p": "high"}}, "between 0 and 1"),
         ({"ngram": {"longest": 0}}, "1 to 100"),
+        ({"ngram": {"longest": "yes"}}, "a whole number from 1 to 100"),
+        ({"ngram": {"longest": 2.5}}, "a whole number from 1 to 100"),
         ({"span": {}, "ngram": {}}, "one name"),
     ]:
         with pytest.raises(UsageError, match=message):

@@ -325,6 +325,7 @@ def test_overrides_change_the_default_objectives(overrides, expected):
         ({"mlm": {"replace": [0.8, 0.3, -0.1]}}, "mlm.replace"),
         ({"mlm": {"masking": "whole-word"}}, "Unknown masking 'whole-word'. Did you mean 'whole_word'"),
         ({"mlm": {"max_predictions": 0}}, "mlm.max_predictions"),
+        ({"mlm": {"weight": float("inf")}}, "mlm.weight is inf. Input should be a finite number"),
         ({"nsp": {"form": "orginal"}}, "Did you mean 'original'"),
         ({"nsp": {"duplicates": 0}}, "nsp.duplicates"),
         ({"mlm": None}, "No objective is left"),

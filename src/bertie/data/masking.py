@@ -154,8 +154,11 @@ def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
     for option in options:
         if option not in (known := list(signature(make).parameters)):
             raise UsageError(f"Masking {name} has no option {option!r}. {nearest(option, known)}")
-    if not 1 <= options.get("longest", 1) <= 100 or not 0 < options.get("p", 0.5) < 1:
-        raise UsageError(f"mlm.masking is {value!r}; longest must be 1 to 100, and p must be between 0 and 1.")
+    longest, p = options.get("longest", 1), options.get("p", 0.5)
+    if type(longest) is not int or not 1 <= longest <= 100 or type(p) is not float or not 0 < p < 1:
+        raise UsageError(
+            f"mlm.masking is {value!r}; longest must be a whole number from 1 to 100, and p must be between 0 and 1."
+        )
     return make(**options)
 
 

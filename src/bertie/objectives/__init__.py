@@ -89,7 +89,7 @@ def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objectiv
         if get_origin(hints[option]) is Literal:  # the objective names the nearest word
             continue
         try:
-            TypeAdapter(hints[option]).validate_python(value, strict=True)
+            TypeAdapter(hints[option], config={"allow_inf_nan": False}).validate_python(value, strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             if first["type"] in ("missing", "too_long"):  # how many there must be, the objective says better
