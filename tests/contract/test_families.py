@@ -1,6 +1,8 @@
 """What every family promises, asked of every row of the registry."""
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,15 @@ def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_
     again.save_pretrained(tmp_path / "b")
     for name in ("config.json", "model.safetensors", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(("variant", "architecture"), CLASSES)
+def test_pickled_and_copied(variant: Variant, architecture: str) -> None:
+    """Other processes, as of a DataLoader, get the same model."""
+    model = built(variant, architecture)
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert (again.variant, again.config) == (variant, model.config)
+        assert all(torch.equal(one, other) for one, other in zip(again.parameters(), model.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)

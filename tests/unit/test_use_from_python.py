@@ -1,19 +1,27 @@
 """The functions people call from Python do what the commands of the same names do."""
 
+import copy
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bertie
 from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.infer.choose import engine_of
 from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
+from bertie.nn.layer import ACTIVATIONS
 from bertie.tasks import SequenceTask
+from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
 from toys import CommandLine, toy_model, toy_writer
 
 TEXTS = ["a b c", "d", "e f g"]
@@ -106,6 +114,35 @@ def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
     told = json.loads(run.good("perplexity", tmp_path / "m", tmp_path / "t.txt", "--json"))
     assert bertie.perplexity(tmp_path / "m", TEXTS).per_word == pytest.approx(told["per_word"])
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_pickled_and_copied(encoder: Path, tmp_path: Path, engine: Any) -> None:
+    model = bertie.load(classifier(encoder, tmp_path / "m", "bad", "good"))
+    predictor = bertie.Predictor(engine_of(model, engine), model.tokenizer)
+    expected = predictor.predict(TEXTS)
+    predictor.tokenizer.settings["bertie"] = {"texts": 1}
+    predictor.tokenizer.flat_ids(TEXTS)  # makes the fast encoder
+    for again in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert again.predict(TEXTS) == expected
+        assert again.tokenizer.fingerprint == predictor.tokenizer.fingerprint
+        again.tokenizer.settings["bertie"]["texts"] = 2
+    assert predictor.tokenizer.settings["bertie"] == {"texts": 1}
+    assert bertie.predict(pickle.loads(pickle.dumps(model)), TEXTS) == bertie.predict(model, TEXTS)
+
+
+@pytest.mark.parametrize("family", FORMATS, ids=lambda family: family.classes[0])
+def test_tokenizers_are_pickled(family: Format) -> None:
+    if family.japanese:
+        pytest.skip("made by another library")
+    tokenizer = train(count_words([" ".join(TEXTS * 9)]), size=400, family=family)
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("a b").ids == tokenizer.encode("a b").ids
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_are_pickled(activation: str) -> None:
+    function = ACTIVATIONS[activation]
+    assert pickle.loads(pickle.dumps(function))(torch.ones(2)).equal(function(torch.ones(2)))
 
 
 CALLS = {  # of every function that takes texts

@@ -53,6 +53,11 @@ def _stds(config: EncoderConfig) -> Stds:
     }
 
 
+def _plain_normals(config: EncoderConfig) -> Stds:
+    """GPT-1's (release file train.py)."""
+    return {"": config.initializer_range}
+
+
 LAYER = "transformer.h.{}"
 LAYER_ROWS: tuple[Row, ...] = (
     ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.c_attn.*"),
@@ -166,5 +171,5 @@ OPENAI_GPT = replace(
         "optim": {"lr": 2.5e-4, "weight_decay": 0.01, "warmup": 2_000},
         "train": {"batch_size": 64},
     },
-    stds=lambda config: {"": config.initializer_range},  # plain normals (release file train.py)
+    stds=_plain_normals,
 )

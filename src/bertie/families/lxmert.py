@@ -3,7 +3,9 @@
 Its heads that predict objects and attributes of regions are not implemented; their weights are not read.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from bertie.families.bert import BUFFERS, KEYS, old_names
 from bertie.families.bert import TABLE as BERT_TABLE
@@ -76,6 +78,11 @@ TABLE = WeightTable(
 )
 UNREAD = ("task_obj_predict", "task_qa")  # which heads a pre-training folder has besides ours
 
+
+def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in public.items() if key not in UNREAD}
+
+
 LXMERT = Variant(
     model_type="lxmert",
     about="A text and the regions of a picture in two streams, with one co-attention for both directions.",
@@ -112,7 +119,7 @@ LXMERT = Variant(
         "co_layers": "x_layers",
         **same("visual_feat_dim", "visual_pos_dim"),
     },
-    flattened=lambda public: {key: value for key, value in public.items() if key not in UNREAD},
+    flattened=_flattened,
     fixed=dict.fromkeys(UNREAD, False),
     label_count="num_qa_labels",
     recipe={  # paper, 3.2, without its objectives on regions and its questions

@@ -51,6 +51,10 @@ class NativeEngine(TorchEngine):
             raise ValueError(reason)
         self.native = NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
 
+    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["Model", Precision]]:
+        """Pickles and copies the model. The library's own memory is filled again from its weights."""
+        return type(self), (self.model, self.native.precision)
+
     @property
     def facts(self) -> Facts:
         """The facts of the model, with the precision of the native library."""

@@ -51,6 +51,11 @@ def same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
+def as_it_is(public: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns config.json unchanged. The functions of a family have names, so that its models can be pickled."""
+    return public
+
+
 @dataclass(frozen=True, kw_only=True)
 class Codec:
     """How a family's config is read and written. Fields have their flat names (models/flat.py)."""
@@ -62,7 +67,7 @@ class Codec:
     implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
     values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
     """Field -> its values as (ours, public); of several public names the first is written."""
-    flattened: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda public: public
+    flattened: Callable[[Mapping[str, Any]], Mapping[str, Any]] = as_it_is
     """config.json with what it nests under keys of its own; raises DataError for what no field says."""
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
 

@@ -226,7 +226,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
         )
     _check_mixed(state)
     kept = _with_layers(state, layers)
-    if variant is None or variant is model.variant:
+    if variant is None or variant == model.variant:
         return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: config.get(name) for name in SHARED})
     if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token

@@ -49,6 +49,11 @@ def plain_encoder(config: EncoderConfig) -> Any:
     return Encoder(config)
 
 
+def no_stds(config: EncoderConfig) -> Stds:
+    """Returns nothing: the first values are those of BERT."""
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant(Codec):
     """A family as a value."""
@@ -62,7 +67,7 @@ class Variant(Codec):
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
-    stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
+    stds: Callable[[EncoderConfig], Stds] = no_stds  # first values unlike BERT's: nn.init.initialize
     label_count: str | None = None  # the key of config.json with the number of labels, besides their names
     copied: Mapping[str, str] = field(default_factory=dict)  # weights whose first values are those of others
     told_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -14,22 +14,43 @@ from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 
+
+def _quick_gelu(x: Tensor) -> Tensor:  # functions with names, so that a model can be pickled
+    return x * (1.702 * x).sigmoid()
+
+
+def _gelu_10(x: Tensor) -> Tensor:
+    return F.gelu(x).clamp(-10, 10)
+
+
+def _relu2(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
+def _laplace(x: Tensor) -> Tensor:
+    return 0.5 * (1 + ((x - 0.707107) / (0.282095 * sqrt(2))).erf())
+
+
+def _linear(x: Tensor) -> Tensor:
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
     # the rest of transformers' table (activations.py)
-    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
-    "gelu_10": lambda x: F.gelu(x).clamp(-10, 10),
-    "relu2": lambda x: F.relu(x).square(),
+    "quick_gelu": _quick_gelu,
+    "gelu_10": _gelu_10,
+    "relu2": _relu2,
     "relu6": F.relu6,
     "leaky_relu": F.leaky_relu,
     "mish": F.mish,
-    "laplace": lambda x: 0.5 * (1 + ((x - 0.707107) / (0.282095 * sqrt(2))).erf()),
+    "laplace": _laplace,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "linear": lambda x: x,
+    "linear": _linear,
 }
 GATES: dict[str, Callable[[Tensor], Tensor]] = {  # act(gate) * up, Shazeer 2020
     "geglu": partial(F.gelu, approximate="tanh"),  # the tanh, as in T5 1.1

@@ -5,7 +5,8 @@ their positions. A row has the defaults of a family, for folders without these s
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,10 @@ MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model",
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 
 TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)  # a folder with one has a tokenizer
+
+
+def _precompiled(settings: Settings, charsmap: bytes) -> normalizers.Normalizer | None:
+    return normalizers.Precompiled(charsmap) if charsmap else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,29 +56,21 @@ class Format:
     skip: int = 0
     first: tuple[tuple[str, float], ...] = ()
     last: tuple[str, ...] = ()  # of every vocabulary that is read or made without tokenizer.json
-    normalize: Normalize = field(default=lambda settings, charsmap: _precompiled(charsmap))
+    normalize: Normalize = _precompiled
     split_numbers: bool = False  # "9," is never one piece (ALBERT's and XLNet's release)
     split_spaces: bool = True  # no piece reaches over a space
     japanese: bool = False  # MeCab finds the words (japanese.py)
     split_punctuation: bool = False  # none reaches over punctuation either, where the settings say split_by_punct
 
 
-def _precompiled(charsmap: bytes) -> normalizers.Normalizer | None:
-    return normalizers.Precompiled(charsmap) if charsmap else None
-
-
-def _quotes_and_accents(lowercase: bool) -> Normalize:
+def _quotes_and_accents(settings: Settings, charsmap: bytes, *, lowercase: bool) -> normalizers.Normalizer:
     """ALBERT's and XLNet's preprocess_text: quotation marks, accents, case."""
-
-    def normalize(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
-        steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if not settings.get("keep_accents"):
-            steps += [normalizers.NFKD(), normalizers.StripAccents()]
-        if settings.get("do_lower_case", lowercase):
-            steps.append(normalizers.Lowercase())
-        return normalizers.Sequence(steps + ([normalizers.Precompiled(charsmap)] if charsmap else []))
-
-    return normalize
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.get("keep_accents"):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if settings.get("do_lower_case", lowercase):
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence(steps + ([normalizers.Precompiled(charsmap)] if charsmap else []))
 
 
 def _one_space(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
@@ -198,7 +195,7 @@ ALBERT = Format(
     special=BRACKETED,
     files=MODEL_FILES,
     template=AROUND_BERT,
-    normalize=_quotes_and_accents(lowercase=True),
+    normalize=partial(_quotes_and_accents, lowercase=True),
     split_numbers=True,
     start=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
 )
@@ -231,7 +228,7 @@ XLNET = Format(
     template=("$A:0 <sep>:0 <cls>:2", "$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2"),
     extra=("<eop>", "<eod>"),
     start=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
-    normalize=_quotes_and_accents(lowercase=False),
+    normalize=partial(_quotes_and_accents, lowercase=False),
     split_numbers=True,
 )
 ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # say nothing of the rules: tokenizer.json does, or the family

@@ -8,7 +8,7 @@ corpora (bulk.py), and a folder in Hugging Face format.
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
@@ -109,6 +109,10 @@ class Tokenizer:
             spelled = self.settings.get("split_special_tokens") is True
             self._words = JapaneseWords(self.settings, () if spelled else [token.content for token in added.values()])
         self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
+
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Any, ...]]:
+        """Pickles and copies what the tokenizer is made from. The fast encoder and its cache are made again."""
+        return _remade, (self.engine, self.settings, self.format, self.files)
 
     def special_id(self, role: str) -> int | None:
         """Returns the id of the "pad", "unk", "cls", "sep", "mask", "bos" or "eos" token, or None."""
@@ -437,6 +441,10 @@ class Tokenizer:
     def _framed(self, a: Tokens, b: Tokens | None, overflow: int) -> Encoding:
         parts = [a] if b is None else [a, b]
         return framed(parts, self.frames[len(parts) - 1], self.id_to_token, overflow)
+
+
+def _remade(engine: tokenizers.Tokenizer, settings: Any, format: Format, files: Any) -> Tokenizer:
+    return Tokenizer(engine, settings=settings, format=format, files=files)
 
 
 def _settings(path: Path) -> dict[str, Any]:
