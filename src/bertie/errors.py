@@ -58,12 +58,14 @@ class Terminated(BaseException):
 MANY = 30  # choices: of more, an error lists only similar names
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def nearest(name: object, choices: Iterable[str]) -> str:
     """Returns the end of an error message: the most similar choice to `name` in any case, and the list of choices."""
     names = sorted(choices)
 
     def similar(most: int, cutoff: float) -> list[str]:
-        found = difflib.get_close_matches(name.casefold(), {one.casefold() for one in names}, n=most, cutoff=cutoff)
+        found = difflib.get_close_matches(
+            str(name).casefold(), {one.casefold() for one in names}, n=most, cutoff=cutoff
+        )
         return [one for match in found for one in names if one.casefold() == match]
 
     close = similar(1, 0.5)

@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from bertie.text.encoding import longest_first
 from bertie.text.engine import bert_engine, wordpiece_engine
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
 
 PIECES = """[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] the cat sat on mat un ##believ ##able cafe café
 ! ? , . - ' 한글 한 ##글 각 ##각 학교 ##에서 ㅋ ##ㅋ ﾡ ##ﾡ 👨 ##👩 👨👩 שלום ##ם 中 国 a ##b ##c e ##́ x""".split()
@@ -317,3 +319,11 @@ def test_code_named_in_a_config_is_dropped(tmp_path):
 def test_published_rules_are_bert_exactly():
     engine = bert_engine(VOCABULARY, {"do_lower_case": True}, "vocab.txt")
     assert engine.normalizer.normalize_str("각") == "\u1100\u1161\u11a8"
+
+
+@pytest.mark.parametrize("texts", [[("a", "b", "c"), "d"], [("a",)], [None], ["a", 5], [["a", None]], "ab"])
+def test_only_texts_and_pairs_are_encoded(texts: Any) -> None:
+    """The third text of a tuple was read in the place of the next text."""
+    tokenizer = train(count_words(["a b c d"] * 3), size=60)
+    with pytest.raises(UsageError, match="must be a"):
+        tokenizer.encode_batch(texts)

@@ -259,3 +259,36 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
         with pytest.raises(UsageError, match=said):
             call()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:
+    """The names of its columns were read as texts."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": TEXTS})
+    for texts in (table, {"text": TEXTS}):
+        with pytest.raises(UsageError, match="Pass one column"):
+            bertie.embed(encoder, texts)
+    assert bertie.embed(encoder, table["text"]).shape == (3, 32)
+    with pytest.raises(UsageError, match="DataFrame; it must be a path"):
+        bertie.evaluate(encoder, table)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "folder", torch.nn.Linear(1, 1)])
+def test_what_is_no_model(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="must be what"):
+        bertie.Predictor(wrong)
+
+
+def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
+    model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
+    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
+    with pytest.raises(UsageError, match="Unknown precision torch"):
+        bertie.embed(encoder, TEXTS, precision=torch.bfloat16)
+    for length in (0, -1, 30.5, "30", 10**6):
+        with pytest.raises(UsageError, match="must be 4 to 64"):
+            bertie.embed(encoder, TEXTS, max_length=length)
+        with pytest.raises(UsageError, match="must be 4 to 64"):
+            bertie.perplexity(tmp_path / "m", TEXTS, max_length=length)
+    two = bertie.embed(encoder, TEXTS, tokens=True, layers=np.array([0, 1]))
+    assert [*two[0].vectors] == [*bertie.embed(encoder, TEXTS, tokens=True, layers=[0, 1])[0].vectors]
+    assert len(bertie.fill_mask(tmp_path / "m", "a [MASK]", top=np.int64(2))[0]) == 2

@@ -40,8 +40,10 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
 
     None: torch, and the native engine for int8 weights. auto: the faster one. The native engine takes a copy of the
     weights, so a model that is being trained needs torch. Where the native library cannot be had, torch takes its
-    place, and a warning says so once. Raises UsageError: `native`, for a model that it cannot run.
+    place, and a warning says so once. Raises UsageError for what is not a model; `native`, for one that it cannot run.
     """
+    if not isinstance(getattr(model, "_orig_mod", model), Model):  # which torch.compile wraps
+        raise UsageError(f"The model is {model!r:.60}; it must be what bertie.load returns.")
     precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
     if engine == "torch" or (engine is None and precision != "int8"):
         return TorchEngine(model)

@@ -9,6 +9,7 @@ B sequences · T tokens · N requested positions · H hidden size · L outputs o
 """
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,7 @@ from bertie.data.ids import Ids
 from bertie.errors import UsageError, nearest
 from bertie.models.facts import Facts
 
-__all__ = ["ENGINES", "PRECISIONS", "Array", "Engine", "EngineName", "Facts", "Ids", "check_names"]
+__all__ = ["ENGINES", "PRECISIONS", "Array", "Engine", "EngineName", "Facts", "Ids", "check_max_length", "check_names"]
 
 Array = NDArray[np.float32]
 EngineName = Literal["auto", "torch", "native"]
@@ -33,6 +34,14 @@ def check_names(precision: str, engine: str = "auto") -> EngineName:
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     return engine
+
+
+def check_max_length(max_length: int | None, positions: int) -> None:
+    """Raises UsageError for what is not a number of tokens that a model with these positions can read."""
+    if max_length is not None and not (isinstance(max_length, Integral) and 3 < max_length <= positions):
+        raise UsageError(
+            f"max_length is {max_length!r:.60}; it must be 4 to {positions:,}, the number of positions of the model."
+        )
 
 
 @runtime_checkable

@@ -9,8 +9,9 @@ probabilities of a text depend on the other texts of its batch only by rounding,
 W sequences · T tokens · L outputs of the head
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
@@ -19,7 +20,7 @@ import numpy as np
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
-from bertie.infer.engine import Array, Engine
+from bertie.infer.engine import Array, Engine, check_max_length
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task, name_of, task_of
@@ -122,10 +123,7 @@ class Predictor:
         self.features: FeatureConfig | None = trained["features"]
         self.columns: tuple[tuple[str, ...], str] = trained["columns"]
         positions = facts.max_length
-        if max_length is not None and not 3 < max_length <= positions:
-            raise UsageError(
-                f"max_length is {max_length:,}; it must be 4 to {positions:,}, the number of positions of the model."
-            )
+        check_max_length(max_length, positions)
         self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
         usual = self._task.too_long if self._task else "truncate"
         self.too_long: TooLong = too_long or trained["too_long"] or usual
@@ -440,6 +438,8 @@ def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = F
     """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UsageError(f'{name} must be a list of texts: ["..."].')
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # whose names would be read as texts
+        raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
     for number, one in enumerate(texts, 1):
         parts: Sequence[Any] = one if tuples and isinstance(one, tuple | list) and one else (one,)
         for part in parts:
@@ -455,5 +455,5 @@ def check_text(text: Any, name: str) -> None:
 
 def check_top(top: int | None) -> None:
     """Raises UsageError for what is not a number of results."""
-    if top is not None and (not isinstance(top, int) or top < 0):
+    if top is not None and (not isinstance(top, Integral) or top < 0):
         raise UsageError(f"top is {top!r:.60}; it must be a whole number from 0.")

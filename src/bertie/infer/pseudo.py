@@ -18,7 +18,7 @@ import numpy as np
 
 from bertie.data.ids import Ids, Int
 from bertie.errors import DataError, UsageError
-from bertie.infer.engine import Engine
+from bertie.infer.engine import Engine, check_max_length
 from bertie.metrics.base import Float
 from bertie.text.tokenizer import Tokenizer
 
@@ -57,8 +57,8 @@ def pseudo_perplexity(
     """Returns the pseudo-perplexity of texts, in nats summed over all of them. A text is read once per token.
 
     Texts may be a stream, with only one batch in memory. Those longer than max_length, by default the model's maximum,
-    are skipped and counted. Raises UsageError for a model without a masked-LM head or a tokenizer, DataError when no
-    text fits.
+    are skipped and counted. Raises UsageError for a model without a masked-LM head or a tokenizer, and for a max_length
+    that the model cannot read. Raises DataError when no text fits.
     """
     engine: Engine
     if isinstance(model, Engine):
@@ -72,6 +72,7 @@ def pseudo_perplexity(
         raise UsageError(
             "Pseudo-perplexity needs a masked-LM head and a tokenizer. Use the folder of a pre-trained model."
         )
+    check_max_length(max_length, facts.max_length)
     longest, tally = max_length or facts.max_length, _Tally()
     rows = tally.rows(texts, tokenizer, longest)
     nats = -sum(float(found.sum()) for found in log_probabilities(engine, rows, tokenizer.mask_id))

@@ -50,7 +50,7 @@ def plain_encoder(config: EncoderConfig) -> Any:
 
 
 def no_stds(config: EncoderConfig) -> Stds:
-    """Returns nothing: the first values are those of BERT."""
+    """Returns nothing: the initialization is that of BERT."""
     return {}
 
 

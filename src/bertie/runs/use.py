@@ -8,6 +8,7 @@ N, A, B texts · W numbers of a vector
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -43,8 +44,8 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     from bertie.train.precision import choose_device, choose_dtype
 
     check_names(precision or "fp32")
-    folder = isinstance(model, str | Path)
-    found = load(model) if isinstance(model, str | Path) else model
+    folder = isinstance(model, str | PathLike)
+    found = load(model) if isinstance(model, str | PathLike) else model
     if not isinstance(found, Model):
         return found
     if folder or device:
@@ -146,6 +147,8 @@ def evaluate(
     """
     from bertie.runs.published import published, scored_as_published
 
+    if not isinstance(file, str | PathLike | None):
+        raise UsageError(f"The file is a {type(file).__name__}; it must be a path. Write the examples to a file first.")
     if bool(file) == bool(data):
         raise UsageError("Give either a file or data and data_dir.")
     told = format
@@ -206,13 +209,14 @@ def embed(
     """
     if isinstance(layers, int):
         raise UsageError(f'layers must be "all", or a list of numbers: [{layers}].')
-    if layers and not tokens:
+    asked = layers if isinstance(layers, str | None) else [*layers]
+    if asked and not tokens:
         raise UsageError("layers chooses vectors of tokens. Pass tokens=True, or omit layers.")
     if tokens and (given := [name for name in options if name != "max_length" and options[name] not in (None, False)]):
         raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with tokens=True.")
     found = embedder(opened(model, device, precision), **options)
     if tokens:
-        chosen, texts = layers_of(layers or "-1", found.engine.facts), [*each_text(texts)]
+        chosen, texts = layers_of(asked or "-1", found.engine.facts), [*each_text(texts)]
         if empty := [number for number, text in enumerate(texts, 1) if not text.strip()]:
             raise DataError(f"Text {empty[0]}: empty text.")
         chunks = token_vectors(found.engine, found.tokenizer, texts, chosen, max_length=found.max_length)

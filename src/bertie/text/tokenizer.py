@@ -254,8 +254,18 @@ class Tokenizer:
         max_length: int | None = None,
         truncation: Truncation = "longest_first",
     ) -> list[Encoding]:
-        """Encodes many texts or pairs at once, on all cores. Arguments as for `encode`."""
+        """Encodes many texts or pairs at once, on all cores. Arguments as for `encode`.
+
+        Raises:
+            UsageError: There is something else than a text or a pair of texts.
+        """
+        if isinstance(texts, str):
+            raise UsageError('texts must be a list of texts or pairs: ["..."].')
         texts = list(texts)
+        for number, text in enumerate(texts, 1):
+            parts = text if isinstance(text, tuple | list) and len(text) == 2 else (text,)
+            if not all(isinstance(part, str) for part in parts):
+                raise UsageError(f"Text {number} is {text!r:.60}; it must be a string or a pair of strings.")
         pieces = iter(self.tokenize([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
         result = []
         for text in texts:
