@@ -130,6 +130,15 @@ def test_alone_in_a_batch_packed_or_padded(variant: Variant) -> None:
             torch.testing.assert_close(part, alone, atol=rounding(alone), rtol=0)
 
 
+@pytest.mark.parametrize(("variant", "architecture"), CLASSES)
+def test_a_batch_of_no_sequences(variant: Variant, architecture: str) -> None:
+    """As the last part of a batch that is divided may be."""
+    model, none = built(variant, architecture), torch.zeros(0, 4, dtype=torch.long)
+    output = model.encoder(none)
+    assert output.last_hidden_state.shape[:2] == (0, 4)
+    assert "decoder" in model.heads or all(len(logits) == 0 for logits in model(none).values())
+
+
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_every_weight_has_one_public_name(variant: Variant) -> None:
     """No two weights of a class share a name, and all of them are known to the table."""

@@ -251,7 +251,7 @@ class TwoStreamEncoder(Encoder):
             rows = text.new_zeros(input_ids.numel(), text.shape[-1]).index_copy(0, text_rows, text)
             if features is not None and regions.shape[-1] == text.shape[-1]:
                 rows = rows.index_copy(0, features.rows, regions[own_rows])
-            return rows.view(*input_ids.shape, -1)
+            return rows.view(*input_ids.shape, rows.shape[-1])
 
         hidden_states, attentions = [whole(text, regions)], []
         text_bias, region_bias = (attention_bias(one, text.dtype) for one in (text_layout, region_layout))

@@ -176,7 +176,8 @@ class CrossAttention(MultiHeadAttention):
 
 def split_heads(fused_BSPH: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
     """Splits the output of a fused projection, (B, S, parts * N * D) -> one (B, N, S, D) for each part."""
-    parts_BSPND = fused_BSPH.view(*fused_BSPH.shape[:2], parts, num_heads, -1)
+    head_size = fused_BSPH.shape[-1] // (parts * num_heads)  # not -1, which an empty batch leaves open
+    parts_BSPND = fused_BSPH.view(*fused_BSPH.shape[:2], parts, num_heads, head_size)
     # one contiguous copy per part: ten times as fast on a CPU as permuting all at once
     return tuple(x_BSND.transpose(1, 2).contiguous() for x_BSND in parts_BSPND.unbind(2))
 

@@ -51,7 +51,7 @@ class CharacterCNN(nn.Module):
         """characters (..., C) -> (..., P), in the compute dtype"""
         distinct_WC, where = torch.unique(characters.flatten(0, -2), dim=0, return_inverse=True)
         vectors: Tensor = self._read(distinct_WC, dtype)[where]
-        return vectors.view(*characters.shape[:-1], -1)
+        return vectors.view(*characters.shape[:-1], vectors.shape[-1])
 
     def _read(self, words_WC: Tensor, dtype: torch.dtype | None) -> Tensor:
         x_WEC = self.embedding(words_WC).mT

@@ -49,7 +49,7 @@ def turns(position_ids: Tensor, head_size: int, theta: float) -> tuple[Tensor, T
 
 def turned(qkv: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
     """Queries and keys turned, values as they are. qkv (..., 3 N D), cos and sin (..., D / 2) -> (..., 3 N D)"""
-    parts = qkv.view(*qkv.shape[:-1], 3, num_heads, -1)
+    parts = qkv.view(*qkv.shape[:-1], 3, num_heads, 2 * cos.shape[-1])
     first, second = parts[..., :2, :, :].chunk(2, -1)
     cos, sin = cos[..., None, None, :], sin[..., None, None, :]
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(qkv.dtype)

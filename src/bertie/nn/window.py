@@ -56,7 +56,7 @@ def window_mask(
     if cache is not None:
         raise UsageError("A cache stores only windows. Omit the global_attention_mask, or the cache.")
     global_BS = layout.rectangle(global_attention_mask).bool() & mask_BS
-    most = int(global_BS.sum(1).max())
+    most = int(global_BS.sum(1).max()) if len(global_BS) else 0
     at_BG = global_BS.long().argsort(dim=1, descending=True, stable=True)[:, :most]
     return WindowMask(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG), causal)
 
@@ -187,13 +187,13 @@ def window_attention(
     And the probabilities (B, N, S, G + W) on request. A global token is counted only among the global ones, not in
     windows. Rows of padding and of global tokens have no meaning.
     """
-    batch, heads, length, _ = q_BNSD.shape
+    batch, heads, length, size = q_BNSD.shape
     w = min(radius, max(1, -(-length // dilation) - 1))  # what reaches beyond the sequence need not be computed
     chunks = -(-length // (w * dilation))
 
     def interleaved(x: Tensor) -> Tensor:  # (B, N, S, D) -> (B * dilation, N, C * w, D): every d-th token
         x = F.pad(x, (0, 0, 0, chunks * w * dilation - length))
-        return x.reshape(*x.shape[:2], chunks * w, dilation, -1).movedim(3, 1).flatten(0, 1)
+        return x.reshape(*x.shape[:2], chunks * w, dilation, x.shape[-1]).movedim(3, 1).flatten(0, 1)
 
     def windows(x: Tensor) -> Tensor:  # (B', N, C * w, D) -> (B' * C, N, 3 w, D): a chunk with both its neighbors
         x = F.pad(x, (0, 0, w, w)).unfold(-2, 3 * w, w).movedim(-3, 1)
@@ -202,7 +202,7 @@ def window_attention(
     def everywhere(x: Tensor) -> Tensor:  # (B, ...) -> (B' * C, ...)
         return x.repeat_interleave(dilation * chunks, 0)
 
-    q = interleaved(q_BNSD).view(batch * dilation, heads, chunks, w, -1).movedim(2, 1).flatten(0, 1)
+    q = interleaved(q_BNSD).view(batch * dilation, heads, chunks, w, size).movedim(2, 1).flatten(0, 1)
     at_BNGD = seen.at_BG[:, None, :, None].expand(-1, heads, -1, q_BNSD.shape[-1])
     k = torch.cat([everywhere(k_BNSD.gather(2, at_BNGD)), windows(interleaved(k_BNSD))], 2)
     v = torch.cat([everywhere(v_BNSD.gather(2, at_BNGD)), windows(interleaved(v_BNSD))], 2)
@@ -227,8 +227,8 @@ def window_attention(
     )
 
     def in_order(x: Tensor) -> Tensor:  # (B' * C, N, w, D) -> (B, N, S, D)
-        x = x.view(batch, dilation, chunks, heads, w, -1).permute(0, 3, 2, 4, 1, 5)
-        return x.reshape(batch, heads, chunks * w * dilation, -1)[:, :, :length]
+        x = x.view(batch, dilation, chunks, heads, w, x.shape[-1]).permute(0, 3, 2, 4, 1, 5)
+        return x.reshape(batch, heads, chunks * w * dilation, x.shape[-1])[:, :, :length]
 
     if probs is None:
         return in_order(context), None
