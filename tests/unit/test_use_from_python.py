@@ -292,3 +292,15 @@ def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
     two = bertie.embed(encoder, TEXTS, tokens=True, layers=np.array([0, 1]))
     assert [*two[0].vectors] == [*bertie.embed(encoder, TEXTS, tokens=True, layers=[0, 1])[0].vectors]
     assert len(bertie.fill_mask(tmp_path / "m", "a [MASK]", top=np.int64(2))[0]) == 2
+
+
+def test_a_model_keeps_its_precision(encoder: Path) -> None:
+    """The precision of one call was that of all later ones, also of a training around it."""
+    model = bertie.load(encoder).train()
+    expected, layer = bertie.embed(model, TEXTS), model.encoder
+    near = bertie.embed(model, TEXTS, precision="bf16")
+    assert 0 < np.abs(near - expected).max() < 0.1
+    assert model.compute_dtype is None
+    assert model.encoder is layer
+    assert all(part.training for part in model.modules())
+    np.testing.assert_array_equal(bertie.embed(model, TEXTS), expected)

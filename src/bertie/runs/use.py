@@ -7,6 +7,7 @@ N, A, B texts · W numbers of a vector
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 def opened(model: "Model | Engine | str | Path", device: str | None = None, precision: str | None = None) -> Any:
     """Opens a model, on a device (default: the best of the machine) and in a precision (default: fp32).
 
-    A loaded model stays where it is unless `device` is given. Raises UsageError for an unknown precision.
+    A loaded model stays where it is unless `device` is given, and keeps its own precision. Raises UsageError for an
+    unknown precision.
     """
     import torch
 
@@ -52,6 +54,9 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
         found = found.to(choose_device(device or "auto"))
     if folder or precision:
         dtype = choose_dtype(precision or "fp32", found.device)
+        if not folder:  # the same weights in a model whose precision can differ
+            found = copy(found)
+            found._modules = {**found._modules, "encoder": copy(found.encoder)}
         found.compute_dtype = None if dtype == torch.float32 else dtype
     return found
 
