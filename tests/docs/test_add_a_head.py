@@ -11,8 +11,8 @@ import torch
 
 from bertie import families
 from bertie.models import heads
-from bertie.models.heads import HeadSpec
 from bertie.models.facts import OF_ENCODER
+from bertie.models.heads import HeadSpec
 from bertie.nn.layout import Packed
 from bertie.registry import Registry
 
