@@ -179,12 +179,23 @@ def test_vectors_keep_the_columns(model, cli, tmp_path, kind):
     assert not vectors[2]
 
 
-def test_a_table_without_rows_is_told(model, cli, tmp_path):
-    (tmp_path / "in.csv").write_text("text\n")
-    for command in ("predict", "embed"):
-        code, _, err = cli(command, model, tmp_path / "in.csv", "-o", tmp_path / f"{command}.csv")
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_a_table_without_rows_is_told_and_keeps_its_header(model, cli, tmp_path, kind):
+    file = tmp_path / f"in.{kind}"
+    file.write_text("label\ttext\n" if kind == "tsv" else "label,text\n")
+    if kind == "parquet":
+        pa.parquet.write_table(pa.table({"label": pa.array([], pa.string()), "text": pa.array([], pa.string())}), file)
+    heads = {
+        "predict": "label,text,row,line,predicted_label,probability,error",
+        "embed": "label,text,row,line,vector,error",
+    }
+    for command, head in heads.items():
+        code, _, err = cli(command, model, file, "-o", tmp_path / f"{command}.csv")
         assert code == 0
-        assert "in.csv has no rows" in err
+        assert f"in.{kind} has no rows" in err
+        assert (tmp_path / f"{command}.csv").read_text() == head + "\n"
+    cli.good("predict", model, file, "-o", tmp_path / "answers.csv", "--only-answers")
+    assert (tmp_path / "answers.csv").read_text() == "line,label,probability,error\n"
 
 
 def test_a_character_without_a_place_is_told(model, cli, tmp_path):

@@ -82,6 +82,18 @@ def test_every_format_and_compression_gives_the_same_documents(tmp_path, kind, c
     assert texts(found) == expected
 
 
+@pytest.mark.parametrize("unit", [1, 30, records.UNIT])
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "wiki"])
+def test_carriage_returns_end_the_lines_of_old_macs(tmp_path, kind, unit, monkeypatch):
+    monkeypatch.setattr(records, "UNIT", unit)
+    plain, mac = (tmp_path / folder / ("wiki_00" if kind == "wiki" else f"a.{kind}") for folder in "ab")
+    for path, end in ((plain, b"\n"), (mac, b"\r")):
+        path.parent.mkdir()
+        path.write_bytes(encoded(kind, DOCUMENTS).replace(b"\n", end))
+    assert texts(read(mac)) == texts(read(plain))
+    assert not dropped(read(mac))
+
+
 @pytest.mark.parametrize("compression", [c for c in COMPRESS if c])
 def test_what_stands_before_a_cut_is_kept_and_the_rest_is_said(tmp_path, compression):
     documents = [f"document {i} " + str(i * 7919 % 10007) for i in range(5000)]

@@ -162,6 +162,16 @@ def test_lines_end_as_on_any_system(tmp_path, name, end):
         assert not skipped.total
 
 
+def test_carriage_returns_end_lines_wherever_a_file_is_looked_at(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("첫 줄\rsecond\tline\r".encode())
+    assert kind_of(path) == "lines"
+    assert lines.texts_of(path) == ["첫 줄", "second\tline"]
+    path.write_bytes("첫 줄\r".encode("cp949"))
+    with pytest.raises(DataError, match=r"convert it: iconv -f cp949"):
+        lines.texts_of(path)
+
+
 def test_a_line_without_an_end_is_one_bad_row_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LIMIT", 1000)
     for name, head in [("a.csv", "text\n"), ("a.txt", "")]:

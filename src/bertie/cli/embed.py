@@ -97,7 +97,7 @@ def embed(
     format = tables.unlabelled(
         file, text, columns, encoding, format_, keep=not only_answers and kind in WRITERS and not tokens
     )
-    rows = predictor.task.rows(file, format, on_columns=check)
+    rows = predictor.task.rows(file, replace(format, on_header=form.starts_with), on_columns=check)
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
 
     def write_records(out: IO[bytes]) -> None:

@@ -152,17 +152,14 @@ def trim(
 
 
 def _lines(paths: list[Path]) -> Any:
-    from bertie.data.lines import InvalidRow, decoded, opened, where_of
+    from bertie.data.lines import valid_lines
     from bertie.errors import DataError
 
     empty = True
     for path in paths:
-        with opened(path) as file:
-            for number, line in decoded(file, "utf-8", where_of(path)):
-                if isinstance(line, InvalidRow):
-                    raise DataError(f"{where_of(path)}, line {number}: {line.reason}.")
-                empty = empty and not line.strip()
-                yield line
+        for line in valid_lines(path):
+            empty = empty and not line.strip()
+            yield line
     if empty:
         raise DataError(f"{', '.join(map(str, paths))}: no text.")
 

@@ -116,7 +116,13 @@ def predict(
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
-    format = predictor.reading(format)
+    forms = {path: replace(form, columns=predictor.task.csv_columns, key=key, notes=[]) for path, key in files.items()}
+
+    def head(names: tuple[str, ...]) -> None:
+        for one in (form, *forms.values()):
+            one.starts_with(names)
+
+    format = replace(predictor.reading(format), on_header=head)
 
     def check(found: Columns) -> None:
         tables.check_texts(predictor, found, file)
@@ -127,7 +133,6 @@ def predict(
             )
 
     rows = predictor.task.rows(file, format, on_columns=check)
-    forms = {path: replace(form, columns=predictor.task.csv_columns, key=key, notes=[]) for path, key in files.items()}
 
     def write_all(*outs: tuple[IO[bytes], "Form"]) -> None:
         with ExitStack() as stack, console.progress("predicting", unit="rows") as advance:

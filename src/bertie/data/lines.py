@@ -19,8 +19,10 @@ from bertie.errors import DataError, UsageError
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
 ZIP = b"PK\x03\x04"  # how an archive begins
+A_ZIP = "a zip archive, as Excel workbooks (.xlsx) are; unpack it, or save it as .csv"
+NOT_TEXT = "not text, or UTF-16 without a byte order mark; convert it to UTF-8 first"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the byte order marks, with which a file begins
-_END = re.compile(rb"\r\n?|\n")
+LINE_END = re.compile(rb"\r\n?|\n")
 _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format is made of, in ASCII
 
 
@@ -120,13 +122,18 @@ class _Recoded(io.RawIOBase):
         super().close()
 
 
+def valid_lines(path: Path | str) -> Iterator[str]:
+    """Yields the lines of a text file. Raises DataError for a line that is not UTF-8, or too long."""
+    with opened(path) as file:
+        for number, line in decoded(file, "utf-8", where_of(path), f"convert it: iconv -f cp949 -t utf-8 {path}"):
+            if isinstance(line, InvalidRow):
+                raise DataError(f"{where_of(path)}, line {number}: {line.reason}.")
+            yield line
+
+
 def texts_of(path: Path | str) -> list[str]:
-    """Returns the lines of a text file without empty ones. Raises DataError for a file that is not UTF-8."""
-    try:
-        with opened(path) as file:
-            return [text for line in file if (text := line.decode("utf-8-sig").strip())]
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text. Convert it: iconv -f cp949 -t utf-8 {path}") from None
+    """Returns the lines of a text file without empty ones. Raises DataError as `valid_lines` does."""
+    return [text for line in valid_lines(path) if (text := line.strip())]
 
 
 def standard_input() -> IO[bytes]:
@@ -162,14 +169,14 @@ def check_encoding(encoding: str) -> None:
 
 
 def decoded(
-    file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str
+    file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str, korean: str = "pass --encoding cp949."
 ) -> Iterator[tuple[int, str | InvalidRow]]:
     """Yields (line number, text without its line end); undecodable and too long lines are `InvalidRow`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
     at its first line that is not ASCII. It is refused with the name of the encoding, since another encoding would turn
     every text into noise. A UTF-8 file is refused too, at the first line that another encoding cannot read: CP949 can
-    read some lines of Korean UTF-8.
+    read some lines of Korean UTF-8. korean: what to do about CP949, for the message.
     """
     check_encoding(encoding)
     seen_unicode = False
@@ -182,12 +189,9 @@ def decoded(
             if raw.startswith(UTF16):  # standard input
                 raise DataError(f"{where} is UTF-16. Save it in a file and pass that, which is read as it is.")
             if raw.startswith(ZIP):
-                raise DataError(
-                    f"{where} is a zip archive, as Excel workbooks (.xlsx) are, and not text. Unpack it, or save it as "
-                    ".csv."
-                )
+                raise DataError(f"{where} is {A_ZIP}.")
             if raw.count(b"\0") * 3 > len(raw) > 8:
-                raise DataError(f"{where} is not text, or UTF-16 without a byte order mark. Convert it to UTF-8 first.")
+                raise DataError(f"{where} is {NOT_TEXT}.")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         try:
             line = raw.decode(encoding)
@@ -195,7 +199,7 @@ def decoded(
             if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
                 raise DataError(
                     f"{where}, line {number}: this is not UTF-8 but can be read as CP949 (Korean Windows). If "
-                    "it is CP949, pass --encoding cp949."
+                    f"it is CP949, {korean}"
                 ) from None
             if reads_as_utf8(raw):
                 raise DataError(f"{where}, line {number}: this is UTF-8, not {encoding}. Omit --encoding.") from None
@@ -206,11 +210,10 @@ def decoded(
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """Yields the lines of a file; None for one beyond LIMIT. Without a line feed in the first, carriage returns end
-    lines."""
+    """Yields the lines of a file; None for one beyond LIMIT."""
     first = True
     while line := file.readline(LIMIT):
-        if first and not line.endswith(b"\n") and b"\r" in line:
+        if first and old_mac(line):
             yield from _between_returns(line, file)
             return
         first = False
@@ -222,11 +225,16 @@ def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
             yield line
 
 
+def old_mac(line: bytes) -> bool:
+    """Returns whether carriage returns end the lines of a file whose first line, up to a line feed, this is."""
+    return b"\r" in line and not line.endswith(b"\n")
+
+
 def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
     """Yields the lines of a file of old Macs, of which `rest` is read already."""
     skipping = False
     while True:
-        *whole, rest = _END.split(rest)
+        *whole, rest = LINE_END.split(rest)
         for line in whole:
             yield None if skipping else line + b"\n"
             skipping = False

@@ -4,11 +4,12 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from bertie.data.lines import LIMIT, UTF16, ZIP, reads_as_korean, reads_as_utf8
+from bertie.data.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, old_mac, reads_as_korean, reads_as_utf8
 from bertie.data.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 from bertie.errors import DataError
 
@@ -71,10 +72,11 @@ def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
     if compression(path) or end is NEVER:
         yield [path, 0, -1], 4 * size if compression(path) else size
         return
+    ends = _line_ends(path)
     with open(path, "rb") as file:
         start = 0
         while start < size:
-            stop = _next_end(file, end, start + UNIT) if start + UNIT < size else size
+            stop = _next_end(file, end, start + UNIT, ends) if start + UNIT < size else size
             yield [path, start, stop], stop - start
             start = stop
 
@@ -100,13 +102,20 @@ def file_size(path: str) -> int:
     return size
 
 
-def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int) -> int:
+def _line_ends(path: str) -> bytes:
+    """Returns the byte that ends the lines of a file: a line feed, or a carriage return in files of old Macs."""
+    with suppress(*FAILURES), opened(path) as stream:
+        return b"\r" if old_mac(stream.readline(LIMIT)) else b"\n"
+    return b"\n"  # reading it will say what is wrong
+
+
+def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int, ends: bytes) -> int:
     """Returns the end, in bytes, of the first record that ends at or after `position`."""
     position -= 1
     file.seek(position)
     buffer = b""
     while piece := file.read(1 << 16):
-        buffer = buffer[-256:] + piece  # an end may lie across two pieces
+        buffer = buffer[-256:] + piece.replace(ends, b"\n")  # an end may lie across two pieces
         position += len(piece)
         if match := end.search(buffer):
             return position - len(buffer) + match.end()
@@ -119,12 +128,14 @@ def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator
     A document longer than LIMIT is split at a line end, and counted; a longer line is dropped.
     """
     path, start, stop = item
+    ends = _line_ends(path)
     with opened(path, start, stop) as stream:
         rest: bytes | None = b""
         line = 1
         for number, piece in enumerate(_pieces(stream)):
             if number == 0 and start == 0:
                 piece = _without_mark(piece)
+            piece = piece.replace(ends, b"\n")
             if rest is None:  # inside a line that is dropped
                 past = piece.find(b"\n") + 1
                 if not past:
@@ -181,9 +192,9 @@ def _without_mark(head: bytes) -> bytes:
     if head.startswith(UTF16):
         raise Unreadable("the file is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
     if head.startswith(ZIP):
-        raise Unreadable("the file is a zip archive, as Excel workbooks (.xlsx) are; unpack it, or save it as .csv")
+        raise Unreadable(f"the file is {A_ZIP}")
     if head.count(b"\0", 0, 4096) > min(len(head), 4096) // 8:
-        raise Unreadable("the file is not text, or UTF-16 without a byte order mark: every eighth byte is zero")
+        raise Unreadable(f"the file is {NOT_TEXT}")
     return head.removeprefix(codecs.BOM_UTF8)
 
 

@@ -22,7 +22,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from bertie.console import counted
-from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
+from bertie.data.lines import (
+    LINE_END,
+    WHOLE,
+    InvalidRow,
+    check_characters,
+    decoded,
+    json_line,
+    opened,
+    standard_input,
+    where_of,
+)
 from bertie.data.sheets import sheet_rows
 from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
@@ -65,7 +75,8 @@ class TableFormat:
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
     how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
     model's labels and the labels of the file are not. usual_text, usual_label: the columns of the training file, used
-    where text and label are not set and the file has them.
+    where text and label are not set and the file has them. on_header: called with the names of the columns, where a
+    file has them before its rows.
     """
 
     text: tuple[str, ...] = ()
@@ -81,6 +92,7 @@ class TableFormat:
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
+    on_header: Callable[[tuple[str, ...]], None] = field(default=lambda names: None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("text", "columns"):
@@ -111,7 +123,7 @@ def kind_of(path: Path | str) -> str:
     stdin = str(path) == "-"
     suffix = "" if stdin else suffix_of(path)
     if suffix in ("txt", "json", ""):
-        first = _first_line(path).removeprefix(b"\xef\xbb\xbf")
+        first = LINE_END.split(_first_line(path).removeprefix(b"\xef\xbb\xbf"), 1)[0]
         if OBJECT.match(first):
             return "jsonl"
         if suffix == "json":
@@ -121,11 +133,12 @@ def kind_of(path: Path | str) -> str:
 
 
 def _first_line(path: Path | str) -> bytes:
-    """Returns the beginning of a file; of standard input what has arrived, which is read again later."""
+    """Returns the beginning of a file, with its first line; of standard input what has arrived, which is read again
+    later."""
     if str(path) == "-":
         file: Any = standard_input()
         if hasattr(file, "peek"):
-            return bytes(file.peek(1 << 16)).partition(b"\n")[0]
+            return bytes(file.peek(1 << 16))
         line = bytes(file.readline(1 << 20))
         file.seek(-len(line), io.SEEK_CUR)
         return line
@@ -152,6 +165,13 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _headed(names: Sequence[str], format: TableFormat) -> tuple[str, ...]:
+    """Returns the unique names of the columns of a file, which `format.on_header` gets too."""
+    found = unique(names)
+    format.on_header(found)
+    return found
+
+
 def _named(values: Sequence[Any], names: Sequence[str], line: int, separator: str = ",") -> Fields | InvalidRow:
     if len(values) != len(names):
         kept = {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}  # the columns of any other row
@@ -168,7 +188,7 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         if isinstance(line, InvalidRow):
             yield number, line
         elif not names:
-            names = unique(line.split("\t"))
+            names = _headed(line.split("\t"), format)
         elif not line and len(names) > 1:
             yield number, InvalidRow(number, "empty line")
         else:
@@ -220,7 +240,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         elif not values:
             yield number, InvalidRow(number, "empty line")
         elif not names:
-            names = unique(values)
+            names = _headed(values, format)
         else:
             yield number, _named(values, names, number, separator)
 
@@ -309,6 +329,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         numbers = itertools.count(1)
         table = pyarrow.parquet.ParquetFile(file)
         classes = _classes(table.schema_arrow.metadata or {})
+        _headed(table.schema_arrow.names, format)
         for batch in table.iter_batches(batch_size=4096):
             for row in batch.rename_columns(unique(batch.schema.names)).to_pylist():
                 row |= {name: _class(row.get(name), names) for name, names in classes.items() if name in row}
@@ -339,7 +360,7 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     names = format.columns
     for number, values in sheet_rows(file, where):
         if not names:
-            names = unique([str(as_text(value) or "") for value in values])
+            names = _headed([str(as_text(value) or "") for value in values], format)
             continue
         cells = [*values, *[None] * (len(names) - len(values))]
         if not any(value is not None for value in cells):

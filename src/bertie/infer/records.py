@@ -39,6 +39,7 @@ class Form:
         encoding: Encoding of text files.
         excel: Whether to write a byte order mark and line ends as Excel does.
         notes: Warnings, available when the writer is closed.
+        own: The columns of the rows. Default: those of the first row that has columns.
     """
 
     columns: tuple[str, ...] = ()
@@ -48,6 +49,10 @@ class Form:
     excel: bool = False
     notes: list[str] = field(default_factory=list)
     own: tuple[str, ...] | None = None
+
+    def starts_with(self, names: tuple[str, ...]) -> None:
+        """Takes the columns of the rows from the header of their file."""
+        self.own = None if self.only_answers else names
 
     def joined(self, source: Values | None, numbers: Values, answer: Values) -> dict[str, Any]:
         """Returns one record, its columns first. The first row with columns determines the names of the appended
@@ -140,7 +145,8 @@ class _Table:
 
     def end(self) -> None:
         if not self.header:
-            self.start(None, self.waiting[0][1] if self.waiting else {"line": 0})
+            usual = {"line": 0} if self.form.only_answers else {"row": 0, "line": 0}
+            self.start(None, self.waiting[0][1] if self.waiting else usual)
         if self.lost:
             names = ", ".join(map(repr, [*self.lost][:10]))
             self.form.notes.append(
