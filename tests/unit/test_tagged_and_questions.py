@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 
@@ -153,6 +154,39 @@ def test_a_table_of_texts_is_read_as_before(tmp_path):
         assert [row.texts for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [("Ada rows",)]
 
 
+KAGGLE = [("1", "Ada", "NNP", "B-PER"), ("1", "Lovelace", "NNP", "I-PER"), ("2", '"', '"', "O"), ("2", "Go", "VB", "O")]
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("head", ["Sentence #,Word,POS,Tag", "sentence_id,token,pos,ner"])
+def test_a_word_in_each_row_of_a_table(tmp_path, head, once):
+    path = tmp_path / "ner.csv"
+    with path.open("w", newline="") as file:
+        file.write(head + "\n")
+        for i, row in enumerate(KAGGLE):
+            csv.writer(file).writerow(["" if once and i % 2 else row[0], *row[1:]])
+    format = TableFormat(label="ner" if "ner" in head else "")
+    found = [*TaggingTask.rows(path, format)]
+    assert [one.texts for one in found] == [("Ada Lovelace",), ('" Go',)]
+    assert [one.label for one in found] == [("B-PER", "I-PER"), ("O", "O")]
+    assert [one.line for one in found] == [2, 4]
+    assert [one.texts for one in TaggingTask.rows(path, TableFormat(labelled=False))] == [one.texts for one in found]
+
+
+def test_sentences_of_a_table_end_at_empty_rows_and_damaged_ones_are_named(tmp_path):
+    path = tmp_path / "ner.csv"
+    path.write_text("w,t\nAda,B-PER\nsails,O\n\nShe,O\n,O\n,\nEnd,O,more\n\nGo,O\n")
+    found = [*TaggingTask.rows(path, TableFormat(("w",), "t"))]
+    assert [getattr(one, "label", None) or one.reason for one in found] == [
+        ("B-PER", "O"), "tokens or tags are not texts", "3 columns instead of 2", ("O",)
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="has no column 'Tag'"):
+        [*TaggingTask.rows(path, TableFormat(("w",), "Tag"))]
+    path.write_text("word,tag\n" + "a,O\n" * 1100)
+    with pytest.raises(DataError, match="Add a column sentence_id"):
+        [*TaggingTask.rows(path, TableFormat())]
+
+
 def test_entities_of_korean_texts_are_read_by_characters(tmp_path):
     """The particle after a name is no part of it."""
     path = tmp_path / "a.jsonl"
@@ -209,7 +243,7 @@ def test_what_is_no_file_of_tags_is_refused(tmp_path):
     with pytest.raises(DataError, match="--label 2"):
         list(sentences(write(tmp_path, "a.txt", "hello world\n"), TableFormat()))
     with pytest.raises(DataError, match="has commas instead of a word per line"):
-        list(sentences(write(tmp_path, "a.csv", "Sentence #,Word,Tag\n1,Ada,B-PER\n"), TableFormat()))
+        list(sentences(write(tmp_path, "a.csv", "Number,Form,Kind\n1,Ada,B-PER\n"), TableFormat()))
     with pytest.raises(DataError, match="has JSON instead of a word per line"):
         list(sentences(write(tmp_path, "b.txt", '[{"tokens": ["Ada"]}]\n'), TableFormat()))
     with pytest.raises(DataError, match="cannot be read"):

@@ -7,6 +7,7 @@
                 for prediction also {"text": ...}
     json        a list of these objects
     parquet     rows with these columns
+    csv, tsv, xlsx  a word per row, with columns for the word, its tag, and the sentence (on its first row, or on each)
 
 An empty line ends a sentence. An example's text is the original sentence, or its words separated by spaces. `spans` are
 the characters of each word, and its label is the words' tags.
@@ -15,21 +16,23 @@ the characters of each word, and its label is the words' tags.
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeGuard, cast
+from typing import IO, Any, NamedTuple, TypeGuard, cast
 
 from bertie.data.lines import decoded, opened, where_of
 from bertie.data.rows import FORMATS as rows_of
-from bertie.data.rows import source_of
+from bertie.data.rows import Fields, records, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
 Span = tuple[int, int]
 Lines = list[tuple[int, str]]
-TAG = re.compile(r"O|[BIES]-\S+")
+SCHEME = re.compile(r"O|[BIES]-\S+")
+EMPTY = "empty line"
 TABLES = ("jsonl", "json", "parquet")
 SUFFIXES = {"ndjson": "jsonl", "pq": "parquet"} | {kind: kind for kind in ("conll", "conllu", *TABLES)}
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
@@ -37,6 +40,10 @@ WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "sp
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
 UNSPACED = re.compile("[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af]")
+WORD_TABLES = ("csv", "tsv", "xlsx")
+WORD, TAG = ("word", "token", "단어"), ("tag", "label", "ner_tag", "태그", "라벨")
+SENTENCE = ("sentence #", "sentence#", "sentence_id", "sentence id", "sentence_idx", "sent_id")
+LONGEST = 1000  # words of a sentence: a table that has no ends of sentences is one
 LOOKED_AT = 100  # rows that tell whether entities end within words
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
@@ -53,6 +60,44 @@ class TaggedExample(Example):
     widened: int = field(default=0, compare=False)
 
 
+class WordTable(NamedTuple):
+    """A table with a word per row: its format and its columns; "" for one that it does not have."""
+
+    kind: str
+    word: str
+    tag: str
+    sentence: str
+
+
+def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
+    """Returns the columns of a table with a word per row, from its header; None for another file.
+
+    The word is in the column of format.text, or in a recognized one. Without labels, the columns of the word and of the
+    sentence must have known names, since other tables have texts.
+    """
+    kind = format.kind or suffix_of(path)
+    if kind not in WORD_TABLES or not Path(path).is_file():
+        return None
+    names = [*format.columns]
+    with suppress(DataError):  # the reader says what is wrong with the file
+        next(records(path, replace(format, kind=kind, on_header=names.extend)), None)
+    lower = {name.strip().lower(): name for name in names}
+
+    def column(given: Sequence[str], known: Sequence[str]) -> str:
+        return next((name for name in given if name), "") or next((lower[name] for name in known if name in lower), "")
+
+    usual = [name for name in (*format.usual_text[:1], format.usual_label) if name in names]
+    word = column((*format.text[:1], *usual[:1]), WORD)
+    tag, sentence = column((format.label, *usual[1:]), TAG), column((), SENTENCE)
+    if not word or (not format.labelled and not (sentence and word.strip().lower() in WORD)):
+        return None
+    if missing := next((name for name in (word, tag) if name and name not in names), ""):
+        raise DataError(f"{path} has no column {missing!r}. {nearest(missing, names)}")
+    if format.labelled and not tag:
+        raise DataError(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
+    return WordTable(kind, word, tag, sentence)
+
+
 def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
 
@@ -61,15 +106,18 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
     kind = format.kind or SUFFIXES.get(suffix_of(path), "conll")
-    if kind not in FORMATS:
+    table = word_table(path, format)
+    if kind not in FORMATS and not table:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
-    if format.columns or (format.text and kind not in TABLES):
+    if not table and (format.columns or (format.text and kind not in TABLES)):
         option = "--columns" if format.columns else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with opened(path) as file:
-        for row in FORMATS[kind](file, format, where_of(path)):
+        read = partial(_word_rows, table) if table else FORMATS[kind]
+        for row in read(file, format, where_of(path)):
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
-                row = replace(row, source={"text": row.texts[0], "tags": list(row.label)})
+                tags = {} if row.label is None else {"tags": list(row.label)}
+                row = replace(row, source={"text": row.texts[0], **tags})
             yield row
 
 
@@ -128,7 +176,7 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
     """Returns the last column that has tags in every line of the first sentence."""
     width = min(map(len, rows))
     for column in range(width - 1, 0, -1):
-        if all(TAG.fullmatch(row[column].strip()) for row in rows):
+        if all(SCHEME.fullmatch(row[column].strip()) for row in rows):
             return column
     if rows[0][0].startswith(("{", "[")):
         raise DataError(
@@ -137,13 +185,39 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
         )
     if suffix_of(where) == "csv" and any("," in cell for cell in rows[0]):
         raise DataError(
-            f"{where} has commas instead of a word per line. Write each word and its tag on a line, with a tab between "
-            "them, and an empty line after each sentence."
+            f"{where} has commas instead of a word per line. Name the columns of the words and of the tags "
+            "in its first line, and pass them: --text COLUMN --label COLUMN."
         )
     raise DataError(
         f"{where}: no column of {' '.join(rows[0])!r} has tags such as O, B-PER, I-PER in every line. For "
         "other tags, pass the column number: --label 2."
     )
+
+
+def _word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
+    reading = replace(format, on_header=TableFormat().on_header)  # the columns of an example are others
+    found, bad, first, current, ends = list[Fields](), None, 0, None, 0
+    for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, InvalidRow(0, EMPTY))]):
+        empty = row.reason == EMPTY if isinstance(row, InvalidRow) else not any(row.values())
+        name = None if empty or isinstance(row, InvalidRow) else row.get(table.sentence) or None
+        if (found or bad) and (empty or (name is not None and name != current)):
+            if not table.sentence and not ends and len(found) > LONGEST:
+                raise DataError(
+                    f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
+                    "after each sentence."
+                )
+            words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
+            yield bad or of_words(words, tags if format.labelled else None, first)
+            found, bad, ends = [], None, ends + 1
+        if empty:
+            continue
+        first = first if found or bad else number
+        if isinstance(row, InvalidRow):
+            bad = bad or row
+        else:
+            found.append(row)
+            current = name if name is not None else current
 
 
 def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:

@@ -24,7 +24,7 @@ from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, of_words, sentences
+from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, of_words, sentences, word_table
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -120,10 +120,12 @@ class TaggingTask(Task):
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
         kind = format.kind or SUFFIXES.get(suffix_of(path), "")
-        if not format.labelled and (kind not in FORMATS or kind in ("json", "parquet")):
+        table = word_table(path, format)
+        if not table and not format.labelled and (kind not in FORMATS or kind in ("json", "parquet")):
             yield from super().rows(path, format, on_columns=on_columns)
             return
-        on_columns(Columns(("text",), "tags" if format.labelled else None))
+        word, tag = (table.word, table.tag) if table else ("text", "tags")
+        on_columns(Columns((word,), tag if format.labelled else None))
         for row in sentences(path, format):
             if format.labelled and isinstance(row, Example):
                 if row.label is None:
