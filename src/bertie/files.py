@@ -1,9 +1,11 @@
 """Atomic files: data is written to a temporary file, flushed to the disk, and the file is renamed."""
 
 import errno
+import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -33,10 +35,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
     Folders above that are missing are made. Raises Stopped (exit 75) when the disk is full; the old file then remains.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.tmp")  # pids repeat in containers
     with folders_above(path):
         try:
             with open(temporary, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # as `sweep` asks
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 yield file
             with open(temporary, "r+b") as file:  # a library may have put a file of its own here (safetensors does)
@@ -52,6 +55,27 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             if stopped := full_disk(error, path):
                 raise stopped from None
             raise
+
+
+def sweep(path: Path) -> None:
+    """Deletes the temporary files of `path` that killed processes left: those that no process holds, and whose process
+    is not running here."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)(\.[0-9a-f]{{6}})?\.tmp")
+    for found in path.parent.iterdir() if path.parent.is_dir() else ():
+        if (match := name.fullmatch(found.name)) and not _runs(int(match[1])):
+            with suppress(OSError), open(found, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager
@@ -204,8 +228,12 @@ def home_of(name: str, folder: Path, key: str) -> Path:
 
 
 def check_new_file(path: Path, *, overwrite: bool = False) -> None:
-    """Raises UsageError when an output file exists and `overwrite` is off, or is a folder."""
+    """Raises UsageError when an output file exists and `overwrite` is off, or is a folder.
+
+    Otherwise deletes what killed processes left of it.
+    """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; a file was expected. Choose another name: {path / 'NAME'}.")
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
+    sweep(path)

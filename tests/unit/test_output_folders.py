@@ -223,6 +223,25 @@ def test_leftovers_of_killed_writes_are_swept(tmp_path):
         )
 
 
+def test_a_killed_write_is_swept_by_the_next_and_one_in_progress_is_not(tmp_path):
+    path = tmp_path / "out.csv"
+    code = (
+        "import os, pathlib, sys; from bertie.files import atomic_write\n"
+        "with atomic_write(pathlib.Path(sys.argv[1])) as file: os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    others = [tmp_path / name for name in (".out.csv.tmp", ".other.csv.1.tmp", f".out.csv.{os.getpid()}.tmp")]
+    for other in others:
+        other.touch()
+    assert len([*tmp_path.iterdir()]) == 4
+    with atomic_write(path) as first, atomic_write(path) as second:
+        check_new_file(path)
+        first.write(b"one")
+        second.write(b"two")
+    assert path.read_bytes() == b"one"
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+
+
 def test_inside_a_run_strangers_are_taken_over(tmp_path):
     with new_folder(tmp_path / "model", KIND) as made:
         fill(made, "a.txt")
