@@ -135,7 +135,7 @@ def test_windows_vote_with_their_mean_probability(model):
     long = "ab cd " * 30
     predictor = Predictor(model, too_long="window")
     (answer,) = predictor.predict([long])
-    encoded = predictor._encode([Example((long,))])
+    encoded = predictor.encode([Example((long,))])
     votes = torch.zeros(len(LABELS))
     for window in range(len(encoded.lengths)):  # each window alone
         batch = encoded.batch(np.array([window]))
@@ -147,7 +147,7 @@ def test_windows_vote_with_their_mean_probability(model):
 def test_long_texts_are_counted_and_refused_alone_under_error(model):
     count = TextCount("error", 32)
     rows = [Example(("short",), None, 1), Example(("x" * 50,), None, 2), Example(("y",), None, 3)]
-    answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, long=count)]
+    answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, count=count)]
     assert answers[1] == InvalidRow(2, "longer than 32 tokens")
     assert answers[2].label == bertie.predict(model, ["y"])[0].label
     assert count.notes == ["1 of 3 texts are longer than 32 tokens: refused (too_long=error)"]
@@ -156,7 +156,7 @@ def test_long_texts_are_counted_and_refused_alone_under_error(model):
 def test_texts_of_unknown_words_are_counted(model):
     count = TextCount("truncate", 32)
     rows = [Example((text,), None, 1) for text in ("a film", "a 가 나", "가", "가 나 a", "a b c 가")]
-    list(Predictor(model).stream(rows, long=count))
+    list(Predictor(model).stream(rows, count=count))
     assert (count.rows, count.unknown, count.long) == (5, 3, 0)
     assert count.notes[0].startswith("3 of 5 texts consist mostly of words")
 

@@ -11,7 +11,7 @@ import pytest
 import bertie
 from bertie.cli.search import embedder_of
 from bertie.infer.predict import Predictor
-from bertie.search.index import index
+from bertie.search.index import IndexConfig, index
 from bertie.search.searcher import Searcher
 from serving import Live, live, make_models, until
 
@@ -68,6 +68,16 @@ def test_stages_can_be_left_out_and_named(server: Live):
     assert "reranked" in found["hits"][0]["ranks"]
     response = server.post("/search", {"query": "a b"})
     assert int(response.headers["x-compute-tokens"]) > 10
+
+
+def test_texts_that_a_stage_cuts_are_counted(folders, tmp_path):
+    (tmp_path / "long.txt").write_text("a b " * 300 + ".", encoding="utf-8")
+    index([str(tmp_path / "long.txt")], tmp_path / "index", IndexConfig(size=500))
+    with live({"rank": folders["rank"]}, indexes={"notes": tmp_path / "index"}) as server:
+        response = server.post("/search", {"query": "a b", "answer": False})
+        assert response.json()["truncated"] == int(response.headers["x-bertie-truncated"]) > 0
+        response = server.post("/search", {"query": "a b", "answer": False, "rerank": False})
+        assert response.json()["truncated"] == int(response.headers["x-bertie-truncated"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def predict(
     def write_all(*outs: tuple[IO[bytes], "Form"]) -> None:
         with ExitStack() as stack, console.progress("predicting", unit="rows") as advance:
             writers = [stack.enter_context(WRITERS[kind](out, form)) for out, form in outs]
-            for row, answer in predictor.stream(rows, eager=file == "-", long=long):
+            for row, answer in predictor.stream(rows, eager=file == "-", count=long):
                 skipped.rows += 1
                 if isinstance(answer, InvalidRow):
                     skipped.add(answer)

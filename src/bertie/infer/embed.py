@@ -82,7 +82,7 @@ def vectors(
 ) -> Iterator[tuple[Row, Vector | InvalidRow]]:
     """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
     texts."""
-    for row, answer in predictor.stream(rows, eager=eager, long=long):
+    for row, answer in predictor.stream(rows, eager=eager, count=long):
         skipped.rows += 1
         if isinstance(answer, InvalidRow):
             skipped.add(answer)

@@ -116,6 +116,7 @@ class Predictor:
                 "The model has no tokenizer, so it cannot read text. Copy the files of its tokenizer "
                 "(tokenizer.json or vocab.txt) into its folder, and open the folder with bertie.load."
             )
+        self.on_encoded: Callable[[Encoded, TooLong], object] = lambda encoded, policy: None
         self.tokenizer, facts = tokenizer, self.engine.facts
         found = task_of(facts, tokenizer)
         self._task = None if found is None else found.with_tokenizer(tokenizer)
@@ -215,29 +216,29 @@ class Predictor:
         return answers
 
     def stream(
-        self, rows: Iterable[Row], *, eager: bool = False, long: TextCount | None = None
+        self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[Row, Prediction | InvalidRow]]:
         """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
         Args:
             rows: Examples and invalid rows.
             eager: Whether to predict rows as soon as they arrive, for interactive input, instead of in full chunks.
-            long: Counts the texts that are too long, or unknown.
+            count: Counts the texts, those that are too long, and those that consist mostly of unknown tokens.
         """
-        for chunk, answers, _ in self._answered(rows, eager=eager, long=long):
+        for chunk, answers, _ in self._answered(rows, eager=eager, count=count):
             yield from zip(chunk, answers, strict=True)
 
     def _answered(
-        self, rows: Iterable[Row], *, eager: bool = False, long: TextCount | None = None
+        self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK
         for chunk in as_they_come(rows, size) if eager else chunks(rows, size):
             good = [row for row in chunk if isinstance(row, Example)]
-            encoded = self._encode(good)
+            encoded = self.encode(good)
             refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()
-            if long is not None:
-                long.add(encoded, self.tokenizer)
+            if count is not None:
+                count.add(encoded, self.tokenizer)
             decoded = self.task.decode(self.logits(encoded), encoded, good) if good else []
             found = enumerate(decoded)
             answers: list[Prediction | InvalidRow] = []
@@ -260,15 +261,15 @@ class Predictor:
         rows: Iterable[Row],
         *,
         skipped: SkipReport | None = None,
-        long: TextCount | None = None,
+        count: TextCount | None = None,
         findings: "Findings | None" = None,
     ) -> Scores:
         """Counts true and predicted labels of labeled rows. Invalid rows are added to `skipped`.
 
-        findings: also receives the predictions.
+        count: also counts the texts, as in `stream`. findings: also receives the predictions.
         """
         scores = self.task.scores()
-        for chunk, answers, encoded in self._answered(rows, long=long):
+        for chunk, answers, encoded in self._answered(rows, count=count):
             examples, predictions, read, number = list[Example](), list[Prediction](), list[int](), -1
             for row, answer in zip(chunk, answers, strict=True):
                 number += isinstance(row, Example)
@@ -299,7 +300,7 @@ class Predictor:
         """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
         skipped, long = SkipReport(), TextCount(self.too_long, self.max_length)
         rows = self.task.rows(path, self.reading(format), on_columns=on_columns)
-        report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
+        report = self.evaluate(rows, skipped=skipped, count=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]
@@ -335,10 +336,14 @@ class Predictor:
             return range(fixed, fixed + 1), "pairs of texts" if fixed == 2 else "single texts"
         return counts, "single texts or pairs of texts"
 
-    def _encode(self, examples: Sequence[Example]) -> Encoded:
+    def encode(self, examples: Sequence[Example], too_long: TooLong | None = None) -> Encoded:
+        """Returns the token ids of examples, which `on_encoded` gets too. too_long: default of the predictor."""
+        too_long = too_long or self.too_long
         if self.features is not None and any(example.vectors is None for example in examples):
             raise UsageError(_no_vectors(self.features, "a text alone is not its input"))
-        return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+        encoded = self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=too_long)
+        self.on_encoded(encoded, too_long)
+        return encoded
 
 
 # Facts in the folder of a model ------------------------------------------------------------------------------------

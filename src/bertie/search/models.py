@@ -69,7 +69,7 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         return []
     if isinstance(task, ChoiceTask):
         pair_list = [Example((question, *texts))]
-        encoded = task.encode(pair_list, ranker.tokenizer, max_length=ranker.max_length, too_long="truncate")
+        encoded = ranker.encode(pair_list, "truncate")
         return [float(score) for score in ranker.logits(encoded).ravel()]
     if ranker.fixed_texts == 1:
         raise UsageError(

@@ -123,15 +123,17 @@ async def search(
     call.characters = len(body.query)
     for one in filter(None, calls):
         call.tokens += one.tokens
+        call.truncated += one.truncated
         call.queue_s += one.queue_s
         call.inference_s += one.inference_s
-    return {"index": name, **found.as_json()}
+    return {"index": name, **found.as_json(), "truncated": call.truncated}
 
 
 def predictor(call: Call) -> Predictor:
     """A model's predictor, whose batches go through its queue."""
     found = copy.copy(call.model.predictor)
     found.engine = Queued(call, asyncio.get_running_loop())
+    found.on_encoded = call.cut_by
     return found
 
 

@@ -285,7 +285,11 @@ class Call:
 
     def cut(self, encoded: Encoded, task: Task) -> list[bool]:
         """Returns whether each example was truncated, and counts those."""
-        long = np.zeros(len(encoded), bool) if self.policy_for(task) == "window" else ~encoded.fits
+        return self.cut_by(encoded, self.policy_for(task))
+
+    def cut_by(self, encoded: Encoded, policy: TooLong) -> list[bool]:
+        """Does so for a handling of long texts."""
+        long = np.zeros(len(encoded), bool) if policy == "window" else ~encoded.fits
         long[encoded.cut] = True
         cut: list[bool] = long.tolist()
         self.truncated += sum(cut)
