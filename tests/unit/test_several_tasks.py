@@ -131,6 +131,16 @@ def settings(folder: Path, **values: Any) -> FinetuneConfig:
     return FinetuneConfig.model_validate({**tree, "train": loop, **values})
 
 
+def test_a_number_keeps_its_threshold() -> None:
+    parts = {"sts": (RegressionTask(threshold=3.0), 2, "pearson"), "rte": (SequenceTask(("no", "yes")), 2, "accuracy")}
+    task = SeveralTask.of(parts)
+    again = SeveralTask.make((), task.settings())
+    assert again == task
+    scores = again.scores()
+    scores.parts["sts"][0].add([1.0, 2.0, 4.0], [1.5, 2.5, 3.5])
+    assert scores.parts["sts"][0].compute()["f1"] == 1.0
+
+
 def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     write_tables(tmp_path)
     start = toy_model(tmp_path / "start", LETTERS)

@@ -75,11 +75,13 @@ def unread(texts: int) -> str:
 
 @dataclass(frozen=True)
 class Head:
-    """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one."""
+    """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one; threshold: of a
+    number, as `RegressionTask` has it."""
 
     labels: tuple[str, ...] = ()
     texts: int = 1
     metric: str = ""
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ class SeveralTask(Task):
         for name, (task, texts, metric) in parts.items():
             if type(task) not in (SequenceTask, RegressionTask):
                 raise UsageError(f"mix: {name} is neither of task sequence nor regression, which share a classifier.")
-            members[name] = Head(task.labels if isinstance(task, SequenceTask) else (), texts, metric)
+            number = task if isinstance(task, RegressionTask) else None
+            members[name] = Head(() if number else task.labels, texts, metric, number.threshold if number else None)
         return cls(members=members)
 
     @classmethod
@@ -134,8 +137,10 @@ class SeveralTask(Task):
         """Returns the task of one head. Raises UsageError for an unknown name."""
         if name not in self.members:
             raise UsageError(f"The model has no head {name!r}. {nearest(name, self.members)}")
-        labels, first, reads = self.members[name].labels, self.first(name), self.members[name].texts
-        return PartLabels(labels=labels, first=first, reads=reads) if labels else PartNumber(first=first, reads=reads)
+        head, first = self.members[name], self.first(name)
+        if head.labels:
+            return PartLabels(labels=head.labels, first=first, reads=head.texts)
+        return PartNumber(first=first, reads=head.texts, threshold=head.threshold)
 
     def first(self, name: str) -> int:
         """Returns the first output of a head."""
