@@ -357,6 +357,16 @@ def test_intervals_of_small_groups_are_numbers() -> None:
     assert found["a: gap of the true positive rate, 1"].value == 0
 
 
+def test_intervals_of_noisy_figures_contain_their_values() -> None:
+    rng = np.random.default_rng(0)
+    items = [Row(Example((str(i),), "a"), str(rng.integers(2)), str(rng.integers(3))) for i in range(60)]
+    scores = [[str(rng.integers(2)), float(rng.uniform(0.5, 1))] for _ in items]
+    found = Groups().measures(items, scores)
+    for name in ("RMS gap of the true positive rate", *(f"{group}: calibration error" for group in "012")):
+        low, high = found[name].interval()
+        assert 0 <= low < found[name].value < high
+
+
 def test_words_are_exchanged_in_their_case_and_with_particles() -> None:
     lists = flips.read_lists(flips.BUILT_IN)
     english, korean = lists["gender words"], lists["gender words (Korean)"]

@@ -207,10 +207,13 @@ def of_units(
     items: dict[str, int],
     neutral: dict[str, float],
     detail: Sequence[str] = (),
+    centered: Sequence[str] = (),
 ) -> dict[str, Measure]:
     """Returns measures of the sums of units (U, K), with the bootstrap over the units.
 
     metrics_of: sums (..., K) -> metrics (...) each. A metric that is not defined, or without items, is omitted.
+    centered: metrics of squares or absolute values, which noise makes larger, so that resamples lie above the value.
+    Their resamples are moved until their median is the value.
     """
     if not counts.shape[0]:
         return {}
@@ -221,13 +224,16 @@ def of_units(
             for sums in resampled(counts):
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
-        values = np.concatenate(draws[name])
-        return percent_points(values[np.isfinite(values)])  # a resample may lack what the metric divides by
+        drawn = np.concatenate(draws[name])
+        found: Float = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
+        if name in centered:
+            found = np.maximum(found + own[name] - np.median(found), 0)
+        return percent_points(found)
 
-    values = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
+    own = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {
         name: Measure(value, items[name], partial(interval, name), neutral=neutral.get(name), detail=name in detail)
-        for name, value in values.items()
+        for name, value in own.items()
         if items.get(name) and np.isfinite(value)
     }
 

@@ -52,8 +52,9 @@ class Groups(AuditSet[Row]):
     )
     criticism = (
         "Gaps of small groups are unreliable, and even without any relation the RMS is above 0: compare it with the "
-        "shuffled control. Which gap matters depends on the use; different criteria cannot hold at once (Kleinberg et "
-        "al. 2017)."
+        "shuffled control. Chance also makes the RMS and the calibration error of resamples larger. Their intervals "
+        "are therefore percentiles of resamples that were moved until their median is the value. Which gap matters "
+        "depends on the use; different criteria cannot hold at once (Kleinberg et al. 2017)."
     )
     unit = "rows"
     needs = ("sequence",)
@@ -113,7 +114,8 @@ class Groups(AuditSet[Row]):
         true_GL = counts.sum(0)[: math.prod(shape)].reshape(shape)[..., 0].astype(int)
         sizes = _sizes(true_GL, groups, numbers)
         neutral = {name: 0.0 for name in sizes if "gap" in name}
-        return of_units(counts, metrics_of, items=sizes, neutral=neutral)
+        noisy = [name for name in sizes if name.startswith("RMS") or name.endswith("calibration error")]
+        return of_units(counts, metrics_of, items=sizes, neutral=neutral, centered=noisy)
 
     def shuffled(
         self, items: Sequence[Row], scores: Sequence[Score], rng: np.random.Generator
