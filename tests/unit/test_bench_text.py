@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from bertie.bench import corpus, instances, tokenizer
+from bertie.bench import corpus, harness, instances, tokenizer
 from bertie.cli import bench_text
 from bertie.errors import BertieError, UsageError
 
@@ -22,6 +22,12 @@ def test_made_up_text_is_the_same_each_time_with_duplicates_and_as_much_as_asked
     assert 1.0 <= sum(len(text.encode()) for text in first) / 1e6 < 1.1
     assert 0 < len(first) - len(set(first)) < 0.1 * len(first)
     assert len({word for text in first for word in text.lower().split()}) > 5000
+
+
+def test_one_round_has_no_spread():
+    assert harness.Cell("a", [2.0]).spread is None
+    assert harness.around(harness.Cell("a", [1.0, 3.0]).spread) == "± 50%"
+    assert harness.around(None) == ""
 
 
 def test_documents_are_read_from_files_as_far_as_asked(tmp_path):

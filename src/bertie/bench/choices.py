@@ -96,7 +96,7 @@ def main() -> None:
     step = steps(args.preset, args.dropout)
     cells = interleave({name: partial(step, CHOICES[name]) for name in args.only}, rounds=args.repeats)
     for cell in cells:
-        row = {"tokens_per_s": round(cell.median), "spread": round(cell.spread, 3)}
+        row = {"tokens_per_s": round(cell.median), "spread": cell.spread}
         print(
             json.dumps(
                 {"preset": args.preset, "choice": cell.name, **row, "time": round(cells[0].median / cell.median, 2)}

@@ -207,7 +207,7 @@ def measure(documents: Iterable[str], about: str, *, workers: tuple[int, ...], r
                 "runner": name,
                 "workers": runner.workers,
                 "mb_per_s": round(cell.median, 3),
-                "spread": round(cell.spread, 3),
+                "spread": cell.spread,
                 "rates": [round(rate, 3) for rate in cell.rates],
                 "peak_memory_bytes": runner.peak_memory_bytes,
                 "times_quicker_than": {peer: against},

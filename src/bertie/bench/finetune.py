@@ -246,7 +246,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
                 "mean_tokens": round(float(prepared.train.lengths.mean()), 1),
                 "runner": cell.name,
                 "examples_per_s": round(cell.median, 1),
-                "spread": round(cell.spread, 3),
+                "spread": cell.spread,
                 "rates": [round(rate, 1) for rate in cell.rates],
                 "peak_memory_bytes": cell.peak_memory_bytes,
                 "metric": prepared.examples.metrics[0],

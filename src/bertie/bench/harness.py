@@ -41,9 +41,14 @@ class Cell:
         return statistics.median(self.rates)
 
     @property
-    def spread(self) -> float:
-        """Half the distance between the slowest and the fastest round, as a share of the median."""
-        return (max(self.rates) - min(self.rates)) / 2 / self.median
+    def spread(self) -> float | None:
+        """Half the distance between the slowest and the fastest round, as a share of the median. None for one round."""
+        return round((max(self.rates) - min(self.rates)) / 2 / self.median, 3) if len(self.rates) > 1 else None
+
+
+def around(spread: float | None) -> str:
+    """Returns a spread for a table; "" for that of one round."""
+    return "" if spread is None else f"± {spread:.0%}"
 
 
 def interleave(runners: Mapping[str, Runner], *, rounds: int = 5, warmup: int = 1) -> list[Cell]:

@@ -128,7 +128,7 @@ def measure(
             "tokens": texts.tokens,
             "threads": threads,
             "tokens_per_s": round(cell.median),
-            "spread": round(cell.spread, 3),
+            "spread": cell.spread,
             "rates": [round(rate) for rate in cell.rates],
             "cosine": near[cell.name],
             "p50_ms": round(1e3 * float(np.quantile(alone[cell.name], 0.5)), 2),

@@ -237,7 +237,7 @@ def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -
             "runner": cell.name,
             "instances": facts["instances"],
             "instances_per_s": round(cell.median),
-            "spread": round(cell.spread, 3),
+            "spread": cell.spread,
             "rates": [round(rate) for rate in cell.rates],
             "times_quicker_than": {
                 cells[1].name: dict(zip(("median", "low", "high"), harness.ratios(cell, cells[1]), strict=True))

@@ -46,7 +46,7 @@ def measure(counts: Sequence[str] = COUNTS, *, rounds: int = 3, repeats: int = 2
         for where in WHERE:
             cell = cells[f"{count} {where}"]
             share = dict(zip(("median", "low", "high"), harness.ratios(cell, base), strict=True))
-            row[where] = {"tokens_per_s": round(cell.median), "spread": round(cell.spread, 3), "share": share}
+            row[where] = {"tokens_per_s": round(cell.median), "spread": cell.spread, "share": share}
         rows.append(row | {"machine": machine})
     return rows
 

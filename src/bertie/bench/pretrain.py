@@ -251,7 +251,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
                 "parameters": parameters,
                 "runner": cell.name,
                 "tokens_per_s": round(cell.median, 1),
-                "spread": round(cell.spread, 3),
+                "spread": cell.spread,
                 "rates": [round(rate, 1) for rate in cell.rates],
                 "best_precision": best,
                 "matrix_flops": product,

@@ -257,7 +257,7 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
     return {
         "server": one.server.name,
         "requests_per_s": round(rate, 1),
-        "spread": round((max(one.rates) - min(one.rates)) / 2 / rate, 3) if rate else None,
+        "spread": round((max(one.rates) - min(one.rates)) / 2 / rate, 3) if rate and len(one.rates) > 1 else None,
         "closed_loop_per_s": round(one.closed_per_s, 1),
         "p50_ms": round(1000 * statistics.median(found.quantile(0.5) for found in one.half), 2),
         "p99_ms": round(1000 * statistics.median(found.quantile(0.99) for found in one.half), 2),

@@ -96,7 +96,7 @@ def measure(documents: Iterable[str], about: str, *, threads: int, rounds: int) 
             "threads": threads,
             "runner": cell.name,
             "mb_per_s": round(cell.median, 3),
-            "spread": round(cell.spread, 3),
+            "spread": cell.spread,
             "rates": [round(rate, 3) for rate in cell.rates],
             "times_quicker_than": {
                 peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))

@@ -153,6 +153,8 @@ def of_families(
 def _families_table(lines: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
+    from bertie.bench.harness import around
+
     peers = list(lines[0]["times_quicker_than"])
     table = Table("work", "runner", title=f"{lines[0]['model']}, {lines[0]['layers']} layers")
     for column in ("tokens/s", "spread", *(f"times {peer}" for peer in peers)):
@@ -160,7 +162,7 @@ def _families_table(lines: list[dict[str, Any]]) -> "Table":
     for line in lines:
         against = [line["times_quicker_than"][peer] for peer in peers]
         told = [f"{a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})" for a in against]
-        table.add_row(line["work"], line["runner"], f"{line['tokens_per_s']:,.0f}", f"± {line['spread']:.0%}", *told)
+        table.add_row(line["work"], line["runner"], f"{line['tokens_per_s']:,.0f}", around(line["spread"]), *told)
     return table
 
 
@@ -267,6 +269,8 @@ def infer(
 def _infer_table(lines: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
+    from bertie.bench.harness import around
+
     first = lines[0]
     table = Table(
         "runner",
@@ -281,7 +285,7 @@ def _infer_table(lines: list[dict[str, Any]]) -> "Table":
         near, names = line["cosine"], {"worst": "min", "p1": "1%", "mean": "mean"}
         table.add_row(
             line["runner"],
-            f"{line['tokens_per_s']:,}\n± {line['spread']:.0%}",
+            f"{line['tokens_per_s']:,}\n{around(line['spread'])}".strip(),
             "\n".join(f"{near[name]:z.4f} {shown}" for name, shown in names.items()),
             f"{near[same]:.1%}",
             f"{line['p50_ms']:.1f} ms p50\n{line['p99_ms']:.1f} ms p99",
@@ -317,6 +321,8 @@ def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool 
     """Returns the table of runners and their speed; `rate` names the measured quantity per second."""
     from rich.table import Table
 
+    from bertie.bench.harness import around
+
     peers = [line["runner"] for line in lines if line["runner"].startswith("transformers")]
     shown = [lines[0]["metric"]] if quality else []
     table = Table(title=title)
@@ -331,7 +337,7 @@ def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool 
         table.add_row(
             line["runner"],
             f"{line[rate]:,.0f}" if line[rate] >= 100 else f"{line[rate]:.1f}",
-            f"± {line['spread']:.0%}",
+            around(line["spread"]),
             *([f"{line['utilisation']:.0%}"] if used else []),
             "" if memory is None else f"{memory / 1e6:,.0f} MB",
             *([f"{line['quality']['mean']:z.3f} ± {line['quality']['sd']:z.3f}"] if quality else []),

@@ -70,15 +70,16 @@ def serve(
 def _table(lines: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
+    from bertie.bench.harness import around
+
     table = Table(title="one text per request, p99 of at most 100 ms")
     table.add_column("server")
     for column in ("requests/s", "p50 ms", "p99 ms", "one text ms", "memory", "cold start", "Bertie is faster by"):
         table.add_column(column, justify="right")
     for line in lines:
-        spread = f" ± {100 * line['spread']:.0f}%" if line["spread"] is not None else ""
         table.add_row(
             line["server"],
-            f"{line['requests_per_s']:,.0f}{spread}",
+            f"{line['requests_per_s']:,.0f} {around(line['spread'])}".strip(),
             f"{line['p50_ms']:.1f}",
             f"{line['p99_ms']:.1f}",
             f"{line['one_text_ms']:.1f}",

@@ -114,6 +114,8 @@ def _tell(name: str, lines: list[dict[str, Any]], output: Path | None) -> None:
 def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
+    from bertie.bench.harness import around
+
     table = Table("runner", title=f"{name}: {lines[0]['text']}, median of {len(lines[0]['rates'])} rounds")
     rate, unit = ("instances_per_s", "instances/s") if name == "instances" else ("mb_per_s", "MB/s")
     for column in (unit, "spread", "speedup over"):
@@ -127,7 +129,7 @@ def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
         table.add_row(
             line["runner"],
             f"{line[rate]:,.{0 if name == 'instances' else 2}f}",
-            f"± {line['spread']:.0%}",
+            around(line["spread"]),
             "\n".join(against),
         )
     return table
