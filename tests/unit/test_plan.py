@@ -13,6 +13,7 @@ from bertie.plan import catalog, cost
 from bertie.plan.forecast import Assumptions, cheapest, forecast
 from bertie.plan.job import Job, JobPhase
 from bertie.plan.law import Law, Point, fit, law
+from bertie.plan.page import better_loss
 from bertie.runs.config import PretrainConfig
 from bertie.runs.here import utilizations
 from bertie.runs.planning import job_of, this_machine
@@ -297,6 +298,13 @@ def test_numbers_of_a_large_budget_are_not_cut(bertie: Any) -> None:
     said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "24h", "--on", "h100")
     assert "5.4 T" in said
     assert "\u2026" not in said
+
+
+def test_a_lower_loss_than_that_of_the_star_is_named() -> None:
+    rows = [{"preset": "mini", "loss": 2.5, "chosen": False}, {"preset": "big", "loss": 3.0, "chosen": True}]
+    assert better_loss(rows).startswith("mini has a lower expected loss, 2.50. big is chosen")
+    assert better_loss(rows[1:]) == ""
+    assert better_loss([{"preset": "mini", "loss": None, "chosen": True}]) == ""
 
 
 def test_a_budget_for_long_texts(bertie: Any) -> None:

@@ -186,7 +186,7 @@ def _devices(names: str, known: "Catalog") -> "dict[str, Device]":
     from bertie.runs.planning import this_machine
 
     keys = [name.strip() for name in names.split(",") if name.strip()] or [*known.devices, THIS]
-    return {key: this_machine() if key == THIS else known.device(key) for key in keys}
+    return {key: this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _show_budget(
     output: Path | None,
     measured: bool,
 ) -> None:
-    from bertie.plan.page import budget_page
+    from bertie.plan.page import better_loss, budget_page
     from bertie.runs.config import PretrainConfig
     from bertie.runs.planning import presets_within
 
@@ -293,3 +293,5 @@ def _show_budget(
             where = f", extrapolated {row['beyond']:g} times" if row["beyond"] > 1 else ""
             loss = f"an expected loss of {row['loss']:.2f}{where}" if row["loss"] else "a loss that is not known"
             console.say(f"Settings of *: model={row['preset']} train.steps={row['steps']}, with {loss}.")
+    if better := better_loss(rows):
+        console.say(better)

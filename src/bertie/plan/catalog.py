@@ -61,10 +61,10 @@ class Catalog:
     priced: Month | None = None
     source: str = ""
 
-    def device(self, key: str) -> Device:
-        """Returns a device. Raises UsageError for an unknown key."""
+    def device(self, key: str, *others: str) -> Device:
+        """Returns a device. Raises UsageError for an unknown key, with the choices. others: further ones."""
         if key not in self.devices:
-            raise UsageError(f"Unknown device {key!r}. {nearest(key, self.devices)}")
+            raise UsageError(f"Unknown device {key!r}. {nearest(key, [*self.devices, *others])}")
         return self.devices[key]
 
     def grid(self, key: str) -> Grid:

@@ -102,6 +102,19 @@ def _sources(report: Report, key: str, given: Given, known: Catalog) -> None:
     report.section("Sources").table(["figure", "value", "source"], rows, stack=True)
 
 
+def better_loss(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns which preset has a lower expected loss than the chosen one, and why it is not chosen; else ""."""
+    known = [row for row in rows if row["loss"] is not None]
+    chosen = next((row for row in known if row["chosen"]), None)
+    best = min(known, key=lambda row: row["loss"], default=None)
+    if chosen is None or best is None or best["loss"] >= chosen["loss"]:
+        return ""
+    return (
+        f"{best['preset']} has a lower expected loss, {best['loss']:.2f}. {chosen['preset']} is chosen by the rule of "
+        "thumb alone, since the law is too rough to choose between sizes."
+    )
+
+
 def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
     report = Report(f"What fits into {duration(seconds)}", f"Pre-training on {device.name}")
@@ -123,8 +136,9 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: floa
     if chosen:
         about = (
             f"{chosen['preset']} is the largest preset that reads 20 tokens per parameter, a rule of thumb from "
-            f"decoders (Hoffmann et al. 2022). Settings: model={chosen['preset']} train.steps={chosen['steps']}."
-        )
+            f"decoders (Hoffmann et al. 2022). Settings: model={chosen['preset']} train.steps={chosen['steps']}. "
+            + better_loss(rows)
+        ).strip()
     columns = [
         "preset",
         "parameters",
