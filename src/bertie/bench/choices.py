@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.bench.harness import interleave
+from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
 from bertie.nn.layout import Packed
@@ -35,9 +36,19 @@ def plain_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) ->
     return F.cross_entropy(logits.float(), targets, reduction="sum"), right(logits, targets).sum()
 
 
+def reads_all(model: Model) -> AbstractContextManager[object]:
+    """The last layer computes all tokens, and not only the predicted ones."""
+
+    def forward(*inputs: Tensor, read: Tensor, layout: Packed) -> EncoderOutput:
+        return Encoder.forward(model.encoder, *inputs, layout)
+
+    return patch.object(model.encoder, "forward", forward)
+
+
 Choice = Callable[[Model], AbstractContextManager[object]]
 CHOICES: dict[str, tuple[Choice, ...]] = {
     "as it is": (),
+    "all tokens in the last layer": (reads_all,),
     "torch's dropout": (lambda _: patch("bertie.nn.dropout._quick", return_value=False),),
     "one rectangle": (lambda _: patch("bertie.models.encoder.grouped", return_value=None),),
     "SDPA": (
@@ -70,7 +81,7 @@ def steps(preset: str, dropout_p: float) -> Callable[[tuple[Choice, ...]], tuple
         with ExitStack() as stack:
             for choice in undone:
                 stack.enter_context(choice(model))
-            hidden = model.encoder(ids, torch.zeros_like(ids), layout).last_hidden_state[at]
+            hidden = model.encoder(ids, torch.zeros_like(ids), layout=layout, read=at).last_hidden_state[at]
             total, _ = head.loss(hidden, model.word_embeddings, ids[at])
         torch.autograd.backward(total / PREDICTED)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
