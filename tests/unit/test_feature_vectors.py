@@ -64,6 +64,65 @@ def test_what_cannot_be_read_says_so(value: Any, tmp_path: Path) -> None:
         vectors_of(value, tmp_path, COLUMN)
 
 
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.safetensors", "a.png", "a.wav"])
+@pytest.mark.parametrize("content", [b"", b"RIFF\x24\x7d\0\0WAVEfmt \x10\0\0\0\1\0", b"PK\x03\x04" * 9])
+def test_broken_files_are_told_as_unreadable(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadFeaturesError, match="unreadable"):
+        vectors_of(name, tmp_path, COLUMN)
+
+
+@pytest.mark.parametrize("array", [np.array([[1e300]]), np.array([["a"]]), np.array([[1j]])])
+def test_arrays_without_usable_numbers_are_refused(array: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(BadFeaturesError, match=r"not finite|no table of numbers"):
+        vectors_of("a.npy", tmp_path, COLUMN)
+
+
+def test_huge_pictures_are_told_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("1", (9, 9)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9)
+    with pytest.raises(BadFeaturesError, match="exceeds limit"):
+        vectors_of("a.png", tmp_path, COLUMN)
+
+
+def test_pictures_of_16_bits_are_scaled(tmp_path: Path) -> None:
+    grays = (np.arange(64).reshape(8, 8) * 1000).astype(np.uint16)
+    Image.fromarray(grays).save(tmp_path / "a.png")
+    Image.fromarray((grays >> 8).astype(np.uint8)).save(tmp_path / "b.png")
+    options = FeatureConfig(patch_size=4)
+    np.testing.assert_array_equal(patches(tmp_path / "a.png", options), patches(tmp_path / "b.png", options))
+
+
+def test_pictures_are_turned_as_the_camera_was_held(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 4, 3), np.uint8))
+    exif = picture.getexif()
+    exif[0x112] = 6  # the camera was held upright
+    picture.save(tmp_path / "a.png", exif=exif)
+    picture.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "b.png")
+    options = FeatureConfig(patch_size=4)
+    np.testing.assert_array_equal(patches(tmp_path / "a.png", options), patches(tmp_path / "b.png", options))
+
+
+def test_the_name_of_a_picture_may_have_a_colon(tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16)).save(tmp_path / "10:30.png")
+    assert len(vectors_of("10:30.png", tmp_path, COLUMN)) == 1
+
+
+def test_sounds_of_8_bits_have_no_constant_part(tmp_path: Path) -> None:
+    sound = np.random.default_rng(0).normal(0, 0.2, 8000).clip(-1, 1)
+    wavfile.write(tmp_path / "a.wav", 8000, (sound * 32767).astype(np.int16))
+    wavfile.write(tmp_path / "b.wav", 8000, (sound * 127 + 128).round().astype(np.uint8))
+    of_16, of_8 = (frames(tmp_path / name, FeatureConfig(mel_bins=10)) for name in ("a.wav", "b.wav"))
+    assert np.abs(of_16 - of_8).max() < 0.2
+
+
+def test_a_sound_with_too_few_samples_per_second_says_so(tmp_path: Path) -> None:
+    wavfile.write(tmp_path / "a.wav", 8, np.zeros(100, np.int16))
+    with pytest.raises(BadFeaturesError, match="8 samples per second are too few"):
+        vectors_of("a.wav", tmp_path, COLUMN)
+
+
 def test_objects_in_an_array_file_are_never_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(BadFeaturesError, match="unreadable"):

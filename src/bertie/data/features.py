@@ -11,6 +11,7 @@ Each becomes (N, D) float32. Paths are relative to the table. Dosovitskiy et al.
 
 import base64
 import io
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -53,13 +54,15 @@ def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
     """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
     try:
         found = _read(value, folder, config)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except Exception as error:  # each library has its own errors for a broken file
         raise BadFeaturesError(f"unreadable {config.column} ({str(error)[:120]})") from None
-    if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS:
-        raise BadFeaturesError(f"{config.column} is no table of numbers, but an array {found.shape}")
-    if not np.isfinite(found).all():
+    if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
+        raise BadFeaturesError(f"{config.column} is no table of numbers, but an array {found.shape} of {found.dtype}")
+    with np.errstate(over="ignore"):  # what is too large is refused as not finite
+        vectors = np.ascontiguousarray(found, np.float32)
+    if not np.isfinite(vectors).all():
         raise BadFeaturesError(f"{config.column} has numbers that are not finite")
-    return np.ascontiguousarray(found, np.float32)
+    return vectors
 
 
 def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
@@ -71,10 +74,10 @@ def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
     if value.startswith("data:image/"):
         return patches(io.BytesIO(base64.b64decode(value.partition(",")[2], validate=True)), config)
     path, _, name = value.partition(":")
-    suffix = Path(path).suffix.lower()
-    if suffix in ARRAYS:
+    if Path(path).suffix.lower() in ARRAYS:
         found: NDArray[Any] = _arrays(folder / path)[name]
         return found
+    suffix = Path(value).suffix.lower()
     if suffix not in READERS:
         raise ValueError(f"{value[:60]!r} is none of {', '.join((*ARRAYS, *READERS))}")
     return READERS[suffix](folder / value, config)
@@ -83,7 +86,7 @@ def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
 @lru_cache(maxsize=4)
 def _arrays(path: Path) -> Any:
     """Returns the arrays of a file by name; a .npy has one, without a name. Objects in a file are not read."""
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         from safetensors.numpy import load_file
 
         return load_file(path)
@@ -97,10 +100,13 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
     A patch is 3 P P numbers from -1 to 1, then the box (left, top, right, bottom) from -P to P. The 4 numbers of the
     box therefore weigh about as much as the pixels.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     with Image.open(path) as opened:
-        picture = opened.convert("RGB")
+        upright = ImageOps.exif_transpose(opened)
+        if upright.mode.startswith("I"):  # 16 bits, which `convert` would cut to 255
+            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+        picture = upright.convert("RGB")
     if config.picture_size is not None:
         picture = picture.resize((config.picture_size, config.picture_size), Image.Resampling.BILINEAR)
     side = config.patch_size
@@ -124,11 +130,17 @@ def frames(path: Path, config: FeatureConfig) -> Vectors:
     """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, each band scaled over the sound."""
     from scipy.io import wavfile
 
-    rate, samples = wavfile.read(path)
+    with warnings.catch_warnings(action="ignore"):  # of chunks beside the sound
+        rate, samples = wavfile.read(path)
+    if rate < 1 / STEP_S:
+        raise ValueError(f"{rate} samples per second are too few")
+    scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1.0
+    samples = samples.astype(np.float64) / scale
+    if scale == np.iinfo(np.uint8).max:  # 8 bits have no sign: silence is 128
+        samples = 2 * samples - 256 / scale
     if samples.ndim == 2:
         samples = samples.mean(1)
-    scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1.0
-    mel_FM = log_mel(samples.astype(np.float64) / scale, rate, bins=config.mel_bins)
+    mel_FM = log_mel(samples, rate, bins=config.mel_bins)
     mel_FM = (mel_FM - mel_FM.mean()) / (mel_FM.std() + 1e-5)
     count = len(mel_FM) // config.stacked_frames
     if not count:
