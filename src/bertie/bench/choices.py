@@ -39,8 +39,8 @@ def plain_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) ->
 def reads_all(model: Model) -> AbstractContextManager[object]:
     """The last layer computes all tokens, and not only the predicted ones."""
 
-    def forward(*inputs: Tensor, read: Tensor, layout: Packed) -> EncoderOutput:
-        return Encoder.forward(model.encoder, *inputs, layout)
+    def forward(input_ids: Tensor, token_type_ids: Tensor, *, layout: Packed, read: Tensor) -> EncoderOutput:
+        return Encoder.forward(model.encoder, input_ids, token_type_ids, layout)
 
     return patch.object(model.encoder, "forward", forward)
 
