@@ -80,7 +80,7 @@ class Masks(nn.Module):
     def on(self, model: Model) -> Iterator[None]:
         """Multiplies the outputs of the model's units by their factors. The scores become companions of the model."""
         model.companions["masks"] = self.to(model.device)
-        with ExitStack() as stack:
+        with model.computing_all(), ExitStack() as stack:
             for number, layer in enumerate(model.encoder.in_order()):
                 assert isinstance(layer, Layer)
                 for name, part in PARTS:

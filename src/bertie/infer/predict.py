@@ -81,6 +81,10 @@ class TextCount:
         return [note for note, count in ((longer, self.long), (cut, self.cut), (unknown, self.unknown)) if count]
 
 
+def _unheard(encoded: Encoded, policy: TooLong) -> None:
+    """Nobody asked for the encoded texts. A function with a name, so that a predictor can be pickled."""
+
+
 class Predictor:
     """A model with a tokenizer and the settings for inference. The defaults are those of the training.
 
@@ -116,7 +120,7 @@ class Predictor:
                 "The model has no tokenizer, so it cannot read text. Copy the files of its tokenizer "
                 "(tokenizer.json or vocab.txt) into its folder, and open the folder with bertie.load."
             )
-        self.on_encoded: Callable[[Encoded, TooLong], object] = lambda encoded, policy: None
+        self.on_encoded: Callable[[Encoded, TooLong], object] = _unheard
         self.tokenizer, facts = tokenizer, self.engine.facts
         found = task_of(facts, tokenizer)
         self._task = None if found is None else found.with_tokenizer(tokenizer)

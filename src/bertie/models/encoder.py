@@ -9,7 +9,7 @@ B sequences · T real tokens of the batch · S longest sequence · H hidden size
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,9 @@ class Encoder(nn.Module):
 
     Weights stay float32. `compute_dtype = torch.bfloat16` computes everything after the embeddings in bfloat16.
     """
+
+    computes_part: ClassVar[bool] = True
+    """Whether the argument `read` of `forward` leaves out tokens."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """`Model`: one encoder and its heads, together with a tokenizer and the names of the labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
@@ -79,6 +80,7 @@ class Model(nn.Module):
         self._tokenizer: Tokenizer | None = None
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
+        self._computes_all = False
         self.sentence = SentenceModules()
         self.packed: dict[str, PackedWeight] = {}  # parameters that the folder holds in 4 or 8 bits a number
         if self.frozen:
@@ -160,11 +162,20 @@ class Model(nn.Module):
         """
         if (features := getattr(batch, "features", None)) is not None:
             flags["features"] = features
-        if read is not None and isinstance(self.encoder, Encoder):
+        if read is not None and getattr(self.encoder, "computes_part", False) and not self._computes_all:
             layout = getattr(batch, "host", batch).layout
             tokens = torch.unique(torch.cat([layout.ends(last=self.config.summary_last), read]))
             flags["read"] = tokens.to(batch.input_ids.device, non_blocking=True)
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
+
+    @contextmanager
+    def computing_all(self) -> Iterator[None]:
+        """While it is on, the last layer computes all tokens, for those who measure or change what layers compute."""
+        before, self._computes_all = self._computes_all, True
+        try:
+            yield
+        finally:
+            self._computes_all = before
 
     def encode_for(self, head: str, batch: Inputs) -> EncoderOutput:
         """Runs the encoder for one head. The last layer computes only the states that the head reads."""

@@ -204,6 +204,7 @@ class TwoStreamEncoder(Encoder):
     """
 
     config: TwoStreamConfig
+    computes_part = False
 
     def __init__(self, config: TwoStreamConfig) -> None:
         super().__init__(config)

@@ -129,7 +129,7 @@ def _watched(model: Model, parts: Sequence[str]) -> Iterator[dict[tuple[int, str
     was_training = model.training
     try:
         model.eval().requires_grad_(False)
-        with ExitStack() as stack:
+        with model.computing_all(), ExitStack() as stack:
             for part in parts:
                 stack.enter_context(_changed(model, part, partial(keep, part)))
             yield inputs
