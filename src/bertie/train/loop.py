@@ -186,6 +186,7 @@ class _Loop:
             if ranks.together:
                 raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
             model.encoder.compile(dynamic=True)
+            model.encoder.computes_part = False  # another number of predicted tokens would be compiled again
         # An accelerator is given the next step's work before the loss of this one is read, so that it never waits;
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
