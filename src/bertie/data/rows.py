@@ -66,6 +66,10 @@ def composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
+def no_header(names: tuple[str, ...]) -> None:
+    """Does nothing with the names of columns, where nobody asked for them."""
+
+
 @dataclass(frozen=True)
 class TableFormat:
     """How a file is read. Empty settings are inferred from the extension and the column names.
@@ -92,7 +96,7 @@ class TableFormat:
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
-    on_header: Callable[[tuple[str, ...]], None] = field(default=lambda names: None, compare=False)
+    on_header: Callable[[tuple[str, ...]], None] = field(default=no_header, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("text", "columns"):

@@ -24,7 +24,7 @@ from typing import IO, Any, NamedTuple, TypeGuard, cast
 
 from bertie.data.lines import decoded, opened, where_of
 from bertie.data.rows import FORMATS as rows_of
-from bertie.data.rows import Fields, records, source_of
+from bertie.data.rows import Fields, no_header, records, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
@@ -196,7 +196,7 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
 
 def _word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
-    reading = replace(format, on_header=TableFormat().on_header)  # the columns of an example are others
+    reading = replace(format, on_header=no_header)  # the columns of an example are others
     found, bad, first, current, ends = list[Fields](), None, 0, None, 0
     for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, InvalidRow(0, EMPTY))]):
         empty = row.reason == EMPTY if isinstance(row, InvalidRow) else not any(row.values())
