@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,17 @@ class Cell:
 
     @property
     def spread(self) -> float | None:
-        """Half the distance between the slowest and the fastest round, as a share of the median. None for one round."""
-        return round((max(self.rates) - min(self.rates)) / 2 / self.median, 3) if len(self.rates) > 1 else None
+        """The spread of the rounds, as `spread_of`."""
+        return spread_of(self.rates)
+
+
+def spread_of(rates: Sequence[float]) -> float | None:
+    """Returns half the distance between the slowest and the fastest round, as a share of the median.
+
+    None for one round, and where the median is 0.
+    """
+    middle = statistics.median(rates)
+    return round((max(rates) - min(rates)) / 2 / middle, 3) if middle and len(rates) > 1 else None
 
 
 def around(spread: float | None) -> str:

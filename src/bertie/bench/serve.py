@@ -248,7 +248,7 @@ def load(setup: Setup, one: Running, rate: float, seed: int, seconds: float = 0.
 
 
 def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
-    """What was measured of one server. spread: half the distance between the rounds, as a share of the median."""
+    """What was measured of one server. spread: as of `harness.spread_of`."""
     rate = statistics.median(one.rates)
     pairs = [served / alone for served, alone in zip(one.alone_ms, library_ms, strict=True)]
     half = [found for found in one.half if found.took]
@@ -257,7 +257,7 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
     return {
         "server": one.server.name,
         "requests_per_s": round(rate, 1),
-        "spread": round((max(one.rates) - min(one.rates)) / 2 / rate, 3) if rate and len(one.rates) > 1 else None,
+        "spread": harness.spread_of(one.rates),
         "closed_loop_per_s": round(one.closed_per_s, 1),
         "p50_ms": round(1000 * statistics.median(found.quantile(0.5) for found in one.half), 2),
         "p99_ms": round(1000 * statistics.median(found.quantile(0.99) for found in one.half), 2),
