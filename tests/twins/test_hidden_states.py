@@ -89,9 +89,11 @@ def plain_targets(model) -> torch.Tensor:
 
 def test_the_text_of_tokens_is_written_as_people_write():
     tokenizer = student_tokenizer()
-    text, owners = spelling(tokenizer)(np.array(tokenizer.encode(TEXTS[0]).ids))
-    assert text == TEXTS[0]
-    assert [i for i, c in enumerate(text) if c == " "] == np.flatnonzero(owners == -1).tolist()
+    encodings = [tokenizer.encode(text) for text in TEXTS[:2]]
+    ids, sizes = np.concatenate([e.ids for e in encodings]), np.array([len(e.ids) for e in encodings])
+    texts, owners = spelling(tokenizer)(ids, sizes)
+    assert texts == TEXTS[:2]
+    assert [i for i, c in enumerate("".join(texts)) if c == " "] == np.flatnonzero(owners == -1).tolist()
 
 
 def test_targets_are_the_means_over_characters():

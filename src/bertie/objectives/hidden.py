@@ -15,10 +15,11 @@ B sequences · T real tokens of the batch · O tokens of the original texts · Q
 P pairs of a student's and a teacher's token · H hidden size · C characters
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -154,26 +155,30 @@ def targets(teacher: Model, aligned: Aligned, dtype: torch.dtype | None) -> Tens
 
 
 def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int) -> Aligned:
-    """Encodes a batch's original texts for the teacher, and links the tokens by the characters that they share."""
+    """Encodes a batch's original texts for the teacher, and links the tokens by the characters that they share.
+
+    A token that shares no character with a token of the teacher is linked with all of the teacher's tokens of its text.
+    """
     lengths_B = flat(batch)[1].lengths
-    ends_B = np.cumsum(lengths_B)
     ids_O, rows_O = _original(batch, student.special_ids)
-    cuts = np.searchsorted(rows_O, ends_B[:-1])
-    texts, owners = zip(*map(spelling(student), np.split(ids_O, cuts)), strict=True)
+    sizes_B = np.diff(np.searchsorted(rows_O, np.cumsum(lengths_B)), prepend=0)
+    texts, owners_C = spelling(student)(ids_O, sizes_B)
     encodings = teacher.encode_batch(texts, max_length=max_length)
-    rows, columns, counts = [], [], []
-    first, base = 0, 0  # of the sequence: its first token in the student's batch and in the teacher's
-    for owner_C, row_O, encoding, length in zip(
-        owners, np.split(rows_O, cuts), encodings, lengths_B.tolist(), strict=True
-    ):
-        found = _pairs(np.where(owner_C >= 0, row_O[owner_C] - first, -1), encoding, length)
-        rows.append(found[0] + first)
-        columns.append(found[1] + base)
-        counts.append(found[2])
-        first, base = first + length, base + len(encoding.ids)
-    rows_P, columns_P, counts_P = (np.concatenate(parts) for parts in (rows, columns, counts))
+    theirs_C = _tokens_of_characters(texts, encodings)
+    both = (owners_C >= 0) & (theirs_C >= 0)
+    rows, columns = rows_O[owners_C[both]], theirs_C[both]
+    starts = np.flatnonzero(np.diff(rows, prepend=-1) | np.diff(columns, prepend=-1))  # of a pair's characters
+    counts = np.diff(starts, append=len(rows))
+    alone = np.flatnonzero(np.bincount(rows, minlength=lengths_B.sum()) == 0)
+    many_B = np.array([len(encoding) for encoding in encodings])
+    text = np.repeat(np.arange(len(lengths_B)), lengths_B)[alone]
+    all_rows, all_columns = np.repeat(alone, many_B[text]), _ranges((np.cumsum(many_B) - many_B)[text], many_B[text])
+    rows_P, columns_P = np.concatenate([rows[starts], all_rows]), np.concatenate([columns[starts], all_columns])
+    counts_P = np.concatenate([counts, np.ones(len(all_rows), np.int64)])
     weights_P = (counts_P / np.bincount(rows_P, counts_P)[rows_P]).astype(np.float32)
-    return Aligned(pack(encodings), first, *(torch.from_numpy(x) for x in (rows_P, columns_P, weights_P)))
+    return Aligned(
+        pack(encodings), int(lengths_B.sum()), *(torch.from_numpy(x) for x in (rows_P, columns_P, weights_P))
+    )
 
 
 def _original(batch: Batch, special: Collection[int]) -> tuple[Int, Int]:
@@ -195,39 +200,46 @@ def _original(batch: Batch, special: Collection[int]) -> tuple[Int, Int]:
     return original_O, np.repeat(np.arange(len(ids_T)), sizes_T)
 
 
-def _pairs(owner_C: Int, encoding: Encoding, length: int) -> tuple[Int, Int, Int]:
-    """Returns the pairs (P,) of one text in the order of the student's tokens, with the characters that they share.
+def _tokens_of_characters(texts: Sequence[str], encodings: Sequence[Encoding]) -> Int:
+    """Returns the token of each character of the joined texts, counted over all encodings; -1: none. -> (C,)"""
+    first = np.cumsum([0, *map(len, texts)])
+    found_C = np.full(first[-1], -1)
+    bounds = np.array(list(chain.from_iterable(chain.from_iterable(e.offsets) for e in encodings)), np.int64)
+    bounds = bounds.reshape(-1, 2)
+    sizes = bounds[:, 1] - bounds[:, 0]
+    starts = bounds[:, 0] + np.repeat(first[:-1], [len(encoding) for encoding in encodings])
+    found_C[_ranges(starts, sizes)] = np.repeat(np.arange(len(sizes)), sizes)
+    return found_C
 
-    A token that shares none with a token of the teacher has a pair with all of the teacher's.
-    """
-    theirs_C, size = np.full(len(owner_C), -1), len(encoding.ids)
-    for number, (start, end) in enumerate(encoding.offsets):
-        theirs_C[start:end] = number
-    both = (owner_C >= 0) & (theirs_C >= 0)
-    shared, counts = np.unique(owner_C[both] * size + theirs_C[both], return_counts=True)
-    alone = np.setdiff1d(np.arange(length), shared // size)
-    rows = np.concatenate([shared // size, np.repeat(alone, size)])
-    columns = np.concatenate([shared % size, np.tile(np.arange(size), len(alone))])
-    counts = np.concatenate([counts, np.ones(size * len(alone), np.int64)])
-    order = np.argsort(rows, kind="stable")
-    return rows[order], columns[order], counts[order]
+
+def _ranges(starts: Int, sizes: Int) -> Int:
+    """Returns the concatenated ranges of `sizes` numbers from `starts`."""
+    return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
 
 
 @lru_cache(4)
-def spelling(tokenizer: Tokenizer) -> Callable[[Int], tuple[str, Int]]:
-    """Returns a function from token ids to their text and the token of each character (C,), -1 for spaces."""
+def spelling(tokenizer: Tokenizer) -> Callable[[Int, Int], tuple[list[str], Int]]:
+    """Returns a function from the token ids of texts (O,) and their numbers of tokens (B,) to the texts, and the token
+    of each character of the joined texts (C,), -1 for spaces."""
     written = [tokenizer.written(i) for i in range(tokenizer.vocab_size)]
     written = ["" if i in tokenizer.special_ids else text for i, text in enumerate(written)]
-    tight = tokenizer.continues_word(np.arange(tokenizer.vocab_size)).tolist()
-    before = ["" if tight[i] or not text or text in CLOSING else " " for i, text in enumerate(written)]
+    spaced = [" " + text for text in written]
+    tight = tokenizer.continues_word(np.arange(tokenizer.vocab_size))
+    tight |= np.array([not text or text in CLOSING for text in written])
+    opening = np.array([text in OPENING for text in written])
+    length = np.array([len(text) for text in written])
 
-    def spelled(ids: Int) -> tuple[str, Int]:
-        parts, owners, after = list[str](), list[int](), True
-        for number, i in enumerate(ids.tolist()):
-            space = "" if after else before[i]
-            parts += [space, written[i]]
-            owners += [-1] * len(space) + [number] * len(written[i])
-            after = written[i] in OPENING if written[i] else after
-        return "".join(parts), np.array(owners, np.int64)
+    def spelled(ids: Int, sizes: Int) -> tuple[list[str], Int]:
+        lengths, numbers = length[ids], np.arange(len(ids))
+        begin = np.repeat(np.cumsum(sizes) - sizes, sizes)  # the first token of each token's text
+        # the token before it that has characters, or -1
+        before = np.concatenate([[-1], np.maximum.accumulate(np.where(lengths > 0, numbers, -1))[:-1]])[: len(ids)]
+        space = ~tight[ids] & (before >= begin) & ~opening[ids[before]]
+        parts = [(spaced if gap else written)[i] for i, gap in zip(ids.tolist(), space.tolist(), strict=True)]
+        ends = np.cumsum(sizes).tolist()
+        texts = ["".join(parts[start:end]) for start, end in pairwise([0, *ends])]
+        owners = np.repeat(numbers, lengths + space)
+        owners[(np.cumsum(lengths + space) - lengths - space)[space]] = -1
+        return texts, owners
 
     return spelled
