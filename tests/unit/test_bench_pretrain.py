@@ -41,6 +41,12 @@ def test_a_device_that_is_not_there_is_told():
             measure(Setup("tiny", device="cuda"))
 
 
+def test_an_unknown_runner_is_told_before_anything_is_measured():
+    pytest.importorskip("transformers")
+    with pytest.raises(UsageError, match="transformers best"):
+        measure(Setup("tiny"), only=["transformers bets"])
+
+
 @pytest.mark.parametrize("bf16", [False, True])
 def test_both_sides_are_at_their_best_on_this_machine(bf16: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(machine, "cpu_rates", lambda: machine.Rates(fp32=10, bf16=60 if bf16 else 1))

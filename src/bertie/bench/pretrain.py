@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.errors import BertieError
+from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
 from bertie.plan.meter import peak_bytes
@@ -214,13 +214,22 @@ def same_loss(setup: Setup, folder: Path) -> float:
     return abs(float(part.total) / part.count / float(theirs) - 1)
 
 
-def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[str, Any]]:
-    """One JSON-ready line per runner. Raises BertieError when the losses disagree, UsageError: no such device."""
+def measure(
+    setup: Setup, *, rounds: int = 5, memory: bool = True, only: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """One JSON-ready line per runner. only: the runners to measure; none: all.
+
+    Raises BertieError when the losses disagree, UsageError for an unknown device or runner.
+    """
     choose_device(setup.device)
     require()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         write_model(setup, folder)
+        makers = runners(setup, folder)
+        for runner in only:
+            if runner not in makers:
+                raise UsageError(f"There is no runner {runner!r} on this machine. {nearest(runner, makers)}")
         difference = same_loss(setup, folder)
         if difference > 1e-4:
             raise BertieError(
@@ -228,7 +237,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
                 "timings are reported."
             )
         console.say(f"{setup.model}: the losses of one batch agree to {difference:.0e}")
-        made = {runner: make() for runner, make in runners(setup, folder).items()}
+        made = {runner: make() for runner, make in makers.items() if not only or runner in only}
         cells = harness.interleave(made, rounds=rounds)
     best = "bf16" if harness.bf16_is_quicker(setup.device) else "fp32"
     products = {precision: harness.matrix_flops(setup.device, precision) for precision in {best, "fp32"}}

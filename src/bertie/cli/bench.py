@@ -42,6 +42,9 @@ def pretrain(
     length: Annotated[int, typer.Option(min=16, max=512, help="Tokens per packed row.")] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
+    runners: Annotated[
+        str, typer.Option(help="Runners to measure, comma-separated: bertie fp32, transformers best ... Default: all.")
+    ] = "",
     output: Output = None,
 ) -> None:
     r"""Benchmark masked-LM training against the transformers Trainer.
@@ -57,17 +60,19 @@ def pretrain(
       bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
 
       bertie bench pretrain --models small,base,large --device cuda --batch-size 256 --length 512
+
+      bertie bench pretrain --models base --device cuda --runners "bertie bf16,transformers best"
     """
     from bertie.bench import pretrain as program
     from bertie.errors import UsageError, nearest
 
-    names = [name.strip() for name in models.split(",") if name.strip()]
+    names, only = ([name.strip() for name in given.split(",") if name.strip()] for given in (models, runners))
     for name in names:
         if name not in program.SIZES:
             raise UsageError(f"Unknown model size {name!r}. {nearest(name, program.SIZES)}")
     for name in names:
         setup = program.Setup(name, batch_size, length, device)
-        lines = program.measure(setup, rounds=rounds, memory=memory)
+        lines = program.measure(setup, rounds=rounds, memory=memory, only=only)
         title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
         tell(lines, partial(_table, title, lines, "tokens_per_s"), output)
 
