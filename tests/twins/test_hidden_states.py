@@ -119,6 +119,19 @@ def test_the_loss_is_the_formula_and_the_map_is_trained():
         torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
+def test_a_share_of_the_texts_has_the_loss_of_those_texts():
+    chosen = {"mlm": {"rate": 0.5}, "hidden": {"teacher": "t", "share": 0.4}}
+    objective = objectives.build(chosen).load_dependencies(teacher)
+    model, batch = student(objective), batch_of(objective)
+    second = slice(*batch.layout.cu_seqlens[2:4].tolist())  # 0.4 of three texts: the third
+    assert objective.counts(batch)["hidden"] == second.stop - second.start
+    sums = backward(model, objective, [batch], objective.counts(batch), seed=(0,), device=torch.device("cpu"))
+    losses, _ = sums.read(sums.tensor().tolist())
+    mapped = model.companions["hidden"](model.encode(batch).last_hidden_state)
+    error = (mapped - plain_targets(teacher())).square().mean(-1)[second].sum()
+    assert losses["hidden"] == pytest.approx(error.item(), rel=1e-4)
+
+
 def test_beside_span_a_sentinel_has_the_states_of_its_span():
     """The teacher reads the whole text; a token has its own target, a sentinel that of what it stands for."""
     tokenizer, model = student_tokenizer(), teacher()
@@ -193,3 +206,5 @@ def test_a_teacher_must_be_named():
         objectives.build({"hidden": {}}).load_dependencies(teacher)
     with pytest.raises(UsageError, match=r"hidden\.weight is 0"):
         objectives.build({"hidden": {"teacher": "t", "weight": 0.0}})
+    with pytest.raises(UsageError, match=r"hidden\.share is 1.5"):
+        objectives.build({"hidden": {"teacher": "t", "share": 1.5}})

@@ -12,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.nn import machine
 from bertie.nn.linear import Linear
 from bertie.train.config import OptimConfig
-from bertie.train.muon import Muon
+from bertie.train.muon import Muon, orthogonal
 from bertie.train.optim import OPTIMIZERS, OptimizerGroup, param_slices
 from nano import assert_same_run, nano_fit, nano_model
 
@@ -165,6 +165,13 @@ def test_muon_computes_in_what_the_machine_is_quicker_in(dtype, monkeypatch):
         if dtype == torch.bfloat16:
             assert torch.equal(layer.weight, theirs.weight), "the same bits as torch's"
     assert (max(errors) < 1e-5) == (dtype == torch.float32), "bfloat16 would be seen"
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4)])
+def test_matrices_are_orthogonalized_together_as_alone(shape):
+    matrices = torch.randn(3, *shape) * torch.tensor([1.0, 1e-3, 1e3])[:, None, None]
+    alone = torch.stack([orthogonal(matrix, torch.float32) for matrix in matrices])
+    torch.testing.assert_close(orthogonal(matrices, torch.float32), alone, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -214,9 +214,7 @@ def same_loss(setup: Setup, folder: Path) -> float:
     return abs(float(part.total) / part.count / float(theirs) - 1)
 
 
-def measure(
-    setup: Setup, *, rounds: int = 5, memory: bool = True, only: Collection[str] = ()
-) -> list[dict[str, Any]]:
+def measure(setup: Setup, *, rounds: int = 5, memory: bool = True, only: Collection[str] = ()) -> list[dict[str, Any]]:
     """One JSON-ready line per runner. only: the runners to measure; none: all.
 
     Raises BertieError when the losses disagree, UsageError for an unknown device or runner.

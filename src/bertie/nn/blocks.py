@@ -149,7 +149,7 @@ def block_sparse_attention(
     ends_q, end_at = (torch.cat([x[..., :b, :], x[..., -b:, :]], -2) for x in (q_BNSD, at_S[:, None]))
     end_hide = lowest_where(hidden_B11S | (at_S > end_at) if causal else hidden_B11S, q_BNSD.dtype)
     ends, end_probs = attend(ends_q, k_BNSD, v_BNSD, end_hide, **show)
-    middle_BNSD = middle.view(batch, heads, length - 2 * b, size)
+    middle_BNSD = middle.reshape(batch, heads, length - 2 * b, size)  # on CUDA, SDPA returns heads last in memory
     context_BNSD = torch.cat([ends[:, :, :b], middle_BNSD, ends[:, :, b:]], 2)
     if probs is None or end_probs is None:
         return context_BNSD, None

@@ -11,7 +11,8 @@ learns contextual meanings at every token, and a sentence vector at [CLS], befor
 The loss is that of data2vec (Baevski et al. 2022, 3.3): the squared error of a linear map, to targets normalized as by
 a LayerNorm without weights. The map is trained with the model and not saved. The objective adds no labels.
 
-B sequences · T real tokens of the batch · O tokens of the original texts · Q tokens of the output of `span`.
+B sequences · T real tokens of the batch · K of them with a target · O tokens of the original texts · Q tokens of the
+output of `span`.
 P pairs of a student's and a teacher's token · H hidden size · C characters
 """
 
@@ -53,20 +54,25 @@ Int = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HiddenStates(Objective):
-    """Learns the hidden states of a teacher. Raises UsageError for a weight that is not above 0."""
+    """Learns the hidden states of a teacher. Raises UsageError for a weight or share out of range."""
 
     name: ClassVar[str] = "hidden"
-    whole_run: ClassVar[tuple[str, ...]] = ("teacher", "weight")
+    whole_run: ClassVar[tuple[str, ...]] = ("teacher", "weight", "share")
 
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Name or folder of the teacher, an encoder with any tokenizer: minilm-l6, e5-small, models/base."""
     weight: float = 10.0
     """Weight of the loss. Source: ours, measured (docs/log/pre-training-results.md)."""
+    share: float = 1.0
+    """Fraction of a batch's texts that the teacher reads. A small one suits a GPU, where encoding the teacher's texts
+    takes longer than a step of the student. Source: ours."""
     loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
             raise UsageError(f"hidden.weight is {self.weight}; it must be above 0.")
+        if not 0 < self.share <= 1:
+            raise UsageError(f"hidden.share is {self.share}; it must be above 0 and at most 1.")
 
     @property
     def reads(self) -> dict[str, str]:
@@ -101,23 +107,28 @@ class HiddenStates(Objective):
         """Returns the operations of the teacher's forward pass, or nothing when the teacher is not loaded."""
         if self.loaded is None:
             return {}
-        return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=0).values())}
+        return {"teacher": self.share * sum(forward_flops(self.loaded.config, length=length, predicted=0).values())}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns the number of tokens, T."""
-        return {"hidden": batch.tokens}
+        """Returns the number of tokens of the texts that the teacher reads."""
+        lengths_B = flat(batch)[1].lengths
+        return {"hidden": int(lengths_B[read_by_teacher(len(lengths_B), self.share)].sum())}
 
     def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the squared error of the mapped hidden states, the mean of the teacher's dimensions."""
         teacher, ours = self._teacher, output.last_hidden_state.flatten(0, -2)
         assert model.tokenizer is not None
         assert teacher.tokenizer is not None
-        aligned = align(batch.host, model.tokenizer, teacher.tokenizer, max_length=teacher.config.max_length)
-        targets_TH = targets(teacher.to(ours.device), aligned.to(ours.device), model.compute_dtype)
-        real = None if batch.input_ids.ndim == 1 else where(batch.host.layout.mask(), ours.device)
-        mapped_TH = model.companions["hidden"]((ours if real is None else ours[real]).float())
-        total = (mapped_TH - targets_TH).square().mean(-1).sum()
-        return {"hidden": LossTerm(total, batch.host.tokens, weight=self.weight)}
+        length = teacher.config.max_length
+        aligned = align(batch.host, model.tokenizer, teacher.tokenizer, max_length=length, share=self.share)
+        aligned = aligned.to(ours.device)
+        targets_KH = targets(teacher.to(ours.device), aligned, model.compute_dtype)
+        places = aligned.tokens
+        if batch.input_ids.ndim > 1:
+            places = where(batch.host.layout.mask(), ours.device)[places]
+        mapped_KH = model.companions["hidden"](ours[places].float())
+        total = (mapped_KH - targets_KH).square().mean(-1).sum()
+        return {"hidden": LossTerm(total, len(places), weight=self.weight)}
 
     @property
     def _teacher(self) -> Model:
@@ -129,38 +140,49 @@ class HiddenStates(Objective):
 @dataclass(frozen=True)
 class Aligned:
     """The teacher's batch, and the weight (P,) of a teacher's token `columns` in the target of a student's token
-    `rows`. The weights of a row add up to 1. size: T."""
+    `tokens[rows]`. The weights of a row add up to 1. tokens: those of the T real tokens that have a target, (K,)."""
 
     batch: Batch
-    size: int
+    tokens: Tensor
     rows: Tensor
     columns: Tensor
     weights: Tensor
 
     def to(self, device: torch.device) -> "Aligned":
         """Returns the same on another device."""
-        return Aligned(
-            self.batch.to(device), self.size, *(x.to(device) for x in (self.rows, self.columns, self.weights))
-        )
+        arrays = (self.tokens, self.rows, self.columns, self.weights)
+        return Aligned(self.batch.to(device), *(x.to(device, non_blocking=True) for x in arrays))
+
+
+def read_by_teacher(texts: int, share: float) -> NDArray[np.bool_]:
+    """Returns which texts of a batch the teacher reads, (B,): evenly spaced, since corpora follow each other in it."""
+    chosen_B: NDArray[np.bool_] = np.diff(np.floor(np.arange(texts + 1) * share)) > 0
+    chosen_B[-1:] |= not chosen_B.any()
+    return chosen_B
 
 
 @torch.no_grad()
 def targets(teacher: Model, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
-    """Returns the targets of the student's real tokens, with mean 0 and variance 1 over their dimensions. -> (T, H)"""
+    """Returns the targets of the student's tokens, with mean 0 and variance 1 over their dimensions. -> (K, H)"""
     teacher.compute_dtype = dtype
     hidden = teacher.encode(aligned.batch).last_hidden_state.float()
-    means = hidden.new_zeros(aligned.size, hidden.shape[-1])
+    means = hidden.new_zeros(len(aligned.tokens), hidden.shape[-1])
     means.index_add_(0, aligned.rows, hidden[aligned.columns] * aligned.weights[:, None])
     return F.layer_norm(means, means.shape[-1:])
 
 
-def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int) -> Aligned:
-    """Encodes a batch's original texts for the teacher, and links the tokens by the characters that they share.
+def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int, share: float = 1.0) -> Aligned:
+    """Encodes a share of a batch's original texts for the teacher, and links the tokens by the characters that they
+    share.
 
     A token that shares no character with a token of the teacher is linked with all of the teacher's tokens of its text.
     """
     lengths_B = flat(batch)[1].lengths
+    chosen_B = read_by_teacher(len(lengths_B), share)
+    chosen_T, lengths_B = np.repeat(chosen_B, lengths_B), lengths_B[chosen_B]
     ids_O, rows_O = _original(batch, student.special_ids)
+    read_O = chosen_T[rows_O]
+    ids_O, rows_O = ids_O[read_O], (np.cumsum(chosen_T) - 1)[rows_O[read_O]]
     sizes_B = np.diff(np.searchsorted(rows_O, np.cumsum(lengths_B)), prepend=0)
     texts, owners_C = spelling(student)(ids_O, sizes_B)
     encodings = teacher.encode_batch(texts, max_length=max_length)
@@ -176,9 +198,8 @@ def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: i
     rows_P, columns_P = np.concatenate([rows[starts], all_rows]), np.concatenate([columns[starts], all_columns])
     counts_P = np.concatenate([counts, np.ones(len(all_rows), np.int64)])
     weights_P = (counts_P / np.bincount(rows_P, counts_P)[rows_P]).astype(np.float32)
-    return Aligned(
-        pack(encodings), int(lengths_B.sum()), *(torch.from_numpy(x) for x in (rows_P, columns_P, weights_P))
-    )
+    arrays = (np.flatnonzero(chosen_T), rows_P, columns_P, weights_P)
+    return Aligned(pack(encodings), *map(torch.from_numpy, arrays))
 
 
 def _original(batch: Batch, special: Collection[int]) -> tuple[Int, Int]:
