@@ -24,6 +24,7 @@ from bertie.errors import UsageError
 from bertie.models.model import Model
 from bertie.tasks.source import Encoded, Targets
 from bertie.train.config import OptimConfig
+from bertie.train.precision import choose_device
 
 NO_LABEL = -100  # what transformers leaves out of a loss
 Row = dict[str, Any]
@@ -233,6 +234,7 @@ class FinetunePeer:
             train_sampling_strategy="group_by_length" if self.way.by_length else "random",
             bf16=self.way.bf16,
             seed=seed,
+            device=str(choose_device()),
         )
 
     def collate(self, rows: Sequence[Row]) -> dict[str, Tensor]:
