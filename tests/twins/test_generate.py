@@ -150,6 +150,7 @@ def test_who_cannot_write_says_so() -> None:
     model = families.build("bert-tiny", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
     with pytest.raises(UsageError, match="cannot generate text"):
         generate(model, torch.ones(1, 3, dtype=torch.int64))
-    for wrong in ({"max_new_tokens": 0}, {"temperature": 0.0}, {"top_p": 2.0}, {"num_beams": 2, "do_sample": True}):
+    refused = ({"max_new_tokens": 0}, {"temperature": 0.0}, {"temperature": 1e-40}, {"length_penalty": float("nan")})
+    for wrong in (*refused, {"top_p": 2.0}, {"num_beams": 2, "do_sample": True}):
         with pytest.raises(UsageError):
             GenerationConfig(**wrong)

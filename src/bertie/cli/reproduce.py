@@ -1,5 +1,6 @@
 """`bertie reproduce`: the result tables of the documentation."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -218,7 +219,7 @@ def ablations(
     )
     for option, value in (("--config", config), ("--only", only), ("--tasks", tasks), ("--train", train)):
         command += f" {option} {value}" if value else ""
-    command = " ".join([command, "--seeds", str(seeds), "-o runs/ablations", *setup.overrides])
+    command = " ".join([command, "--seeds", str(seeds), "-o runs/ablations", *map(shlex.quote, setup.overrides)])
 
     def write(lines: list[dict[str, Any]]) -> None:
         charts = program.pictures(lines)

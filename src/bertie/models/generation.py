@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 
 from bertie.errors import UsageError
 
 WRITTEN = "written:"
+
+
+LOWEST_TEMPERATURE = 0.001  # below it, the logits divided by it can overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +30,13 @@ class GenerationConfig:
             raise UsageError("max_new_tokens and num_beams must be 1 or more.")
         if self.do_sample and self.num_beams > 1:
             raise UsageError("do_sample needs num_beams=1: it draws one text per prompt.")
-        if not self.temperature > 0:
+        if not LOWEST_TEMPERATURE <= self.temperature < inf:
             raise UsageError(
-                f"temperature is {self.temperature}; it must be above 0. For greedy decoding, pass do_sample=False."
+                f"temperature is {self.temperature}; it must be at least {LOWEST_TEMPERATURE} and finite. For greedy "
+                "decoding, pass do_sample=False."
             )
+        if not isfinite(self.length_penalty):
+            raise UsageError(f"length_penalty is {self.length_penalty}; it must be finite.")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k is {self.top_k}; it must be 1 or more.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
