@@ -11,9 +11,8 @@ learns contextual meanings at every token, and a sentence vector at [CLS], befor
 The loss is that of data2vec (Baevski et al. 2022, 3.3): the squared error of a linear map, to targets normalized as by
 a LayerNorm without weights. The map is trained with the model and not saved. The objective adds no labels.
 
-B sequences · T real tokens of the batch · K of them with a target · O tokens of the original texts · Q tokens of the
-output of `span`.
-P pairs of a student's and a teacher's token · H hidden size · C characters
+B sequences · T real tokens of the batch · K of them with a target · O tokens of the original texts.
+Q tokens of the output of `span` · P pairs of a student's and a teacher's token · H hidden size · C characters
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -240,8 +239,10 @@ def _ranges(starts: Int, sizes: Int) -> Int:
 
 @lru_cache(4)
 def spelling(tokenizer: Tokenizer) -> Callable[[Int, Int], tuple[list[str], Int]]:
-    """Returns a function from the token ids of texts (O,) and their numbers of tokens (B,) to the texts, and the token
-    of each character of the joined texts (C,), -1 for spaces."""
+    """Returns a function that writes texts from their token ids (O,) and their numbers of tokens (B,).
+
+    It returns the texts, and the token of each character of the joined texts (C,), -1 for spaces.
+    """
     written = [tokenizer.written(i) for i in range(tokenizer.vocab_size)]
     written = ["" if i in tokenizer.special_ids else text for i, text in enumerate(written)]
     spaced = [" " + text for text in written]
