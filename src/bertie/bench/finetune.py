@@ -37,7 +37,6 @@ from bertie.tasks.source import Encoded, Targets, TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
-from bertie.train.precision import choose_device
 
 WARMUP_STEPS = 3  # of every run: optimizer, kernels and memory are made in them
 MEDIAN, SIGMA = 40, 0.6  # words of a made-up text, log-normal: GLUE's sets lie between 11 (CoLA) and 70 (RTE)
@@ -156,7 +155,7 @@ def peer_run(way: TrainerSetup) -> Callable[[Prepared, int], tuple[float, float]
 
 def runners() -> dict[str, Callable[[Prepared, int], tuple[float, float]]]:
     """Returns the runners in the fastest precision of this machine, and in float32."""
-    bf16 = harness.bf16_is_quicker(str(choose_device()))
+    bf16 = harness.bf16_is_quicker()
     return {
         **({"bertie bf16": bertie_run("bf16")} if bf16 else {}),
         "bertie fp32": bertie_run("fp32"),

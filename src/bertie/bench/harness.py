@@ -103,13 +103,13 @@ def wait_for(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def bf16_is_quicker(device: str) -> bool:
-    """Returns whether bf16 is faster than float32 on this machine."""
+def bf16_is_quicker(device: str = "auto") -> bool:
+    """Returns whether bf16 is faster than float32 on a device of this machine."""
     import torch
 
-    from bertie.train.precision import choose_dtype
+    from bertie.train.precision import choose_device, choose_dtype
 
-    return choose_dtype("auto", torch.device(device)) == torch.bfloat16
+    return choose_dtype("auto", choose_device(device)) == torch.bfloat16
 
 
 def matrix_flops(device: str, precision: str) -> float:

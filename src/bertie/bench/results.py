@@ -41,7 +41,6 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.text.sentences import boundaries
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.precision import choose_device
 from bertie.train.rates import usual_rate
 
 BERTIE, PEER = "Bertie", "transformers"
@@ -358,7 +357,7 @@ def _side(
             "dev": len(made.examples.dev),
             "steps": made.config.train.steps,
             "rate": made.config.optim.lr,
-            "precision": "bf16" if harness.bf16_is_quicker(str(choose_device())) else "fp32",
+            "precision": "bf16" if harness.bf16_is_quicker() else "fp32",
         }
 
     return measure
@@ -366,11 +365,7 @@ def _side(
 
 SIDES = {
     BERTIE: _side(lambda row: bertie_run("auto")),
-    PEER: _side(
-        lambda row: peer_run(
-            replace(AT_ITS_BEST, by_length=row.by_length, bf16=harness.bf16_is_quicker(str(choose_device())))
-        )
-    ),
+    PEER: _side(lambda row: peer_run(replace(AT_ITS_BEST, by_length=row.by_length, bf16=harness.bf16_is_quicker()))),
 }
 
 

@@ -66,13 +66,13 @@ def pretrain(
     from bertie.bench import pretrain as program
     from bertie.errors import UsageError, nearest
 
-    names, only = ([name.strip() for name in given.split(",") if name.strip()] for given in (models, runners))
+    names = tables.names(models)
     for name in names:
         if name not in program.SIZES:
             raise UsageError(f"Unknown model size {name!r}. {nearest(name, program.SIZES)}")
     for name in names:
         setup = program.Setup(name, batch_size, length, device)
-        lines = program.measure(setup, rounds=rounds, memory=memory, only=only)
+        lines = program.measure(setup, rounds=rounds, memory=memory, only=tables.names(runners))
         title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
         tell(lines, partial(_table, title, lines, "tokens_per_s"), output)
 

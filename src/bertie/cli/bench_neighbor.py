@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertie.cli import tables
 from bertie.cli.bench import Output, bench, tell
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def neighbor(
     from bertie.bench import neighbor as program
     from bertie.errors import UsageError
 
-    counts = [name.strip() for name in spins.split(",") if name.strip()]
+    counts = tables.names(spins)
     if not counts or not all(count in (program.DEFAULT, program.OURS) or count.isdigit() for count in counts):
         raise UsageError(f"--spins {spins!r} is not a list of whole numbers, like default,10000.")
     rows = program.measure(counts, rounds=rounds)

@@ -185,7 +185,7 @@ def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | Fi
 def _devices(names: str, known: "Catalog") -> "dict[str, Device]":
     from bertie.runs.planning import this_machine
 
-    keys = [name.strip() for name in names.split(",") if name.strip()] or [*known.devices, THIS]
+    keys = tables.names(names) or (*known.devices, THIS)
     return {key: this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 

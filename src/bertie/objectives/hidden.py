@@ -260,8 +260,9 @@ def spelling(tokenizer: Tokenizer) -> Callable[[Int, Int], tuple[list[str], Int]
         parts = [(spaced if gap else written)[i] for i, gap in zip(ids.tolist(), space.tolist(), strict=True)]
         ends = np.cumsum(sizes).tolist()
         texts = ["".join(parts[start:end]) for start, end in pairwise([0, *ends])]
-        owners = np.repeat(numbers, lengths + space)
-        owners[(np.cumsum(lengths + space) - lengths - space)[space]] = -1
+        spelled_lengths = lengths + space
+        owners = np.repeat(numbers, spelled_lengths)
+        owners[(np.cumsum(spelled_lengths) - spelled_lengths)[space]] = -1
         return texts, owners
 
     return spelled
