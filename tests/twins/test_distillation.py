@@ -10,7 +10,7 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
-from bertie.nn import soft_targets
+from bertie.nn import loss
 from bertie.objectives import MaskedLM
 from bertie.train.step import backward
 
@@ -42,7 +42,7 @@ def batch_of(objective):
 
 @pytest.mark.parametrize("positions", ["all", "masked"])
 def test_losses_and_gradients_are_the_formulas(positions, monkeypatch):
-    monkeypatch.setattr(soft_targets, "CHUNK_LOGITS", V * 10)  # several chunks
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", V * 10)  # several chunks
     options = {"mlm": {"weight": 2.0}, "distil": {"teacher": "teacher", "positions": positions}}
     objective = objectives.build(options).load_dependencies(teacher)
     model, other, batch = student(objective), teacher().eval(), batch_of(objective)

@@ -10,7 +10,7 @@ from bertie.models.model import Model
 from bertie.nn import groups as module
 from bertie.nn.attention import attention_bias, formula, split_heads
 from bertie.nn.dropout import DropoutMask, keep_mask
-from bertie.nn.groups import Groups, grouped_attention
+from bertie.nn.groups import Groups
 from bertie.nn.layout import Packed
 
 HEADS, SIZE = 2, 4
@@ -43,7 +43,7 @@ def test_groups_are_the_formula(lengths: list[int], scaled: bool, scores: int, m
     groups = Groups.of(layout, HEADS, qkv.dtype)
     if scores == 1:
         assert len(groups.groups) == sum(length > 0 for length in lengths)
-    found, want = grouped_attention(qkv, groups, scaled=scaled), by_formula(qkv, layout, scaled=scaled)
+    found, want = groups.attention(qkv, scaled=scaled), by_formula(qkv, layout, scaled=scaled)
     torch.testing.assert_close(found, want)
     torch.testing.assert_close(
         torch.autograd.grad(found, qkv, grad)[0], torch.autograd.grad(want, qkv, grad)[0], msg="gradients differ"
@@ -54,7 +54,7 @@ def test_bf16_is_as_close_as_the_formula_in_bf16() -> None:
     layout, qkv, grad = batch(RAGGED, torch.bfloat16)
     exact = by_formula(qkv.double(), layout)
     want = torch.autograd.grad(exact, qkv, grad.double())[0].double()
-    for values in (grouped_attention(qkv, Groups.of(layout, HEADS, qkv.dtype)), by_formula(qkv, layout)):
+    for values in (Groups.of(layout, HEADS, qkv.dtype).attention(qkv), by_formula(qkv, layout)):
         assert float((values - exact).detach().abs().max()) < 0.03  # values up to 3; bf16 has 8 bits
         assert float((torch.autograd.grad(values, qkv, grad)[0].double() - want).abs().max()) < 0.06
 
@@ -65,7 +65,7 @@ def test_dropout_has_the_gradient_of_what_it_computes() -> None:
 
     def drawn_again(qkv: Tensor) -> Tensor:
         torch.manual_seed(5)
-        return layout.real(grouped_attention(qkv, groups, dropout_p=0.25))
+        return layout.real(groups.attention(qkv, dropout_p=0.25))
 
     assert torch.autograd.gradcheck(drawn_again, (qkv,), fast_mode=True)
     assert not torch.equal(drawn_again(qkv), layout.real(by_formula(qkv, layout)))
@@ -76,7 +76,7 @@ def test_dropout_keeps_the_mean() -> None:
     groups = Groups.of(layout, HEADS, qkv.dtype)
     torch.manual_seed(0)
     with torch.no_grad():
-        draws = torch.stack([grouped_attention(qkv, groups, dropout_p=0.25) for _ in range(2_000)])
+        draws = torch.stack([groups.attention(qkv, dropout_p=0.25) for _ in range(2_000)])
     error = (draws.mean(0) - by_formula(qkv, layout).detach()).abs() / (draws.std(0) / 2_000**0.5 + 1e-12)
     assert float(layout.real(error).max()) < 5  # standard errors
 
@@ -115,13 +115,13 @@ def test_a_model_learns_the_same_by_groups(family: str, monkeypatch: pytest.Monk
         return {"output": output.last_hidden_state.detach(), **found}
 
     calls: list[Groups] = []
+    attention = Groups.attention
     monkeypatch.setattr(
-        "bertie.nn.attention.grouped_attention",
-        lambda qkv, groups, **options: calls.append(groups) or grouped_attention(qkv, groups, **options),
+        Groups, "attention", lambda self, qkv, **options: calls.append(self) or attention(self, qkv, **options)
     )
     quick = gradients(model)
     assert len(calls) == 2
-    monkeypatch.setattr("bertie.models.encoder.grouped", lambda *_: None)
+    monkeypatch.setattr("bertie.models.encoder.unpadded", lambda *_: None)
     plain = gradients(model)
     assert len(calls) == 2
     for name, value in plain.items():

@@ -147,7 +147,7 @@ def test_tokens_are_drawn_as_likely_as_the_generator_finds_them(model, monkeypat
     probabilities = generator.mlm.logits(hidden, word).softmax(-1)[0]
     draws = torch.arange(50_000) / 50_000
     for room in (chunks.CHUNK_LOGITS, V * 700):
-        monkeypatch.setattr(rtd, "CHUNK_LOGITS", room)
+        monkeypatch.setattr(chunks, "CHUNK_LOGITS", room)
         said = sample(generator.mlm, hidden.expand(50_000, -1), word, draws)
         shares = torch.bincount(said, minlength=V) / 50_000
         torch.testing.assert_close(shares, probabilities, rtol=0, atol=5e-5)

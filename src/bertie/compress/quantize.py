@@ -30,7 +30,7 @@ from bertie.models.model import Model
 from bertie.models.packed import PackedWeight
 from bertie.models.weights import WORD
 from bertie.nn.layer import Layer
-from bertie.nn.rotary import TurnedAttention, turned, turns
+from bertie.nn.rotary import TurnedAttention, turns
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
@@ -175,7 +175,7 @@ class _Calibration:
             seen, places = None, torch.arange(len(x))
             if isinstance(attention, TurnedAttention):
                 if attention.theta is not None:
-                    x = turned(x, *turns(places, self.config.head_size, attention.theta), heads)
+                    x = attention.turned(x, *turns(places, self.config.head_size, attention.theta))
                 if attention.radius is not None:
                     seen = (places - places[:, None]).abs() <= attention.radius
             q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertie.nn.features import Features
-from bertie.nn.layout import Layout
+from bertie.nn.layout import Layout, moved
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Batch:
         if torch.device(device).type == self.input_ids.device.type == "cpu":
             return self
         return Batch(
-            self.input_ids.to(device, non_blocking=True),
-            self.token_type_ids.to(device, non_blocking=True),
+            moved(self.input_ids, device),
+            moved(self.token_type_ids, device),
             self.layout.to(device),
             self.sample_ids,
-            {name: label.to(device, non_blocking=True) for name, label in self.labels.items()},
+            {name: moved(label, device) for name, label in self.labels.items()},
             None if self.features is None else self.features.to(device),
             self.host,
         )

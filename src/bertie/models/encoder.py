@@ -23,10 +23,10 @@ from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
-from bertie.nn.groups import grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns
+from bertie.nn.varlen import unpadded
 from bertie.nn.window import window_mask
 
 
@@ -158,7 +158,8 @@ class Encoder(nn.Module):
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         windowed = isinstance(self.config.attention, Window)
         plain = self.config.attends_to_all and cache is None and not output_attentions
-        seen: object = grouped(layout, hidden, self.config.num_attention_heads) if plain else None
+        heads, head_size = self.config.num_attention_heads, self.config.head_size
+        seen: object = unpadded(layout, hidden, heads, head_size) if plain else None
         if windowed:
             seen = window_mask(given, global_attention_mask, causal=self.config.causal, cache=cache)
         elif seen is None:

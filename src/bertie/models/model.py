@@ -18,7 +18,7 @@ from bertie.models.packed import PackedWeight
 from bertie.models.saving import save
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
-from bertie.nn.layout import Layout, Padded
+from bertie.nn.layout import Layout, Padded, moved
 from bertie.text.tokenizer import Tokenizer
 
 SUMMARY = torch.empty(0, dtype=torch.int64)
@@ -165,7 +165,7 @@ class Model(nn.Module):
         if read is not None and getattr(self.encoder, "computes_part", False) and not self._computes_all:
             layout = getattr(batch, "host", batch).layout
             tokens = torch.unique(torch.cat([layout.ends(last=self.config.summary_last), read]))
-            flags["read"] = tokens.to(batch.input_ids.device, non_blocking=True)
+            flags["read"] = moved(tokens, batch.input_ids.device)
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
 
     @contextmanager

@@ -24,10 +24,10 @@ from bertie.models.layers import make_layer
 from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.features import Features, LocatedRegions
-from bertie.nn.groups import grouped
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Packed, Padded
 from bertie.nn.linear import LayerNorm, Linear
+from bertie.nn.varlen import unpadded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +258,9 @@ class TwoStreamEncoder(Encoder):
         text_bias, region_bias = (attention_bias(one, text.dtype) for one in (text_layout, region_layout))
         text_seen, region_seen = text_bias, region_bias
         if not output_attentions:
-            text_seen = grouped(text_layout, text, self.config.num_attention_heads) or text_bias  # type: ignore[assignment]
-            heads = self.config.of_regions().num_attention_heads
-            region_seen = grouped(region_layout, regions, heads) or region_bias  # type: ignore[assignment]
+            parts = (self.config, text_layout, text), (self.config.of_regions(), region_layout, regions)
+            found = [unpadded(layout, x, of.num_attention_heads, of.head_size) for of, layout, x in parts]
+            text_seen, region_seen = found[0] or text_bias, found[1] or region_bias  # type: ignore[assignment]
 
         def read(layer: nn.Module) -> None:
             """A layer of the text."""

@@ -1,24 +1,31 @@
 """Multi-head self-attention of each sequence, on the padded (B, S) layout; the projections run on real tokens only.
 
-Three implementations give the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also returns the
-probabilities), torch's fused SDPA, and, for training on a CPU, groups.py. Vaswani et al. 2017, section 3.2.
+Four implementations give the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also returns the
+probabilities), torch's fused SDPA, and two without padding: groups.py for training on a CPU, varlen.py for NVIDIA's
+GPUs. Vaswani et al. 2017, section 3.2.
 
 B sequences · T real tokens · Q, K query and key positions (S of them) · N heads · D head size · H = N D hidden size
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from math import sqrt
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.dropout import dropout
-from bertie.nn.groups import Groups, grouped_attention
+from bertie.nn.groups import Groups
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
+from bertie.nn.varlen import Varlen
+
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Of torch's SDPA on CUDA. The other one, of cuDNN, is built anew for each shape, which takes 0.2 s."""
 
 
 def attention_bias(
@@ -110,15 +117,15 @@ class SelfAttention(MultiHeadAttention):
         self,
         hidden: Tensor,
         layout: Layout,
-        bias: Tensor | Groups | None,
+        bias: Tensor | Groups | Varlen | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) on request.
 
-        With a cache, hidden follows the tokens in the cache, and is added to it. Groups replace a bias for grouped
-        attention, which has no cache and returns no probabilities.
+        With a cache, hidden follows the tokens in the cache, and is added to it. Groups and Varlen replace a bias for
+        attention without padding, which has no cache and returns no probabilities.
         """
         return self.attended(self.qkv(hidden), layout, bias, cache=cache, output_attentions=output_attentions)
 
@@ -126,15 +133,15 @@ class SelfAttention(MultiHeadAttention):
         self,
         qkv: Tensor,
         layout: Layout,
-        bias: Tensor | Groups | None,
+        bias: Tensor | Groups | Varlen | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` from the projections on: qkv (T, 3 N D) or (B, S, 3 N D)."""
-        if isinstance(bias, Groups):
+        if isinstance(bias, Groups | Varlen):
             dropout_p = self.dropout_p if self.training else 0.0
-            context = grouped_attention(qkv, bias, scaled=self.scaled, dropout_p=dropout_p)
+            context = bias.attention(qkv, scaled=self.scaled, dropout_p=dropout_p)
             return self.output(layout.kept(context)), None
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
         if cache is not None:
@@ -197,7 +204,8 @@ def attend(
         context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, scaled=scaled, dropout_p=dropout_p)
         return context_BNQD, probs if output_attentions else None
     scale = None if scaled else 1.0
-    return F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p, scale=scale), None
+    with sdpa_kernel(KERNELS) if q_BNQD.device.type == "cuda" else nullcontext():
+        return F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p, scale=scale), None
 
 
 def _slow_fused(q: Tensor) -> bool:

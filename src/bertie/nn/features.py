@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from bertie.nn.layout import moved
 from bertie.nn.linear import LayerNorm, Linear
 
 
@@ -29,11 +30,8 @@ class Features:
 
     def to(self, device: torch.device | str) -> "Features":
         """Returns the same features on another device."""
-        moved = (
-            None if x is None else x.to(device, non_blocking=True)
-            for x in (self.rows, self.vectors, self.aligned, self.hidden)
-        )
-        return Features(*moved)  # type: ignore[arg-type]
+        parts = (self.rows, self.vectors, self.aligned, self.hidden)
+        return Features(*(None if x is None else moved(x, device) for x in parts))  # type: ignore[arg-type]
 
 
 def placed(x: Tensor, features: Features, vectors: Tensor) -> Tensor:

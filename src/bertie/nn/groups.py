@@ -97,6 +97,12 @@ class Groups:
             torch.from_numpy(np.concatenate(padding)),
         )
 
+    def attention(self, qkv: Tensor, *, scaled: bool = True, dropout_p: float = 0.0) -> Tensor:
+        """Self-attention of each sequence. qkv (R, 3 N D) -> context (R, N D), zeros after the last token"""
+        size = qkv.shape[1] // (3 * self.num_heads)
+        context: Tensor = _GroupedAttention.apply(qkv, self, 1 / sqrt(size) if scaled else 1.0, dropout_p)  # type: ignore[no-untyped-call]
+        return context
+
     @property
     def scores(self) -> int:
         """The number of cells of all groups."""
@@ -118,13 +124,6 @@ def grouped(layout: Layout, hidden: Tensor, num_heads: int) -> Groups | None:
     if not (quick and isinstance(layout, Packed) and layout.num_tokens):
         return None
     return Groups.of(layout, num_heads, hidden.dtype)
-
-
-def grouped_attention(qkv: Tensor, groups: Groups, *, scaled: bool = True, dropout_p: float = 0.0) -> Tensor:
-    """Self-attention of each sequence. qkv (R, 3 N D) -> context (R, N D), zeros after the last token"""
-    size = qkv.shape[1] // (3 * groups.num_heads)
-    context: Tensor = _GroupedAttention.apply(qkv, groups, 1 / sqrt(size) if scaled else 1.0, dropout_p)  # type: ignore[no-untyped-call]
-    return context
 
 
 class _GroupedAttention(torch.autograd.Function):

@@ -128,8 +128,12 @@ class Layer(nn.Module):
         x = self.attention_norm(hidden) if self.pre_norm else hidden
         reads = {} if cache is None else {"cache": cache}  # full attention alone has one
         x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
-        hidden = add_dropout(layout.kept(hidden), x, self.attended_dropout_p, self.training)
-        return hidden if self.pre_norm else self.attention_norm(hidden), probs
+        return self.joined(layout.kept(hidden), x), probs
+
+    def joined(self, hidden: Tensor, x: Tensor) -> Tensor:
+        """The residual connection around attention, whose output is x. Both (..., H) -> (..., H)"""
+        hidden = add_dropout(hidden, x, self.attended_dropout_p, self.training)
+        return hidden if self.pre_norm else self.attention_norm(hidden)
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """The second half. (..., H) -> (..., H)"""

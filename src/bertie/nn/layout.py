@@ -33,12 +33,19 @@ def with_rows(x: Tensor, rows: int) -> Tensor:
     return x if len(x) == rows else F.pad(x, (0, 0) * (x.ndim - 1) + (0, rows - len(x)))
 
 
+def moved(x: Tensor, device: torch.device | str) -> Tensor:
+    """Returns x on a device. Pinned memory is copied while a GPU computes; a copy of other memory waits for it."""
+    if x.device.type == "cpu" and torch.device(device).type == "cuda":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
+
+
 def where(mask: Tensor, device: torch.device) -> Tensor:
     """Returns the flattened positions where a mask in main memory is true, on `device`. -> (N,) int64
 
     Indexing with a mask on an accelerator would wait for it, to know N.
     """
-    return mask.flatten().nonzero()[:, 0].to(device, non_blocking=True)
+    return moved(mask.flatten().nonzero()[:, 0], device)
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class Padded(_Computed):
 
     def to(self, device: torch.device | str) -> "Padded":
         """Returns the same layout on another device."""
-        return Padded(self.attention_mask.to(device, non_blocking=True))
+        return Padded(moved(self.attention_mask, device))
 
     def position_ids(self) -> Tensor:
         """Returns positions 0, 1, 2 ... of every row. -> (1, S) int64"""
@@ -181,7 +188,7 @@ class Packed(_Computed):
 
     def to(self, device: torch.device | str) -> "Packed":
         """Returns the same layout on another device."""
-        return replace(self, cu_seqlens=self.cu_seqlens.to(device, non_blocking=True))
+        return replace(self, cu_seqlens=moved(self.cu_seqlens, device))
 
     def roomy(self) -> "Packed":
         """Returns the layout that an encoder runs on, with the next of few numbers of rows."""

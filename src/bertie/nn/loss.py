@@ -12,6 +12,7 @@ from torch import Tensor
 from bertie.nn.layout import rounded, with_rows
 
 CHUNK_LOGITS = 1 << 24  # logits held at a time: 32 MiB in bf16, 549 predictions of BERT's vocabulary
+ON_GPU = 8  # times as many there: the logits of few chunks take less time than launching the kernels of many
 SMALLEST = 1e-38  # probability a target is taken to have at least: a loss of at most 87 nats, never infinity
 
 
@@ -35,18 +36,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), device=hidden_NH.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden, grad_weight, grad_bias = [], None, None
-        chunk = max(1, CHUNK_LOGITS // len(weight_VH))
+        chunk = rows_at_a_time(weight_VH)
         for start in range(0, max(1, len(hidden_NH)), chunk):
             h_CH, targets_C = hidden_NH[start : start + chunk], targets_N[start : start + chunk]
             probs_CV = torch.addmm(b_V, h_CH, w_VH.T).softmax(1)
             probs_CV[len(targets_C) :] = 0  # no target: no loss, no gradient
-            at = torch.arange(len(targets_C), device=h_CH.device), targets_C
-            target_C = probs_CV[at]
-            probs_CV[at] = -1  # what is left are the others
-            correct += (target_C > _row_max(probs_CV)[: len(targets_C)]).sum()
+            real_CV, at_C1 = probs_CV[: len(targets_C)], targets_C[:, None]
+            target_C = real_CV.gather(1, at_C1)[:, 0]
+            real_CV.scatter_(1, at_C1, -1)  # what is left are the others
+            correct += (target_C > _row_max(real_CV)).sum()
             total -= target_C.float().clamp_min(SMALLEST).log().sum()
             if any(ctx.needs_input_grad):
-                probs_CV[at] = target_C - 1  # now d loss / d logits
+                real_CV.scatter_(1, at_C1, target_C[:, None] - 1)  # now d loss / d logits
                 grad_hidden.append(probs_CV @ w_VH)
                 grad_weight = _add(grad_weight, probs_CV.T @ h_CH)
                 # a product with ones: torch's sum over rows in float32 would copy all of them first
@@ -68,6 +69,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         )
 
 
+def rows_at_a_time(weight: Tensor) -> int:
+    """Returns how many predictions have their logits in memory at a time. weight (V, H)"""
+    return max(1, CHUNK_LOGITS * (1 if weight.device.type == "cpu" else ON_GPU) // len(weight))
+
+
 def right(logits: Tensor, targets: Tensor) -> Tensor:
     """Returns whether the target's logit is above all others; a tie is not correct. (..., L), (...) int64 -> (...)
     bool"""
@@ -81,7 +87,7 @@ def _add(total: Tensor | None, part: Tensor) -> Tensor:
 
 def _row_max(x_CV: Tensor) -> Tensor:
     """(C, V) -> (C,). Folds halves (which may overlap) onto each other: on a CPU ten times as fast as amax."""
-    while (width := x_CV.shape[1]) > 64:
+    while x_CV.device.type == "cpu" and (width := x_CV.shape[1]) > 64:
         half = (width + 1) // 2
         x_CV = torch.maximum(x_CV[:, :half], x_CV[:, -half:])
     return x_CV.amax(1)

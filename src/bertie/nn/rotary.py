@@ -9,7 +9,7 @@ B sequences · T real tokens · S longest sequence · Q, K queries and keys · N
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from bertie.nn.attention import SelfAttention, lowest_where, split_heads
 from bertie.nn.cache import LayerCache
 from bertie.nn.groups import Groups
 from bertie.nn.layout import Layout
+from bertie.nn.varlen import Varlen
 from bertie.nn.window import WindowMask, near, window_attention
 
 CHUNKED_FROM = 4  # windows' radii in a sequence, from where chunks cost less than the whole
@@ -28,7 +29,7 @@ CHUNKED_FROM = 4  # windows' radii in a sequence, from where chunks cost less th
 class Views:
     """Inputs of layers: the mask of all tokens (`whole`), the window, and the rotations by their base."""
 
-    whole: Tensor | Groups | None
+    whole: Tensor | Groups | Varlen | None
     window: WindowMask
     turns: Mapping[float, tuple[Tensor, Tensor]]
     bands: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
@@ -45,15 +46,6 @@ def turns(position_ids: Tensor, head_size: int, theta: float) -> tuple[Tensor, T
     share = torch.arange(0, head_size, 2, dtype=torch.float32, device=position_ids.device) / head_size
     angles = position_ids[..., None].float() / theta**share
     return angles.cos(), angles.sin()
-
-
-def turned(qkv: Tensor, cos: Tensor, sin: Tensor, num_heads: int) -> Tensor:
-    """Queries and keys turned, values as they are. qkv (..., 3 N D), cos and sin (..., D / 2) -> (..., 3 N D)"""
-    parts = qkv.view(*qkv.shape[:-1], 3, num_heads, 2 * cos.shape[-1])
-    first, second = parts[..., :2, :, :].chunk(2, -1)
-    cos, sin = cos[..., None, None, :], sin[..., None, None, :]
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(qkv.dtype)
-    return torch.cat([turned, parts[..., 2:, :, :]], -3).flatten(-3)
 
 
 class TurnedAttention(SelfAttention):
@@ -75,10 +67,12 @@ class TurnedAttention(SelfAttention):
         """As `SelfAttention.forward`."""
         qkv = self.qkv(hidden)
         if self.theta is not None:
-            qkv = turned(qkv, *bias.turns[self.theta], self.num_heads)
+            qkv = self.turned(qkv, *bias.turns[self.theta])
         any_length = cache is not None or torch.compiler.is_exporting()  # a graph has one path for all lengths
         if self.radius is None or (not any_length and layout.max_seqlen <= self.radius + 1):  # it hides nothing
             return self.attended(qkv, layout, bias.whole, cache=cache, output_attentions=output_attentions)
+        if isinstance(bias.whole, Varlen):
+            return self.attended(qkv, layout, replace(bias.whole, radius=self.radius))
         if any_length or output_attentions or layout.max_seqlen <= CHUNKED_FROM * self.radius:
             band = bias.band(layout.max_seqlen, self.radius, hidden.dtype)
             return self.attended(qkv, layout, band, cache=cache, output_attentions=output_attentions)
@@ -88,3 +82,11 @@ class TurnedAttention(SelfAttention):
             q_BNSD, k_BNSD, v_BNSD, bias.window, radius=self.radius, scaled=self.scaled, dropout_p=dropout_p
         )
         return self.output(layout.flat(context_BNSD.transpose(1, 2).flatten(2))), None
+
+    def turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Queries and keys turned, values as they are. qkv (..., 3 N D), cos and sin (..., D / 2) -> (..., 3 N D)"""
+        parts = qkv.view(*qkv.shape[:-1], 3, self.num_heads, 2 * cos.shape[-1])
+        first, second = parts[..., :2, :, :].chunk(2, -1)
+        cos, sin = cos[..., None, None, :], sin[..., None, None, :]
+        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(qkv.dtype)
+        return torch.cat([turned, parts[..., 2:, :, :]], -3).flatten(-3)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.nn.loss import CHUNK_LOGITS, right
+from bertie.nn.loss import right, rows_at_a_time
 
 Decoder = tuple[Tensor, Tensor, Tensor]
 """The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""
@@ -44,7 +44,7 @@ class _SoftTargets(torch.autograd.Function):
         agreed = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden_NH = torch.empty_like(hidden_NH)
         grad_weight_VH, grad_bias_V = torch.zeros_like(weight_VH), torch.zeros_like(bias_V)
-        chunk = max(1, CHUNK_LOGITS // len(weight_VH))
+        chunk = rows_at_a_time(weight_VH)
         for start in range(0, len(hidden_NH), chunk):
             h_CH, g_CG = hidden_NH[start : start + chunk], teacher_NG[start : start + chunk]
             ours_CV = (torch.addmm(ours_V, h_CH, ours_VH.T).float() / temperature).log_softmax(1)

@@ -38,7 +38,7 @@ from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import Model
 from bertie.nn.init import initialize
-from bertie.nn.layout import where
+from bertie.nn.layout import moved, where
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 from bertie.objectives.mlm import flat
 from bertie.text.encoding import Encoding
@@ -150,7 +150,7 @@ class Aligned:
     def to(self, device: torch.device) -> "Aligned":
         """Returns the same on another device."""
         arrays = (self.tokens, self.rows, self.columns, self.weights)
-        return Aligned(self.batch.to(device), *(x.to(device, non_blocking=True) for x in arrays))
+        return Aligned(self.batch.to(device), *(moved(x, device) for x in arrays))
 
 
 def read_by_teacher(texts: int, share: float) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
 from bertie.models.model import Model
 from bertie.nn.init import initialize
-from bertie.nn.loss import CHUNK_LOGITS
+from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import MaskedLM, flat
 
@@ -220,7 +220,7 @@ def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws:
 
     hidden (N, H), word_embeddings (V, H), draws (N,) in [0, 1) -> (N,) int64
     """
-    chunk = max(1, CHUNK_LOGITS // len(word_embeddings))
+    chunk = rows_at_a_time(word_embeddings)
     said = [torch.zeros(0, dtype=torch.int64, device=hidden.device)]
     for hidden_CH, draws_C in zip(torch.split(hidden, chunk), torch.split(draws, chunk), strict=True):
         summed_CV = head.logits(hidden_CH, word_embeddings).float().softmax(-1).cumsum(-1)

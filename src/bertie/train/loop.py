@@ -30,6 +30,7 @@ from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
+from bertie.nn.compiled import compiled_parts
 from bertie.nn.memory import keep_memory
 from bertie.plan.meter import Meter
 from bertie.settings import Config
@@ -145,6 +146,10 @@ def fit(
         world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
+            if train.compile:
+                if ranks.together:
+                    raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
+                stack.enter_context(compiled_parts(model))
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             loop.meter = meter or loop.meter
             start = loop.start(found, allow_change, Config if config is None else type(config), on_start)
@@ -182,11 +187,6 @@ class _Loop:
         self.boundaries = boundaries
         self.updates = OptimizerGroup(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if train.compile:
-            if ranks.together:
-                raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
-            model.encoder.compile(dynamic=True)
-            model.encoder.computes_part = False  # another number of predicted tokens would be compiled again
         # An accelerator is given the next step's work before the loss of this one is read, so that it never waits;
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)

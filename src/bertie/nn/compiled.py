@@ -1,0 +1,35 @@
+"""torch.compile for the parts of layers that know nothing of sequences: their elementwise steps become few kernels.
+
+The parts take rows of tokens, so any batch runs the same code, and all layers share it. Attention is one kernel
+already. To compile the whole encoder takes many times longer, and again for other layouts.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from bertie.nn.layer import Layer
+from bertie.nn.rotary import TurnedAttention
+
+PARTS: dict[type[nn.Module], tuple[str, ...]] = {Layer: ("joined", "feed_forward"), TurnedAttention: ("turned",)}
+
+
+@contextmanager
+def compiled_parts(model: nn.Module, **options: Any) -> Iterator[None]:
+    """Context in which the parts of all layers run compiled. They are compiled at first use, which takes some seconds.
+
+    options: of torch.compile
+    """
+    parts = [
+        (x, name) for x in model.modules() for kind, names in PARTS.items() if isinstance(x, kind) for name in names
+    ]
+    try:
+        for module, name in parts:
+            setattr(module, name, torch.compile(getattr(module, name), dynamic=True, **options))
+        yield
+    finally:
+        for module, name in parts:
+            vars(module).pop(name, None)
