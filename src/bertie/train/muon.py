@@ -30,31 +30,33 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Runs one update."""
         for group in self.param_groups:
-            by_shape = defaultdict[torch.Size, list[Tensor]](list)
-            for x in group["params"]:
-                if x.grad is not None:
-                    by_shape[x.shape].append(x)
-            for matrices in by_shape.values():
-                for x, update in zip(matrices, self._updates(matrices, group["momentum"]), strict=True):
-                    x.mul_(1 - group["lr"] * group["weight_decay"])
-                    x.add_(update, alpha=-group["lr"] * 0.2 * max(x.shape) ** 0.5)
+            for matrices in _together([x for x in group["params"] if x.grad is not None]):
+                moments = self._moments(matrices, group["momentum"])
+                if len(moments) == 1:
+                    updates = [orthogonal(moments[0], self.dtype)]
+                else:
+                    updates = [*orthogonal(torch.stack(moments), self.dtype).float()]
+                torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(matrices, updates, alpha=-group["lr"] * 0.2 * max(matrices[0].shape) ** 0.5)
 
-    def _updates(self, matrices: Sequence[Tensor], momentum: float) -> Iterable[Tensor]:
-        """Returns the updates of matrices of one shape. On an accelerator, they are orthogonalized together, since a
-        small model has many of them, and each product takes longer to launch than to compute."""
-        moments = (self._moment(x, momentum) for x in matrices)
-        if matrices[0].device.type == "cpu":
-            return (orthogonal(moment, self.dtype) for moment in moments)
-        return orthogonal(torch.stack([*moments]), self.dtype)
+    def _moments(self, matrices: Sequence[Tensor], momentum: float) -> list[Tensor]:
+        """Updates the momentum of matrices. -> Nesterov's look ahead of each"""
+        for x in matrices:
+            if not self.state[x]:
+                self.state[x]["momentum_buffer"] = torch.zeros_like(x)
+        buffers = [self.state[x]["momentum_buffer"] for x in matrices]
+        gradients = [x.grad for x in matrices if x.grad is not None]
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        return [*torch._foreach_lerp(gradients, buffers, momentum)]
 
-    def _moment(self, x: Tensor, momentum: float) -> Tensor:
-        """Updates the momentum of a matrix. -> Nesterov's look ahead"""
-        state, gradient = self.state[x], x.grad
-        assert gradient is not None
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(x)
-        moment: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
-        return gradient.lerp(moment, momentum)
+
+def _together(matrices: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+    """Returns what is updated at a time: on an accelerator all matrices of a shape, since a small model has many of
+    them, whose kernels take longer to launch than to run; on a CPU one matrix, to save memory."""
+    together = defaultdict[object, list[Tensor]](list)
+    for x in matrices:
+        together[id(x) if x.device.type == "cpu" else x.shape].append(x)
+    return together.values()
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
