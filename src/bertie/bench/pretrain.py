@@ -195,17 +195,18 @@ def same_loss(setup: Setup, folder: Path) -> float:
     """Largest relative difference between our loss and the peer's on one masked batch in float32."""
     from transformers import BertForMaskedLM
 
-    model, _ = families.load(folder)
+    device = choose_device(setup.device)
+    model = families.load(folder)[0].to(device)
     size = model.config.vocab_size
     rows = sequences(setup.batch_size, size, setup.length, seed=1)
     source = Rows(rows, vocabulary(size), setup.batch_size)
-    [batch] = source.batches(0)
+    batch = source.batches(0)[0].to(device)
     with torch.no_grad():
         part = source.objective.loss(model, model.encode(batch), batch)["mlm"]
         labels = torch.full_like(batch.input_ids, -100)
         labels[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
         mask = batch.layout.mask()
-        peer = BertForMaskedLM.from_pretrained(folder).eval()
+        peer = BertForMaskedLM.from_pretrained(folder).to(device).eval()
         theirs = peer(
             input_ids=batch.layout.rectangle(batch.input_ids),
             attention_mask=mask.long(),
