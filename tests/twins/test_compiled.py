@@ -1,14 +1,13 @@
 """Layers with compiled parts (train.compile) learn as plain ones: losses and gradients of batches of many shapes."""
 
-import shutil
-
 import pytest
 import torch
 
 from bertie import families
+from bertie.errors import UsageError
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
-from bertie.nn.compiled import compiled_parts
+from bertie.nn.compiled import compiled_parts, has_compiler
 from bertie.nn.layout import Packed
 
 
@@ -58,7 +57,13 @@ def test_losses_and_gradients_are_those_of_plain_layers(preset: str, more: dict[
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 @pytest.mark.parametrize(("preset", "more"), [("bert-tiny", BERT), ("ModernBERT-base", MODERN)], ids=["BERT", "Modern"])
 def test_compiled_code_computes_the_same(preset: str, more: dict[str, float]) -> None:
     check(preset, more)
+
+
+def test_a_missing_compiler_is_an_error_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UsageError, match="needs a C\\+\\+ compiler"), compiled_parts(torch.nn.Identity()):
+        pass

@@ -10,7 +10,6 @@ same precision, measured in the same run.
 """
 
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
+from bertie.nn.compiled import has_compiler
 from bertie.objectives.mlm import MaskedLM
 from bertie.plan.meter import peak_bytes
 from bertie.train.config import OptimConfig, TrainConfig
@@ -171,7 +171,7 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
     def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
         return lambda: TrainerPeer(folder, rows, setup.batch_size, setup.steps, device=setup.device, **way)
 
-    compiles, bf16 = bool(shutil.which("g++") or shutil.which("clang++")), harness.bf16_is_quicker(setup.device)
+    compiles, bf16 = has_compiler(), harness.bf16_is_quicker(setup.device)
     best = "bf16" if bf16 else "fp32"
     return {
         **({"bertie bf16": bertie("bf16")} if bf16 else {}),
