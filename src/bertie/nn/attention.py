@@ -25,7 +25,7 @@ from bertie.nn.linear import Linear
 from bertie.nn.varlen import Varlen
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Of torch's SDPA on CUDA. The other one, of cuDNN, is built anew for each shape, which takes 0.2 s."""
+"""Of torch's SDPA on CUDA. The other one, of cuDNN, is built for each new shape, which takes 0.2 s."""
 
 
 def attention_bias(
