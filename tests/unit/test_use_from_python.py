@@ -87,6 +87,10 @@ def test_embed_and_similarity(encoder: Path, tmp_path: Path, run: CommandLine) -
     np.testing.assert_array_equal(bertie.embed(encoder, iter(TEXTS)), bertie.embed(encoder, TEXTS))
     with pytest.raises(UsageError, match="mean"):
         bertie.embed(encoder, TEXTS, pooling="middle")
+    with pytest.raises(UsageError, match="Unknown pooling 3"):
+        bertie.embed(encoder, TEXTS, pooling=3)
+    with pytest.raises(UsageError, match="truncate_dim is 99"):
+        bertie.embed(encoder, TEXTS, truncate_dim="99")
 
 
 def test_rank(encoder: Path, tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def find(name: str) -> Path | None:
     return None if match is None else cached(match["name"], match["revision"] or "main")
 
 
+def place(path: str | Path) -> Path:
+    """Returns the folder of a path, or of a name, which a file or folder here precedes. An unknown path stays itself.
+
+    Raises UsageError for what is no path, or as `find`.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{path!r:.60} is no name or path of a folder.")
+    folder = Path(path)
+    return folder if folder.exists() else find(str(path)) or folder
+
+
 def bundled() -> dict[str, Path]:
     """Returns the folders of the models that come with Bertie, by name."""
     return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{CONFIG}"))}

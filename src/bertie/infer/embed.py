@@ -53,9 +53,10 @@ def embedder(
         if not prompts:
             raise UsageError("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
         raise UsageError(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
-    for way in (pooling,) if isinstance(pooling, str) else pooling or ():
+    alone = isinstance(pooling, str) or not isinstance(pooling, Sequence)
+    for way in () if pooling is None else (pooling,) if alone else pooling:
         if way not in MODES:
-            raise UsageError(f"Unknown pooling {way!r}. {nearest(way, MODES)}")
+            raise UsageError(f"Unknown pooling {way!r}. {nearest(str(way), MODES)}")
     if pooling is not None and own.dense:
         raise UsageError("The dense layers of this model need its own pooling. Omit pooling.")
     asked: dict[str, Any] = {
@@ -66,8 +67,9 @@ def embedder(
     }
     told = {name: value for name, value in asked.items() if value is not None}
     task = replace(EmbedTask.make((), {**own.settings(), **told}), dense=own.dense)
-    if truncate_dim is not None and truncate_dim > (whole := task.whole_width(found.engine.facts.hidden_size)):
-        raise UsageError(f"truncate_dim is {truncate_dim:,}, but vectors of this model have {whole:,} dimensions.")
+    whole, cut = task.whole_width(found.engine.facts.hidden_size), task.truncate_dim
+    if truncate_dim is not None and cut is not None and cut > whole:
+        raise UsageError(f"truncate_dim is {cut:,}, but vectors of this model have {whole:,} dimensions.")
     found.task = task
     return found
 

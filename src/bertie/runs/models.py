@@ -32,9 +32,7 @@ def model_folder(path: Path | str) -> Path:
     DataError when no checkpoint is intact, or the run was started by version 0.1; UsageError for a folder of several
     runs.
     """
-    folder = Path(path)
-    if not folder.exists() and (named := names.find(str(path))):
-        folder = named
+    folder = names.place(path)
     if (folder / CONFIG).is_file():
         return folder
     if (folder / MODEL / CONFIG).is_file():

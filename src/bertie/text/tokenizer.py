@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.console import warn
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
+from bertie.hub.names import place
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
@@ -161,12 +162,12 @@ class Tokenizer:
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Opens a folder with tokenizer.json, or with the files that its family is published in (formats.py).
 
-        The settings of tokenizer_config.json apply.
+        folder: also the name of a model (hub/names.py). The settings of tokenizer_config.json apply.
 
         Raises:
             DataError: There is no such file, a file is damaged, or two files contradict each other.
         """
-        folder = Path(folder)
+        folder = place(folder)
         config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
         settings = {**_settings(older), **_settings(config)}
         format, file = find(folder, settings), folder / "tokenizer.json"
