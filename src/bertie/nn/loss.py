@@ -12,7 +12,7 @@ from torch import Tensor
 from bertie.nn.layout import rounded, with_rows
 
 CHUNK_LOGITS = 1 << 24  # logits held at a time: 32 MiB in bf16, 549 predictions of BERT's vocabulary
-ON_GPU = 8  # times as many there: the logits of few chunks take less time than launching the kernels of many
+ON_GPU = 4  # times as many there: a GPU takes longer to launch the kernels of many chunks than to run those of few
 SMALLEST = 1e-38  # probability a target is taken to have at least: a loss of at most 87 nats, never infinity
 
 
