@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import Encoder
-from bertie.models.heads import MaskedLMHead, SequenceHead
+from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.heads import MaskedLMHead, SequenceHead, TokenHead
+from bertie.models.heads.token import ReplacedTokenHead
 from bertie.models.model import Model
 from bertie.nn import layout
 from bertie.nn.init import initialize
@@ -81,6 +83,30 @@ def test_with_rows_and_without(monkeypatch: pytest.MonkeyPatch, options: dict[st
     assert roomy.keys() == plain.keys()
     for name, expected in plain.items():
         torch.testing.assert_close(roomy[name], expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(("kind", "label"), [(TokenHead, {"label_transform": "gelu"}), (ReplacedTokenHead, {})])
+def test_heads_of_tokens_compute_few_shapes(
+    kind: type[TokenHead | ReplacedTokenHead], label: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EncoderConfig(**SMALL).replace(**label)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    head = kind(config, 2)
+    of = head.transform if isinstance(head, TokenHead) else head
+    rows: set[int] = set()
+    of.activation = lambda x: rows.add(len(x)) or F.gelu(x)  # type: ignore[assignment, func-returns-value]
+    results = []
+    for _ in range(2):
+        results.append([])
+        for tokens in range(1_000, 1_040):
+            states = torch.linspace(-1, 1, tokens * 32).view(tokens, 32).requires_grad_()
+            logits = head(EncoderOutput(states, Packed.from_lengths(torch.tensor([tokens]))))
+            assert len(logits) == tokens
+            results[-1] += [logits.detach(), *torch.autograd.grad(logits.square().sum(), states)]
+        assert len(rows) == (2 if len(results) == 1 else 2 + 39)  # the second time, 1,024 is one of the 40
+        monkeypatch.setattr(layout, "rounded", lambda rows: rows)
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain)
 
 
 def test_loss_of_rows_without_a_target() -> None:

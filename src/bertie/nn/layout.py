@@ -9,6 +9,7 @@ the encoder runs on T rounded up to one of few sizes: `rounded` computes it, and
 B sequences · T real tokens of the batch · S longest sequence · H hidden size
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,17 @@ def rounded(rows: int) -> int:
 def with_rows(x: Tensor, rows: int) -> Tensor:
     """x (N, ...) -> (rows, ...), zeros from N on; x itself where rows is N."""
     return x if len(x) == rows else F.pad(x, (0, 0) * (x.ndim - 1) + (0, rows - len(x)))
+
+
+def on_rounded(rowwise: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Returns rowwise(x) for packed tokens x (T, H), computed on `rounded(T)` rows; other shapes are left as they are.
+
+    For heads that read all tokens: a library compiles an activation for each number of rows, and keeps it. What is kept
+    lies between the activations of a step, so memory that was freed cannot be used again.
+    """
+    if x.ndim != 2 or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return rowwise(x)
+    return rowwise(with_rows(x, rounded(len(x))))[: len(x)]
 
 
 def moved(x: Tensor, device: torch.device | str) -> Tensor:

@@ -15,6 +15,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadActivation, Rows
 from bertie.models.heads.global_tokens import GlobalTokens
 from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.layout import on_rounded
 from bertie.nn.linear import NORMS, Linear
 from bertie.nn.lstm import TextLSTM
 
@@ -74,8 +75,7 @@ class Transform(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., H)"""
-        found: Tensor = self.norm(self.activation(self.dense(x)))
-        return found
+        return on_rounded(lambda x: self.norm(self.activation(self.dense(x))), x)
 
 
 class Reread(nn.Module):

@@ -11,6 +11,7 @@ from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, l
 from bertie.models.heads.global_tokens import question
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.layout import on_rounded
 from bertie.nn.linear import LayerNorm, Linear
 
 
@@ -47,6 +48,6 @@ class _FeedForward(nn.Module):
         self.norm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        x = self.down(self.activation(self.up(x)))
+        x = on_rounded(lambda x: self.down(self.activation(self.up(x))), x)
         normed: Tensor = self.norm(add_dropout(residual, x, self.dropout_p, self.training))
         return normed

@@ -10,6 +10,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, label_dropout, label_reader, label_transform
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.layout import on_rounded
 from bertie.nn.linear import Linear
 
 
@@ -45,5 +46,6 @@ class ReplacedTokenHead(Head):
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (T,) packed or (B, S) padded."""
-        logits: Tensor = self.classifier(self.activation(self.dense(output.last_hidden_state)))
+        hidden = on_rounded(lambda x: self.activation(self.dense(x)), output.last_hidden_state)
+        logits: Tensor = self.classifier(hidden)
         return logits.squeeze(-1)
