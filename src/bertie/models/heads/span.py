@@ -34,8 +34,7 @@ class SpanHead(Head):
         """Returns logits (T, 2) packed or (B, S, 2) padded: start, end."""
         hidden = self.reader(output).last_hidden_state
         x = dropout(self.transform(hidden), self.dropout_p, self.training)
-        logits: Tensor = self.classifier(x if self.layer is None else self.layer(x, hidden))
-        return logits
+        return on_rounded(self.classifier, x if self.layer is None else self.layer(x, hidden))
 
 
 class _FeedForward(nn.Module):

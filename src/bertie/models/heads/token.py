@@ -29,8 +29,7 @@ class TokenHead(Head):
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits (T, num_labels) packed or (B, S, num_labels) padded"""
         hidden = self.reader(output).last_hidden_state
-        logits: Tensor = self.classifier(dropout(self.transform(hidden), self.dropout_p, self.training))
-        return logits
+        return on_rounded(self.classifier, dropout(self.transform(hidden), self.dropout_p, self.training))
 
 
 class ReplacedTokenHead(Head):
@@ -46,6 +45,5 @@ class ReplacedTokenHead(Head):
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (T,) packed or (B, S) padded."""
-        hidden = on_rounded(lambda x: self.activation(self.dense(x)), output.last_hidden_state)
-        logits: Tensor = self.classifier(hidden)
-        return logits.squeeze(-1)
+        hidden = output.last_hidden_state
+        return on_rounded(lambda x: self.classifier(self.activation(self.dense(x))), hidden).squeeze(-1)
