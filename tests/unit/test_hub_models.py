@@ -192,7 +192,8 @@ def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     assert names.find(model.name) == model
     assert next(names.listed()) == (model.name, "comes with Bertie", True)
     assert library.load(model.name).tokenizer is not None
-    assert library.Tokenizer.load(model.name).vocab_size > 0
+    with pytest.raises(DataError, match=r"In Python, use bertie\.load\(NAME\)\.tokenizer"):
+        library.Tokenizer.load(model.name)
     with pytest.raises(UsageError, match="3 is no name or path of a folder"):
         library.load(3)
     assert names.find("starter-xx") is None

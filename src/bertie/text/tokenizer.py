@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.console import warn
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
-from bertie.hub.names import place
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
@@ -162,12 +161,12 @@ class Tokenizer:
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Opens a folder with tokenizer.json, or with the files that its family is published in (formats.py).
 
-        folder: also the name of a model (hub/names.py). The settings of tokenizer_config.json apply.
+        The settings of tokenizer_config.json apply. For a model that has a name, use bertie.load(NAME).tokenizer.
 
         Raises:
             DataError: There is no such file, a file is damaged, or two files contradict each other.
         """
-        folder = place(folder)
+        folder = Path(folder)
         config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
         settings = {**_settings(older), **_settings(config)}
         format, file = find(folder, settings), folder / "tokenizer.json"
