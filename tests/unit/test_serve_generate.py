@@ -161,7 +161,7 @@ def test_a_stream_that_takes_too_long_ends_with_the_reason(folders):
     class Slow(LocalWorker):
         token_s = 0.2
 
-    with live({"m": folders["text2text"]}, Slow, request_s=1.0) as server:
+    with live({"m": folders["text2text"]}, Slow, request_s=3.0) as server:
         body = {"inputs": "a b c", "parameters": {"max_new_tokens": 60, "temperature": 5.0}}
         found = server.post("/generate_stream", body)  # whose body is complete
         *tokens, last = [json.loads(line[6:]) for line in found.text.splitlines() if line]
