@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bertie.nn.dropout import DropoutMask
-from bertie.nn.layout import Layout, Packed
+from bertie.nn.layout import Packed
 
 WIDTH = 32  # of bf16 numbers in a register of 512 bits
 SCORES = 1 << 22  # scores worked on at a time: 8 MiB in bf16
@@ -118,12 +118,10 @@ def _index(numbers: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(numbers.astype(np.int32))
 
 
-def grouped(layout: Layout, hidden: Tensor, num_heads: int) -> Groups | None:
-    """Returns the groups of a layout where grouped attention is the fastest: packed, on a CPU, with gradients."""
+def grouped(layout: Packed, hidden: Tensor, num_heads: int) -> Groups | None:
+    """Returns the groups of a layout where grouped attention is the fastest: on a CPU, with gradients."""
     quick = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    if not (quick and isinstance(layout, Packed) and layout.num_tokens):
-        return None
-    return Groups.of(layout, num_heads, hidden.dtype)
+    return Groups.of(layout, num_heads, hidden.dtype) if quick else None
 
 
 class _GroupedAttention(torch.autograd.Function):
