@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_cli_finetune import model, train
 from test_cli_finetune import settings as finetune_settings
 from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped
-from bertie.runs import trial
+from bertie.runs import forecast, trial
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune import plan as finetune_plan
@@ -124,6 +125,15 @@ def test_the_formula_of_the_memory_is_told_too(home: Path) -> None:
     found = forecast_of(work_of(home), 0)
     assert found is not None
     assert found.peak_bytes == found.computed_bytes > 50e6
+
+
+def test_without_a_trial_a_gpu_has_a_range(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_of(home)
+    monkeypatch.setattr(forecast.precision, "choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    found = forecast._from_rates(work)
+    assert found.low_s == found.seconds
+    assert found.high_s == pytest.approx(8 * found.seconds), "a utilization of 0.4 to 0.05"
 
 
 def test_fine_tuning_has_a_forecast(model: Any, train: Any, tmp_path: Path, bertie: Any) -> None:

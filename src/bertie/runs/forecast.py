@@ -18,11 +18,14 @@ from bertie.train import precision
 from bertie.train.rendezvous import world_size
 
 PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
+LEAST_UTILIZATION = 0.05  # of a GPU: a model of 6 layers of 384 had 0.08 on an H100, docs/log/training-speed.md
 
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The cost of a run on this machine. low_s, high_s: from the quartiles of the tried steps; parts: seconds.
+    """The cost of a run on this machine. parts: seconds.
+
+    low_s, high_s: from the quartiles of the tried steps; without a trial, from the usual and the least utilization.
 
     peak_bytes: of the process on a CPU, of tensors on a GPU; computed_bytes: the same by the formula of docs/plan.md.
     kwh and its method: as `plan.meter.Usage` has them. source: what the forecast rests on.
@@ -101,8 +104,9 @@ def _from_rates(work: Work) -> RunForecast:
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
     used = cost.UTILIZATION if gpu else PROCESSOR_UTILIZATION
     seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
+    longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
     watts = cost.GPU_LOAD * gpu.watts if gpu else meter.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES
-    return RunForecast(seconds, seconds, seconds, {"steps": seconds}, memory, memory, kwh, method, source)
+    return RunForecast(seconds, seconds, longest, {"steps": seconds}, memory, memory, kwh, method, source)
