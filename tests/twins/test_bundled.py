@@ -1,5 +1,7 @@
 """The models that come with Bertie, as they are in the repository."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -7,6 +9,7 @@ import transformers
 import bertie
 from bertie.checksums import check
 from bertie.data.collate import pack
+from bertie.files import read_json
 from bertie.hub import names
 
 MB = 2**20
@@ -19,16 +22,24 @@ TEXTS = [
 
 
 def test_they_are_there():
-    assert {"starter-en", "starter-ko", "names-en", "sentiment-ko"} <= set(names.bundled())
+    assert {"starter-en", "starter-ko", "names-en", "questions-en", "sentiment-ko"} <= set(names.bundled())
 
 
 @pytest.mark.parametrize("name", sorted(names.bundled()))
-def test_a_folder_is_small_and_whole_and_opens_in_transformers(name: str):
+def test_a_folder_is_small_and_whole(name: str):
     folder = names.bundled()[name]
     assert sum(file.stat().st_size for file in folder.iterdir()) < (32 if name.startswith("starter") else 16) * MB
     assert check(folder).damage == []
     assert (folder / "README.md").read_text(encoding="utf-8").count("\n## ") >= 5  # its card
-    model, tokenizer = bertie.load(name), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", sorted(names.bundled()))
+def test_a_folder_opens_in_transformers(name: str, tmp_path: Path, request: pytest.FixtureRequest):
+    folder = names.bundled()[name]
+    if "quantization_config" in read_json(folder / "config.json"):
+        request.getfixturevalue("bertie").good("compress", name, "--float", "-o", tmp_path / "float")
+        folder = tmp_path / "float"
+    model, tokenizer = bertie.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
     peer = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     for encoded in model.tokenizer.encode_batch(TEXTS):
         with torch.inference_mode():
@@ -47,3 +58,13 @@ def test_names_are_found_in_english():
 def test_sentiment_is_told_from_the_words():
     good, bad, *_ = bertie.predict("sentiment-ko", TEXTS)
     assert (good.label, bad.label) == ("positive", "negative")
+
+
+def test_answers_are_found_in_english():
+    context = (
+        "Our library is open from 9 am to 8 pm on weekdays. On Saturdays it closes at 5 pm, and it is closed on Sundays. "
+        "Members may borrow ten books for three weeks."
+    )
+    questions = ["What time does the library close on Saturdays?", "How many books may a member borrow?"]
+    found = bertie.predict("questions-en", [(question, context) for question in questions])
+    assert [one.label.text for one in found] == ["5 pm", "ten"]
