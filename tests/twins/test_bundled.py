@@ -62,7 +62,7 @@ def test_sentiment_is_told_from_the_words():
 
 def test_answers_are_found_in_english():
     context = (
-        "Our library is open from 9 am to 8 pm on weekdays. On Saturdays it closes at 5 pm, and it is closed on Sundays. "
+        "Our library is open from 9 am to 8 pm on weekdays. On Saturdays it closes at 5 pm, and is closed on Sundays. "
         "Members may borrow ten books for three weeks."
     )
     questions = ["What time does the library close on Saturdays?", "How many books may a member borrow?"]
