@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from bertie.bench import results as module
+from bertie.bench.finetune import bertie_run, prepare
 from bertie.errors import UsageError
+from bertie.runs.config import FinetuneConfig
 from bertie.tasks.datasets import DATASETS
+from bertie.train.config import TrainConfig
+from serving import make_models
 from toys import CommandLine
 
 pytest.importorskip("transformers")
@@ -166,6 +170,17 @@ def test_a_folder_of_version_0_1_is_resumed(measured: list, tmp_path: Path):
     (tmp_path / "run" / "rte" / "model.json").write_text('{"model": "minilm"}')
     module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
     assert (tmp_path / "run" / "rte" / "bertie-0.json").exists()
+
+
+def test_a_model_of_another_task_is_a_start(tmp_path: Path):
+    span = make_models(tmp_path / "models", ("span",))["span"]
+    table = tmp_path / "rows.tsv"
+    table.write_text("text\tlabel\n" + "a good room\tyes\na bad room\tno\n" * 8)
+    train = TrainConfig(batch_size=4, steps=4, eval_every=10**6)
+    config = FinetuneConfig(model=str(span), train_file=str(table), dev_file=str(table), max_length=16, train=train)
+    seconds, quality = bertie_run("fp32")(prepare(config), 0)
+    assert seconds > 0
+    assert 0 <= quality <= 1
 
 
 def test_a_row_without_its_model_is_told(tmp_path: Path):

@@ -28,7 +28,7 @@ from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSe
 from bertie.errors import BertieError
 from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
-from bertie.infer.predict import Predictor
+from bertie.infer.predict import Predictor, set_training_facts
 from bertie.models.model import Model
 from bertie.plan.meter import resident_peak_bytes
 from bertie.runs.config import FinetuneConfig
@@ -97,6 +97,7 @@ def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepare
         task.encode(part, tokenizer, max_length=config.max_length, too_long=policy)
         for part in (examples.train, examples.dev)
     )
+    set_training_facts(tokenizer, task, max_length=config.max_length, too_long=policy, texts=examples.texts)
     return Prepared(config, examples, tokenizer, train, dev, task.targets(examples.train, train))
 
 
@@ -134,7 +135,6 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
             fit(model, prepared.examples.task, source, train=train, optim=config.optim, run=folder, on_step=mark)
         model.compute_dtype = None
         predictor = Predictor(model.eval())
-        predictor.task = prepared.examples.task
         return marks[config.train.steps] - marks[WARMUP_STEPS], prepared.quality(predictor.logits(prepared.dev))
 
     return run
