@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families, load
+from bertie import embed, families, load
 from bertie.compress import gate
 from bertie.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
-from bertie.errors import BertieError, DataError
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer import predict
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
@@ -49,6 +49,21 @@ def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
         assert gate.cosines(toy_vectors(model, engine), exact).min() > 0.998  # squared relative errors of about 1 %
     assert near.texts >= 20
     assert near.mean > 0.998
+
+
+def test_int8_weights_refuse_another_precision(compressed, tmp_path, bertie):
+    """It was ignored on a CPU."""
+    out, _ = compressed
+    (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
+    for asked in (("--precision", "bf16"), ("--precision", "bf16", "--engine", "native")):
+        code, _, err = bertie("embed", out, tmp_path / "texts.txt", "-o", tmp_path / "no.npy", *asked)
+        assert code == 2
+        assert "CPU computes them in int8" in err
+    for asked in (("--precision", "auto"), ("--precision", "bf16", "--engine", "torch")):
+        assert bertie("embed", out, tmp_path / "texts.txt", "-o", tmp_path / "v.npy", "--overwrite", *asked)[0] == 0
+    with pytest.raises(UsageError, match="CPU computes them in int8"):
+        embed(out, TOY_TEXTS, precision="bf16")
+    assert len(embed(out, TOY_TEXTS, precision="auto")) == len(TOY_TEXTS)
 
 
 def test_the_way_back_is_a_float_model(compressed, tmp_path, bertie):

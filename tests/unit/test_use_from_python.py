@@ -18,6 +18,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
+from bertie.runs.use import opened
 from bertie.tasks import SequenceTask
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
@@ -308,3 +309,14 @@ def test_a_model_keeps_its_precision(encoder: Path) -> None:
     assert model.encoder is layer
     assert all(part.training for part in model.modules())
     np.testing.assert_array_equal(bertie.embed(model, TEXTS), expected)
+
+
+def test_a_model_that_cannot_move_refuses_device_and_precision(encoder: Path) -> None:
+    """Both were ignored, for an engine and for a compiled model."""
+    model = bertie.load(encoder)
+    compiled, engine = torch.compile(model), engine_of(model, "torch")
+    for fixed in (compiled, engine):
+        for asked in ({"device": "cpu"}, {"precision": "bf16"}):
+            with pytest.raises(UsageError, match="has a device and a precision already"):
+                bertie.embed(fixed, TEXTS, **asked)  # type: ignore[arg-type]
+    assert opened(engine, "auto", "auto") is engine

@@ -40,13 +40,19 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
 
     None: torch, and the native engine for int8 weights. auto: the faster one. The native engine takes a copy of the
     weights, so a model that is being trained needs torch. Where the native library cannot be had, torch takes its
-    place, and a warning says so once. Raises UsageError for what is not a model; `native`, for one that it cannot run.
+    place, and a warning says so once. Raises UsageError for what is not a model; `native`, for one that it cannot run;
+    for int8 weights in bfloat16 on a CPU, except in torch.
     """
     if not isinstance(getattr(model, "_orig_mod", model), Model):  # which torch.compile wraps
         raise UsageError(f"The model is {model!r:.60}; it must be what bertie.load returns.")
     precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
     if engine == "torch" or (engine is None and precision != "int8"):
         return TorchEngine(model)
+    if precision == "int8" and model.compute_dtype == torch.bfloat16 and model.device.type == "cpu":
+        raise UsageError(
+            "The weights are int8, and a CPU computes them in int8. Omit the precision bf16, or choose the engine "
+            "torch."
+        )
     from bertie.infer.native_engine import NativeEngine, unsupported
 
     reason = unsupported(model)
@@ -69,7 +75,11 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
 
 
 def quickest(model: Model, engine: EngineName | None) -> torch.dtype:
-    """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine."""
+    """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine.
+
+    float32 for int8 weights, which `engine_of` computes in int8."""
+    if model.int8 and model.device.type == "cpu" and engine != "torch":
+        return torch.float32
     if model.device.type != "cpu" or engine in (None, "torch"):
         return machine.cpu_rates().faster
     try:

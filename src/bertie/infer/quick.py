@@ -24,6 +24,8 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         return None
     try:
         int8 = method_of(read_public(folder)) == INT8
+        if int8 and precision == "bf16":  # torch's way refuses it
+            return None
         chosen = "fp32" if int8 else _precision(precision, engine)
         if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
             return None

@@ -38,10 +38,11 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     """Opens a model, on a device (default: the best of the machine) and in a precision (default: fp32).
 
     A loaded model stays where it is unless `device` is given, and keeps its own precision. Raises UsageError for an
-    unknown precision.
+    unknown precision, and where the model is an engine or compiled, for a device or a precision.
     """
     import torch
 
+    from bertie.infer.engine import Engine
     from bertie.models.model import Model
     from bertie.train.precision import choose_device, choose_dtype
 
@@ -49,11 +50,18 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     folder = isinstance(model, str | PathLike)
     found = load(model) if isinstance(model, str | PathLike) else model
     if not isinstance(found, Model):
+        fixed = isinstance(found, Engine) or hasattr(found, "_orig_mod")  # which torch.compile wraps
+        if fixed and {device or "auto", precision or "auto"} != {"auto"}:
+            raise UsageError(
+                f"This {type(found).__name__} has a device and a precision already. Omit device and precision, "
+                "or pass what bertie.load returns."
+            )
         return found
     if folder or device:
         found = found.to(choose_device(device or "auto"))
     if folder or precision:
-        dtype = choose_dtype(precision or "fp32", found.device)
+        int8 = precision == "auto" and found.int8 and found.device.type == "cpu"
+        dtype = choose_dtype("fp32" if int8 else precision or "fp32", found.device)
         if not folder:  # the same weights in a model whose precision can differ
             found = copy(found)
             found._modules = {**found._modules, "encoder": copy(found.encoder)}
