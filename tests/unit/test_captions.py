@@ -18,6 +18,7 @@ from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.frames import START
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
+from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import verify
 from bertie.settings import build
 from bertie.text.tokenizer import Tokenizer
@@ -96,6 +97,37 @@ def test_what_a_table_cannot_give_is_refused(captions: Captions, tokenizer: Toke
         source(captions, tokenizer, MaskedLM(), batch_size=500)
     with pytest.raises(UsageError, match=r"itm\.share"):
         ImageTextMatching(share=1.0)
+
+
+def test_what_a_table_lacks_is_told(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Skipped rows were not counted, and a model of words learned from empty texts."""
+    rows = [{"caption": "a b", "image": [[1, 2]]}, {"caption": "c", "image": "nowhere.png"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = Captions.read(tmp_path / "a.jsonl", FeatureConfig(column="image"), tokenizer)
+    skipped, texts = found.notes
+    assert "1 of 2 rows skipped: unreadable image" in skipped
+    assert "no text column was recognized" in texts
+
+
+def test_rows_longer_than_the_positions_are_refused_at_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The run ended at the step that read one."""
+    rows = [{"text": "a b c", "image": np.zeros((size, 4)).tolist()} for size in (1, 12) for _ in range(10)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    tokenizer.save(tmp_path / "tokenizer")
+    config = {
+        "corpus": str(tmp_path / "rows.jsonl"),
+        "features": {"column": "image"},
+        "tokenizer": str(tmp_path / "tokenizer"),
+        "model": "visualbert-tiny",
+        "model_overrides": {"visual_embedding_dim": 4, "max_position_embeddings": 16},
+        "objectives": {"nsp": None, "itm": {}},
+        "max_length": 16,
+        "train": {"steps": 4, "batch_size": 8, "device": "cpu", "precision": "fp32"},
+    }
+    with pytest.raises(UsageError, match="need up to 17 positions, and visualbert-tiny has 16"):
+        pretrain(build(PretrainConfig, config), tmp_path / "run")
+    config["model_overrides"] = {"visual_embedding_dim": 4, "max_position_embeddings": 17}
+    PreparedRun(build(PretrainConfig, config))
 
 
 def test_hidden_frames_are_spans_from_their_starts(captions: Captions, tokenizer: Tokenizer) -> None:

@@ -19,11 +19,12 @@ from bertie import families
 from bertie.cli.commands import app
 from bertie.data.collate import batch_of
 from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
-from bertie.data.tables import Example, InvalidRow, TableFormat, stream
+from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream
 from bertie.errors import DataError, UsageError
 from bertie.explain.attention_page import TextAttention
 from bertie.explain.targets import question_of
 from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.torch_engine import TorchEngine
 from bertie.probing.contexts import words
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -53,6 +54,17 @@ def test_arrays_of_every_kind(tmp_path: Path) -> None:
         found = vectors_of(value, tmp_path, COLUMN)
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, array)
+
+
+def test_an_array_file_is_read_again_after_a_change(tmp_path: Path) -> None:
+    """Its first content was kept as long as the process."""
+    for size in (3, 4):
+        np.save(tmp_path / "a.npy", np.full((size, 2), size))
+        np.savez(tmp_path / "a.npz", x=np.full((size, 2), size))
+        for value in ("a.npy", "a.npz:x"):
+            assert vectors_of(value, tmp_path, COLUMN).tolist() == [[size, size]] * size
+    with pytest.raises(BadFeaturesError, match=r"a\.npz has no array ''; it has 'x'"):
+        vectors_of("a.npz", tmp_path, COLUMN)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +104,17 @@ def test_pictures_of_16_bits_are_scaled(tmp_path: Path) -> None:
     Image.fromarray((grays >> 8).astype(np.uint8)).save(tmp_path / "b.png")
     options = FeatureConfig(patch_size=4)
     np.testing.assert_array_equal(patches(tmp_path / "a.png", options), patches(tmp_path / "b.png", options))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_pictures_are_seen_on_white(mode: str, tmp_path: Path) -> None:
+    """The hidden colors of what is transparent were read, mostly black."""
+    picture = Image.new("LA", (8, 4), (0, 0))
+    picture.paste((100, 255), (0, 0, 4, 4))
+    picture.convert(mode).save(tmp_path / "a.png")
+    found = patches(tmp_path / "a.png", FeatureConfig(patch_size=4))
+    np.testing.assert_allclose(found[0, :48], 100 / 127.5 - 1, rtol=1e-5)
+    assert found[1, :48].tolist() == [1] * 48
 
 
 def test_pictures_are_turned_as_the_camera_was_held(tmp_path: Path) -> None:
@@ -279,15 +302,78 @@ def test_a_model_of_other_vectors_is_refused(tokenizer: Tokenizer, tmp_path: Pat
         finetune(build(FinetuneConfig, {**config, "task": "tagging"}), tmp_path / "run")
 
 
-def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Each with one error that names the column, instead of answers without the picture."""
+def reader(tokenizer: Tokenizer, folder: Path) -> Predictor:
+    """A model with random weights that reads vectors of 3 numbers, and 16 tokens and vectors together."""
     task = SequenceTask(("no", "yes"))
-    model = families.build("visualbert-tiny", **SIZES, intermediate_size=64, visual_embedding_dim=3, heads=task.heads)
-    model.tokenizer, model.labels = Tokenizer.load(tokenizer_folder(tokenizer, tmp_path)), task.labels
+    sizes = {**SIZES, "max_position_embeddings": 16, "intermediate_size": 64, "visual_embedding_dim": 3}
+    model = families.build("visualbert-tiny", **sizes, heads=task.heads)
+    model.tokenizer, model.labels = Tokenizer.load(tokenizer_folder(tokenizer, folder)), task.labels
     set_training_facts(model.tokenizer, task, max_length=16, too_long="truncate", texts=1, features=COLUMN)
     model.eval().requires_grad_(False)
-    model.save_pretrained(tmp_path / "model")
-    folder = str(tmp_path / "model")
+    model.save_pretrained(folder / "model")
+    return Predictor(model)
+
+
+def test_rows_that_the_model_cannot_read_are_skipped(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """One of them ended the whole file, with a traceback or advice about max_length."""
+    predictor = reader(tokenizer, tmp_path)
+    sizes = ((2, 3), (2, 4), (12, 3), (10, 3))
+    rows = [{"text": "is it high ?", "label": "no", "image": np.zeros(size).tolist()} for size in sizes]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    report = predictor.score(tmp_path / "a.jsonl")
+    assert report["left_out"]["reasons"] == {
+        "its vectors have 4 numbers, and the model reads vectors of 3": 1,
+        "its text and vectors are longer than the model's 16 positions": 1,
+    }
+    (tmp_path / "b.jsonl").write_text(
+        "\n".join(map(json.dumps, [rows[0], {**rows[2], "label": "yes"}])), encoding="utf-8"
+    )
+    config = {
+        "model": str(tmp_path / "model"),
+        "train_file": str(tmp_path / "b.jsonl"),
+        "features": {"column": "image"},
+    }
+    config |= {"dev_file": str(tmp_path / "b.jsonl"), "max_length": 16, "label_check": "none"}
+    with pytest.raises(DataError, match=r"1 of 2 training examples cannot be read. Line 2: its text and vectors"):
+        finetune(build(FinetuneConfig, config), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (np.zeros(3), r"vectors is no table of numbers, but an array \(3,\)"),
+        (np.zeros((2, 4)), "its vectors have 4 numbers"),
+        ([[np.nan] * 3], "not finite"),
+        ([[1.0], [1.0, 2.0]], "inhomogeneous"),
+        ("a.png", "no table of numbers"),
+        (np.zeros((20, 3)), "longer than the model's 16 positions"),
+    ],
+)
+def test_arrays_from_python_are_checked(given: Any, reason: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    predictor, good = reader(tokenizer, tmp_path), np.zeros((2, 3), np.float32)
+    assert predictor.predict(["is it ?"], [good.tolist()]) == predictor.predict(["is it ?"], [good])
+    with pytest.raises(DataError, match=f"Text 2: .*{reason}"):
+        predictor.predict(["is it ?", ""], [good, given])
+    with pytest.raises(UsageError, match=r"1 array of vectors for 2 texts"):
+        predictor.predict(["is it ?"] * 2, [good])
+    with pytest.raises(UsageError, match="must be a list of texts"):
+        predictor.predict("is it ?", [good])
+
+
+def test_a_table_without_texts_says_so(tmp_path: Path) -> None:
+    """A column of another name was ignored in silence."""
+    row = {"question": "is it high ?", "label": "no", "image": [[0, 0, 0]]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    found = list[Columns]()
+    assert [*stream(tmp_path / "a.jsonl", TableFormat(features=COLUMN), on_columns=found.append)]
+    assert str(found[0]) == "no text column, label column `label`"
+
+
+def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Each with one error that names the column, instead of answers without the picture."""
+    engine = reader(tokenizer, tmp_path).engine
+    assert isinstance(engine, TorchEngine)
+    model, folder = engine.model, str(tmp_path / "model")
     refusals: list[Callable[[], object]] = [
         lambda: bertie.predict(folder, ["is it high ?"]),
         lambda: bertie.embed(folder, ["is it high ?"]),

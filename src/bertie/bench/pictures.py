@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertie import families
+from bertie import console, families
 from bertie.data.collate import batch_of
 from bertie.data.features import FeatureConfig
 from bertie.data.ids import Int
@@ -63,6 +63,8 @@ def main() -> None:
     given = dict(setting.split("=", 1) for setting in args.settings)
     features = build(FeatureConfig, {"column": args.features, **{name: json.loads(x) for name, x in given.items()}})
     captions = Captions.read(args.table, features, tokenizer)
+    for note in captions.notes:
+        console.warn(note)
     source = CaptionSource(captions, tokenizer, ImageTextMatching(), batch_size=1)
     rows = np.arange(min(args.rows, len(captions)))
     words = np.array([tokenizer.ids([word])[0][0] for word in args.words.split(",")])

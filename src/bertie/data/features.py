@@ -56,12 +56,17 @@ def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
         found = _read(value, folder, config)
     except Exception as error:  # each library has its own errors for a broken file
         raise BadFeaturesError(f"unreadable {config.column} ({str(error)[:120]})") from None
+    return checked(found, config.column)
+
+
+def checked(found: NDArray[Any], name: str) -> Vectors:
+    """Returns an array as feature vectors (N, D). name: for messages. Raises BadFeaturesError with the reason."""
     if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
-        raise BadFeaturesError(f"{config.column} is no table of numbers, but an array {found.shape} of {found.dtype}")
+        raise BadFeaturesError(f"{name} is no table of numbers, but an array {found.shape} of {found.dtype}")
     with np.errstate(over="ignore"):  # what is too large is refused as not finite
         vectors = np.ascontiguousarray(found, np.float32)
     if not np.isfinite(vectors).all():
-        raise BadFeaturesError(f"{config.column} has numbers that are not finite")
+        raise BadFeaturesError(f"{name} has numbers that are not finite")
     return vectors
 
 
@@ -75,7 +80,11 @@ def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
         return patches(io.BytesIO(base64.b64decode(value.partition(",")[2], validate=True)), config)
     path, _, name = value.partition(":")
     if Path(path).suffix.lower() in ARRAYS:
-        found: NDArray[Any] = _arrays(folder / path)[name]
+        changed = (folder / path).stat()
+        arrays = _arrays(folder / path, changed.st_mtime_ns, changed.st_size)
+        if name not in arrays:
+            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(map(repr, arrays))}")
+        found: NDArray[Any] = arrays[name]
         return found
     suffix = Path(value).suffix.lower()
     if suffix not in READERS:
@@ -84,8 +93,11 @@ def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=4)
-def _arrays(path: Path) -> Any:
-    """Returns the arrays of a file by name; a .npy has one, without a name. Objects in a file are not read."""
+def _arrays(path: Path, changed_ns: int, size: int) -> Any:
+    """Returns the arrays of a file by name; a .npy has one, without a name. Objects in a file are not read.
+
+    changed_ns, size: of the file, so that it is read again after it has changed.
+    """
     if path.suffix.lower() == ".safetensors":
         from safetensors.numpy import load_file
 
@@ -106,7 +118,8 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
         upright = ImageOps.exif_transpose(opened)
         if upright.mode.startswith("I"):  # 16 bits, which `convert` would cut to 255
             upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-        picture = upright.convert("RGB")
+        colors = upright.convert("RGBA")  # what is transparent is seen on white paper
+        picture = Image.alpha_composite(Image.new("RGBA", colors.size, "white"), colors).convert("RGB")
     if config.picture_size is not None:
         picture = picture.resize((config.picture_size, config.picture_size), Image.Resampling.BILINEAR)
     side = config.patch_size
@@ -127,7 +140,7 @@ FLOOR = 1e-10  # below any sound, so that silence has a logarithm
 
 
 def frames(path: Path, config: FeatureConfig) -> Vectors:
-    """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, each band scaled over the sound."""
+    """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, all scaled together."""
     from scipy.io import wavfile
 
     with warnings.catch_warnings(action="ignore"):  # of chunks beside the sound

@@ -125,7 +125,8 @@ class Columns:
             for kind, names in kinds
             if names
         ]
-        return ", ".join([*found, *([] if self.label else ["no label column"])])
+        texts = [] if self.text or self.choices else ["no text column"]  # there are only feature vectors
+        return ", ".join([*texts, *found, *([] if self.label else ["no label column"])])
 
 
 @dataclass

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
+from bertie.console import counted
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -206,12 +207,8 @@ class Predictor:
 
         vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
         """
-        rows: list[Row]
-        if vectors is None:
-            rows = [self._row(text, number) for number, text in enumerate(each_text(texts, tuples=True), 1)]
-        else:
-            pairs = enumerate(zip(texts, vectors, strict=True), 1)
-            rows = [Example((t,) if isinstance(t, str) else tuple(t), None, n, vectors=v) for n, (t, v) in pairs]
+        found = [self._example(text, number) for number, text in enumerate(each_text(texts, tuples=True), 1)]
+        rows = [_not_empty(one) for one in found] if vectors is None else with_arrays(found, vectors)
         answers = []
         for row, answer in self.stream(rows):
             if isinstance(answer, InvalidRow):
@@ -237,7 +234,8 @@ class Predictor:
     ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK
-        for chunk in as_they_come(rows, size) if eager else chunks(rows, size):
+        for given in as_they_come(rows, size) if eager else chunks(rows, size):
+            chunk = [self.readable(row) for row in given]
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self.encode(good)
             refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()
@@ -316,7 +314,21 @@ class Predictor:
         check_top(top)
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
-    def _row(self, text: Text, number: int) -> Row:
+    def readable(self, row: Row) -> Row:
+        """Returns a row, as an invalid one where the model cannot read its feature vectors."""
+        if isinstance(row, InvalidRow) or row.vectors is None:
+            return row
+        facts, (count, size), reason = self.engine.facts, row.vectors.shape, ""
+        reads, most = facts.feature_size, facts.max_together
+        if reads is not None and reads != size:
+            reason = f"its vectors have {size:,} numbers, and the model reads vectors of {reads:,}"
+        elif most is not None and count + self.max_length > most:
+            alone = self.task.encode([row], self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+            if alone.lengths.max() > most:
+                reason = f"its text and vectors are longer than the model's {most:,} positions"
+        return InvalidRow(row.line, reason, source=row.source) if reason else row
+
+    def _example(self, text: Text, number: int) -> Example:
         """Returns the example of a text or of a tuple of texts. Raises DataError for another number of texts than the
         model reads."""
         texts = (text,) if isinstance(text, str) else tuple(text)
@@ -324,7 +336,7 @@ class Predictor:
         if len(texts) not in counts:
             given = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
             raise DataError(f"The model reads {wants}, and text {number} is {given}.")
-        return Example(texts, None, number) if all(t.strip() for t in texts) else InvalidRow(number, "empty text")
+        return Example(texts, None, number)
 
     @property
     def fixed_texts(self) -> int | None:
@@ -454,6 +466,29 @@ def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = F
         for part in parts:
             check_text(part, f"Text {number} of {name}")
         yield one
+
+
+def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[Row]:
+    """Returns examples with the feature vectors of each, as invalid rows where they are none.
+
+    Raises UsageError for another number of arrays than of texts.
+    """
+    from bertie.data.features import BadFeaturesError, checked
+
+    if len(examples) != len(vectors):
+        given = counted(len(vectors), "array")
+        raise UsageError(f"There are {given} of vectors for {counted(len(examples), 'text')}. Pass one for each.")
+    rows = list[Row]()
+    for one, array in zip(examples, vectors, strict=True):
+        try:
+            rows.append(replace(one, vectors=checked(np.asarray(array), "vectors")))
+        except (BadFeaturesError, ValueError) as error:  # ValueError: lists of different lengths
+            rows.append(InvalidRow(one.line, str(error)))
+    return rows
+
+
+def _not_empty(example: Example) -> Row:
+    return example if all(text.strip() for text in example.texts) else InvalidRow(example.line, "empty text")
 
 
 def check_text(text: Any, name: str) -> None:

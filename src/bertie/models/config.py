@@ -167,6 +167,11 @@ class EncoderConfig:
         return inputs.frame_size if isinstance(inputs, Frames) else None
 
     @property
+    def max_together(self) -> int | None:
+        """Maximum number of tokens and feature vectors of a sequence together; None: vectors have no positions."""
+        return self.max_length
+
+    @property
     def summary_last(self) -> bool:
         """Whether the last token represents a sequence, not the first: in a causal model, only it has seen all."""
         return self.causal

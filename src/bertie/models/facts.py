@@ -42,7 +42,8 @@ class Facts:
     their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
     many tokens one call should have. sentence: the modules and settings of `sentence-transformers`. layers: those
     whose hidden states can be asked for, as `layer_output` names them; 0 where only the last is known. writes: whether
-    it generates text, which is asked for as models/generation.py names it.
+    it generates text, which is asked for as models/generation.py names it. feature_size: numbers of a feature vector,
+    and max_together: how many tokens and vectors a sequence may have; None: it reads no vectors, or any number.
     """
 
     max_length: int
@@ -58,6 +59,8 @@ class Facts:
     sentence: SentenceModules = field(default_factory=SentenceModules)
     layers: int = 0
     writes: bool = False
+    feature_size: int | None = None
+    max_together: int | None = None
 
     @cached_property
     def outputs(self) -> dict[str, Rows]:
@@ -103,4 +106,6 @@ def facts_of(model: "Model") -> Facts:
         sentence=model.sentence,
         layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
         writes=writes(model),
+        feature_size=model.config.feature_size,
+        max_together=model.config.max_together,
     )

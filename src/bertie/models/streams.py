@@ -81,6 +81,11 @@ class TwoStreamConfig(EncoderConfig):
         return self.visual_feat_dim + self.visual_pos_dim
 
     @property
+    def max_together(self) -> None:
+        """Only the text has positions."""
+        return
+
+    @property
     def v_size(self) -> int:
         """Size of the regions' stream."""
         return self.v_hidden_size or self.hidden_size

@@ -27,7 +27,7 @@ from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, permutation, places
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
-from bertie.data.tables import TableFormat, collect, stream
+from bertie.data.tables import Columns, TableFormat, collect, stream
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
@@ -37,12 +37,15 @@ OTHER, WHICH = 8, 9  # streams of draws (data/masking.py lists them): whether a 
 
 
 class Captions:
-    """The rows of a table: token ids without special tokens, and feature vectors."""
+    """The rows of a table: token ids without special tokens, and feature vectors. notes: about its skipped rows."""
 
-    def __init__(self, ids: Sequence[Sequence[int]], vectors: Sequence[NDArray[np.float32]]) -> None:
+    def __init__(
+        self, ids: Sequence[Sequence[int]], vectors: Sequence[NDArray[np.float32]], notes: Sequence[str] = ()
+    ) -> None:
         sizes = {one.shape[1] for one in vectors}
         if len(sizes) > 1:
             raise DataError(f"Feature vectors have different sizes: {', '.join(map(str, sorted(sizes)[:5]))} numbers.")
+        self.notes = notes
         self.ids = [np.asarray(one, np.int64) for one in ids]
         self.vectors = np.concatenate(vectors)
         self.starts = np.cumsum([0, *map(len, vectors)], dtype=np.int64)
@@ -54,9 +57,14 @@ class Captions:
             raise DataError(
                 f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
             )
-        examples, _ = collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
+        found = list[Columns]()
+        rows = stream(path, TableFormat(labelled=False, features=features), on_columns=found.append)
+        examples, skipped = collect(rows, str(path))
+        notes = [f"{path}: {note}" for note in skipped.notes]
+        if not found[0].text:
+            notes.append(f"{path}: no text column was recognized, so the texts are empty. Name it `text`.")
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])
-        return cls(ids, [example.vectors for example in examples if example.vectors is not None])
+        return cls(ids, [example.vectors for example in examples if example.vectors is not None], notes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -86,7 +94,7 @@ class CaptionSource:
 
     Raises:
         DataError: There are fewer rows than a batch has.
-        UsageError: The objective needs pairs of texts, or a row is longer than the model's positions.
+        UsageError: The objective needs pairs of texts.
     """
 
     def __init__(
@@ -137,6 +145,14 @@ class CaptionSource:
     def report(self) -> Mapping[str, int]:
         """The number of rows that are held out."""
         return {"instances": len(self.rows), "held_out_documents": len(self.held)}
+
+    @property
+    def longest(self) -> int:
+        """The largest number of tokens and vectors that a sequence may have, also with another row's vectors."""
+        frame, captions = self.tokenizer.frames[0], self.captions
+        tokens_E = np.minimum([len(one) for one in captions.ids], self.max_length - frame.size) + frame.size
+        vectors_E = np.diff(captions.starts)
+        return int((tokens_E + (vectors_E if self.objective.pairing is None else vectors_E.max())).max())
 
     @property
     def validates(self) -> bool:

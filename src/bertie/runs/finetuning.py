@@ -15,7 +15,7 @@ import xxhash
 from bertie import console, families
 from bertie.checksums import CHECKSUMS
 from bertie.data.ids import VECTORS
-from bertie.data.tables import Example
+from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.baselines import baselines, compared, measured
 from bertie.files import read_json, write_json
@@ -213,6 +213,11 @@ class Run:
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
         tokenizer = self.predictor.tokenizer
+        if bad := [row for row in map(self.predictor.readable, examples) if isinstance(row, InvalidRow)]:
+            raise DataError(
+                f"{len(bad):,} of {len(examples):,} {what} examples cannot be read. Line {bad[0].line}: "
+                f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
+            )
         encoded = self.task.encode(examples, tokenizer, max_length=config.max_length, too_long=self.too_long)
         count = TextCount(self.too_long, config.max_length)
         count.add(encoded, tokenizer)

@@ -105,7 +105,10 @@ class PreparedRun:
         return shape
 
     def _check_vectors(self, size: int) -> None:
-        """Raises UsageError for a model that reads other vectors than those of the table, of `size` numbers."""
+        """Raises UsageError for a model that reads other vectors than those of the table, of `size` numbers.
+
+        Also for a model that has too few positions for the rows.
+        """
         reads = self.shape.feature_size
         if reads != size:
             settings = ("visual_embedding_dim", "frame_size", "visual_feat_dim")
@@ -114,6 +117,12 @@ class PreparedRun:
             raise UsageError(
                 f"The feature vectors of the table have {size:,} numbers, and {self.config.model} reads "
                 f"{'only texts' if reads is None else f'vectors of {reads:,}'}. Set model_overrides.{setting}={value}."
+            )
+        most, longest = self.shape.max_together, self.data.longest
+        if most is not None and longest > most:
+            raise UsageError(
+                f"Texts and feature vectors of the table need up to {longest:,} positions, and {self.config.model} has "
+                f"{most:,}. Raise features.patch_size, lower features.picture_size or max_length, or remove long rows."
             )
 
     @property
@@ -203,7 +212,7 @@ class PreparedRun:
         }
         planned["disk_bytes"] = budget.disk(planned, config)
         tokens = sum(shards.num_values for shards in data.shards.values())
-        return {**planned, "warnings": budget.warnings(planned, config, tokens)}
+        return {**planned, "warnings": [*data.notes, *budget.warnings(planned, config, tokens)]}
 
     def examples(self) -> list[str]:
         """Returns the first instances as input of the model, with the expected predictions."""

@@ -61,6 +61,16 @@ class RunData:
         return tables[0] if tables else None
 
     @property
+    def longest(self) -> int:
+        """The largest number of tokens and feature vectors of a sequence of the table."""
+        return max(source.longest for source in self.sources if isinstance(source, CaptionSource))
+
+    @property
+    def notes(self) -> list[str]:
+        """What was skipped or not found in the table of feature vectors."""
+        return [note for table in self.shards.values() if isinstance(table, Captions) for note in table.notes]
+
+    @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:
         """The folder and the token ids of each corpus of texts."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
