@@ -10,6 +10,7 @@ import torch
 
 from bertie import families
 from bertie.bench import pictures
+from bertie.errors import UsageError
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.features import Features
@@ -91,3 +92,16 @@ def test_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert [line["picture"] for line in lines] == ["own", "another", "none"]
     assert all(line["words"] == 12 and 0 <= line["found"] <= 1 for line in lines)
     assert all(line["interval"][0] <= line["found"] <= line["interval"][1] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [("red,rod", "'rod' is not one token"), ("a,", "'' is not one"), ("[MASK]", "none of the words")],
+)
+def test_words_that_cannot_be_masked(words: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the word, or the unknown token, was masked instead."""
+    monkeypatch.setattr(
+        sys, "argv", ["x", str(folder), str(folder / "rows.jsonl"), "--features=image", "--words", words]
+    )
+    with pytest.raises(UsageError, match=reason):
+        pictures.main()

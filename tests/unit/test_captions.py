@@ -19,6 +19,7 @@ from bertie.objectives.frames import START
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
 from bertie.runs.pretraining import PreparedRun
+from bertie.runs.run_data import RunData
 from bertie.runs.verify import verify
 from bertie.settings import build
 from bertie.text.tokenizer import Tokenizer
@@ -99,14 +100,16 @@ def test_what_a_table_cannot_give_is_refused(captions: Captions, tokenizer: Toke
         ImageTextMatching(share=1.0)
 
 
-def test_what_a_table_lacks_is_told(tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("told", "read"), [(2, {"mlm": {}}), (1, {"frames": {"clusters": 2}})])
+def test_what_a_table_lacks_is_told(told: int, read: dict[str, object], tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Skipped rows were not counted, and a model of words learned from empty texts."""
-    rows = [{"caption": "a b", "image": [[1, 2]]}, {"caption": "c", "image": "nowhere.png"}]
+    rows = [{"caption": "a b", "image": [[n, 2]]} for n in range(9)] + [{"caption": "c", "image": "nowhere.png"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    found = Captions.read(tmp_path / "a.jsonl", FeatureConfig(column="image"), tokenizer)
-    skipped, texts = found.notes
-    assert "1 of 2 rows skipped: unreadable image" in skipped
-    assert "no text column was recognized" in texts
+    config = {"corpus": str(tmp_path / "a.jsonl"), "features": {"column": "image"}, "objectives": read}
+    found = RunData(build(PretrainConfig, {**config, "train": {"steps": 2, "batch_size": 4}}), tokenizer).notes
+    assert "1 of 10 rows skipped: unreadable image" in found[0]
+    assert len(found) == told
+    assert told == 1 or "no recognized text column for mlm" in found[1]
 
 
 def test_rows_longer_than_the_positions_are_refused_at_once(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ from bertie import console, families
 from bertie.data.collate import batch_of
 from bertie.data.features import FeatureConfig
 from bertie.data.ids import Int
+from bertie.errors import UsageError
 from bertie.metrics.base import wilson
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
 from bertie.objectives import ImageTextMatching
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.runs.models import model_folder
-from bertie.settings import build
+from bertie.settings import load
 from bertie.text.tokenizer import Tokenizer
 
 BATCH = 64  # rows of a forward pass
@@ -48,6 +49,14 @@ def found(model: Model, source: CaptionSource, words: Int, rows: Int, pictures: 
     return right, total
 
 
+def token(word: str, tokenizer: Tokenizer) -> int:
+    """Returns the id of a word. Raises UsageError for one that is not a single token."""
+    (ids,) = tokenizer.ids([word])
+    if len(ids) != 1 or ids[0] == tokenizer.special_id("unk"):
+        raise UsageError(f"{word!r} is not one token of the vocabulary, so it cannot be masked alone. Omit it.")
+    return ids[0]
+
+
 def main() -> None:
     """Prints a line of JSON for each kind of picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -60,16 +69,17 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     folder = model_folder(args.model)
     model, tokenizer = families.load(folder)[0], Tokenizer.load(folder)
-    given = dict(setting.split("=", 1) for setting in args.settings)
-    features = build(FeatureConfig, {"column": args.features, **{name: json.loads(x) for name, x in given.items()}})
+    features = load(FeatureConfig, None, args.settings, column=args.features)
     captions = Captions.read(args.table, features, tokenizer)
     for note in captions.notes:
         console.warn(note)
     source = CaptionSource(captions, tokenizer, ImageTextMatching(), batch_size=1)
     rows = np.arange(min(args.rows, len(captions)))
-    words = np.array([tokenizer.ids([word])[0][0] for word in args.words.split(",")])
+    words = np.array([token(word, tokenizer) for word in args.words.split(",")])
     for name, pictures in (("own", rows), ("another", np.roll(rows, 1)), ("none", None)):
         right, total = found(model, source, words, rows, pictures)
+        if not total:
+            raise UsageError(f"{args.table} has none of the words {args.words} in its first {len(rows):,} rows.")
         low, high = wilson(right, total)
         print(json.dumps({"picture": name, "words": total, "found": round(right / total, 4), "interval": [low, high]}))
 

@@ -27,7 +27,7 @@ from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, permutation, places
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
-from bertie.data.tables import Columns, TableFormat, collect, stream
+from bertie.data.tables import TableFormat, collect, stream
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
@@ -57,17 +57,18 @@ class Captions:
             raise DataError(
                 f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
             )
-        found = list[Columns]()
-        rows = stream(path, TableFormat(labelled=False, features=features), on_columns=found.append)
-        examples, skipped = collect(rows, str(path))
+        examples, skipped = collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
         notes = [f"{path}: {note}" for note in skipped.notes]
-        if not found[0].text:
-            notes.append(f"{path}: no text column was recognized, so the texts are empty. Name it `text`.")
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])
         return cls(ids, [example.vectors for example in examples if example.vectors is not None], notes)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a row has a text."""
+        return any(map(len, self.ids))
 
     @property
     def num_documents(self) -> int:

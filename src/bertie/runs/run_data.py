@@ -68,7 +68,13 @@ class RunData:
     @property
     def notes(self) -> list[str]:
         """What was skipped or not found in the table of feature vectors."""
-        return [note for table in self.shards.values() if isinstance(table, Captions) for note in table.notes]
+        tables = [table for table in self.shards.values() if isinstance(table, Captions)]
+        read = [name for name, options in self.config.objectives.items() if options is not None]
+        return [note for table in tables for note in table.notes] + [
+            f"{self.config.corpus} has no recognized text column for {' and '.join(read)}. Name the column `text`."
+            for table in tables
+            if not table.has_texts and read != [objectives.MaskedFrames.name]
+        ]
 
     @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:
