@@ -61,7 +61,7 @@ def test_the_task_of_the_page_learns_an_order(tmp_path, monkeypatch):
         {
             "model": str(pretrained(tmp_path / "pretrained")),
             "task": "ordinal",
-            "task_options": {"threshold": 0.45},
+            "task_options": {"threshold": 0.45, "calibrate": True},
             "train_file": str(tmp_path / "stars.tsv"),
             "epochs": 12,
             "optim": {"lr": 3e-3},
@@ -71,6 +71,7 @@ def test_the_task_of_the_page_learns_an_order(tmp_path, monkeypatch):
     )
     results = finetune(config, tmp_path / "run")
     assert results["dev"]["accuracy"] > 0.8
+    assert "ece" not in results["dev"]  # its answers have no probability
     model = bertie.load(tmp_path / "run" / "model")
-    assert Predictor(model).task == module.OrdinalTask(("1", "2", "3"), threshold=0.45)
+    assert Predictor(model).task == module.OrdinalTask(("1", "2", "3"), threshold=0.45, calibrate=True)
     assert [p.label for p in bertie.predict(model, ["a b c d", "a z c z b d"])] == ["1", "3"]

@@ -137,6 +137,13 @@ def test_the_words_of_the_program_keep_to_the_style():
     assert not any(found.values()), "\n".join(f"{path}: {fault}" for path in found for fault in found[path])
 
 
+def test_the_files_that_pages_show_keep_to_the_style():
+    """A reader who saves them has them checked too."""
+    for path in (ROOT / "docs").glob("add-a-*.md"):
+        for shown in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+            assert not code_faults(shown), path
+
+
 def test_the_check_of_code_finds_docstrings_messages_and_help():
     assert code_faults('def f():\n    """The knob of it."""\n')
     assert code_faults('raise UsageError(f"{x} shall not {y}.")')

@@ -140,11 +140,14 @@ class SequenceTask(Task):
         return Confusion(self.labels)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Adds the labels and the probabilities of the predictions."""
+        """Adds the labels and the probabilities of the predictions, where they have one."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, Confusion)
-        right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
-        scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
+        found = zip(examples, predictions, strict=True)
+        known = [
+            (answer.probability, answer.label == one.label) for one, answer in found if answer.probability is not None
+        ]
+        scores.calibration.add((probability for probability, _ in known), (right for _, right in known))
 
     @property
     def tunes(self) -> bool:
@@ -158,7 +161,7 @@ class SequenceTask(Task):
         number = {label: i for i, label in enumerate(self.labels)}
         known = Reservoir[tuple[NDArray[np.float32], int]](KEPT // len(self.labels))
         for example, answer in answers:
-            if example.label in number:
+            if example.label in number and answer.scores:
                 # The logarithm of a probability is the logit but for a constant, which softmax does not see.
                 logits = np.log(np.maximum(np.fromiter(answer.scores.values(), np.float64), 1e-30))
                 known.add((logits.astype(np.float32), number[example.label]))
