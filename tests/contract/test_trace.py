@@ -73,6 +73,11 @@ def test_every_family_is_traced_or_refused(variant: Variant, tmp_path: Path):
         return
     steps = by_name(trace(model, "w1 w2 w3 w4 w5"))
     assert steps["tokenizer"].arrays[0].shape == (1, 7)
+    config = model.config
+    sizes = {"B": 1, "S": 7, "E": config.embedding_size or config.hidden_size, "H": config.hidden_size}
+    for array in steps["embeddings"].arrays:
+        assert array.shape == tuple(sizes[letter] for letter in array.axes.split())
+    assert {row["part"] for row in steps["embeddings"].values} == {array.name for array in steps["embeddings"].arrays}
     layers = model.config.num_hidden_layers + (model.config.get("co_layers") or 0)
     assert [name for name in steps if name.startswith("layer")] == [f"layer {i + 1}" for i in range(layers)]
     assert steps["head"].arrays[0].shape == (1, model.config.vocab_size)

@@ -178,12 +178,14 @@ def _masked(tokenizer: Tokenizer, batch: Batch) -> Step:
 def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> Step:
     """The parts whose sum is normalized; values: of the first predicted token."""
     position = int(batch.labels["mlm_positions"][0])
-    found = {name: part for name, part in parts.items() if name in ("word", "position", "segment", "norm")}
+    names = ("word", "position", "segment", "norm")
+    found = {name: part if part.dim() > 2 else part[None] for name, part in parts.items() if name in names}
     assert output.hidden_states is not None
-    found["embeddings"] = output.hidden_states[0]
+    width, found["embeddings"] = found["word"].shape[-1], output.hidden_states[0]
     rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in found.items()
             if part.shape[:2] == batch.input_ids.shape)  # fmt: skip
-    arrays = (_array(name, "B S H" if name == "embeddings" else "B S E", part) for name, part in found.items())
+    wide = {name for name, part in found.items() if name == "embeddings" or part.shape[-1] != width}
+    arrays = (_array(name, "B S H" if name in wide else "B S E", part) for name, part in found.items())
     return Step("embeddings", "bertie.nn.embeddings:Embeddings.forward", tuple(arrays), tuple(rows))
 
 
