@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from bertie.explain.attention_page import TextAttention
 from bertie.explain.targets import question_of
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models.kinds import Inputs
 from bertie.probing.contexts import words
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -289,6 +290,14 @@ def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path:
     assert predictor.score(written(tmp_path, 41))["accuracy"] > 0.9
     answers = predictor.predict(["is it high ?"] * 2, [np.full((1, 3), x, np.float32) for x in (2, -2)])
     assert [answer.label for answer in answers] == ["yes", "no"]
+
+
+def test_every_kind_of_inputs_has_the_size_of_its_vectors() -> None:
+    """The config knew only two kinds, so a third was taken for a model of texts."""
+    assert [kind.__name__ for kind in get_args(Inputs) if not hasattr(kind, "feature_size")] == []
+    for setting in ("visual_embedding_dim", "frame_size"):
+        assert families.config("bert-tiny").replace(**{setting: 7}).feature_size == 7
+    assert families.config("bert-tiny").feature_size is None
 
 
 def test_a_model_of_other_vectors_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:

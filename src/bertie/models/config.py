@@ -20,14 +20,12 @@ from bertie.models.kinds import (
     Alternating,
     Attention,
     Disentangled,
-    Frames,
     Full,
     Inputs,
     LayerKind,
     Learned,
     LearnedRelative,
     Positions,
-    Regions,
     Relative,
     Residual,
     Rotary,
@@ -161,10 +159,7 @@ class EncoderConfig:
     @property
     def feature_size(self) -> int | None:
         """Numbers of a feature vector; None for a model that reads only tokens."""
-        inputs = self.inputs
-        if isinstance(inputs, Regions):
-            return inputs.visual_embedding_dim
-        return inputs.frame_size if isinstance(inputs, Frames) else None
+        return self.inputs.feature_size
 
     @property
     def max_together(self) -> int | None:

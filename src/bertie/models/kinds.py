@@ -436,6 +436,7 @@ class Tokens:
     """Tokens of a text, and nothing else."""
 
     kind: Literal["tokens"] = "tokens"
+    feature_size: ClassVar[None] = None
 
     def check(self, config: Shape) -> None:
         """Accepts every config."""
@@ -448,6 +449,11 @@ class Regions:
     kind: Literal["regions"] = "regions"
     visual_embedding_dim: int
     """Numbers of a region's vector."""
+
+    @property
+    def feature_size(self) -> int:
+        """Numbers of a feature vector."""
+        return self.visual_embedding_dim
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
@@ -466,6 +472,11 @@ class Frames:
     kind: Literal["frames"] = "frames"
     frame_size: int
     """Numbers of a frame's vector."""
+
+    @property
+    def feature_size(self) -> int:
+        """Numbers of a feature vector."""
+        return self.frame_size
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
