@@ -7,10 +7,11 @@ import pytest
 
 import bertie as library
 from bertie import families
+from bertie.data.features import FeatureConfig
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.ensemble import Ensemble
-from bertie.infer.predict import Predictor
+from bertie.infer.predict import Predictor, set_training_facts
 from bertie.models.config import EncoderConfig
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
@@ -19,14 +20,15 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["a b", "b a c", "c"]
 
 
-def folder(path, seed, labels=("neg", "pos"), pieces="abc"):
-    """A classifier with random weights."""
+def folder(path, seed, labels=("neg", "pos"), pieces="abc", features=None):
+    """A classifier with random weights. features: the settings that its folder names."""
     path.mkdir()
     (path / "vocab.txt").write_text("\n".join([*SPECIAL, *pieces]), encoding="utf-8")
     tokenizer = Tokenizer.load(path)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     config = EncoderConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=32, initializer_range=0.5, **sizes)
     task = SequenceTask(labels)
+    set_training_facts(tokenizer, task, max_length=32, too_long="truncate", texts=1, features=features)
     model = families.build(config, heads=task.heads, seed=seed)
     families.save(model, path, tokenizer=tokenizer, labels=labels, problem_type=task.problem_type)
     return path
@@ -55,7 +57,11 @@ def test_the_mean_of_the_logits_decides(tmp_path):
 
 @pytest.mark.parametrize(
     ("other", "message"),
-    [({"labels": ("no", "yes")}, "the same labels"), ({"pieces": "cab"}, "the same tokenizers")],
+    [
+        ({"labels": ("no", "yes")}, "the same labels"),
+        ({"pieces": "cab"}, "the same tokenizers"),
+        ({"features": FeatureConfig(column="image")}, "the same settings of features"),
+    ],
 )
 def test_models_that_do_not_fit_are_refused(tmp_path, other, message):
     with pytest.raises(UsageError, match=message):
