@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie.data.tables import Example
@@ -54,6 +55,17 @@ def test_labels():
     assert found["character tf-idf + logistic regression"] == 1
     most = max(("good", "bad"), key=lambda kind: sum(e.label == kind for e in train))
     assert found["the most frequent label"] == sum(e.label == most for e in dev) / 200
+
+
+def test_the_same_examples_have_the_same_answers_whatever_was_drawn_before():
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices("one two three four five six seven".split(), k=5)) for _ in range(160)]
+    examples = [Example((text,), rng.choice(["good", "bad"])) for text in texts]
+    task = TASKS["sequence"].from_examples(examples[:80], (), {})
+    np.random.seed(1)
+    first = baselines(task, examples[:80], examples[80:])
+    np.random.seed(2)
+    assert baselines(task, examples[:80], examples[80:]) == first
 
 
 def test_three_labels_that_training_and_dev_do_not_share():
