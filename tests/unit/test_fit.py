@@ -147,6 +147,18 @@ def test_a_signal_ends_the_step_saves_and_resumes_equal(unbroken, tmp_path, numb
     assert_same_run(unbroken, tmp_path, 12)
 
 
+def test_a_run_from_a_checkpoint_of_another_one_is_resumed_by_the_same_call(unbroken, tmp_path):
+    branch, start = tmp_path / "branch", {"resume": str(unbroken / "checkpoint-10")}
+    with pytest.raises(Stopped, match="The same command resumes from it"):
+        nano_fit(branch, on_step=send(signal.SIGTERM, at=11), **start)
+    nano_fit(branch, **start)
+    assert_same_run(branch, unbroken, 12)
+    other = tmp_path / "other"
+    nano_fit(other)
+    with pytest.raises(UsageError, match="has its own checkpoints"):
+        nano_fit(other, **start)
+
+
 def test_a_second_ctrl_c_interrupts_at_once_and_the_last_checkpoint_stands(unbroken, tmp_path):
     def twice(step):
         if step == 7:

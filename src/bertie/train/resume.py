@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from bertie.errors import UsageError, nearest
 from bertie.settings import Config
 from bertie.train import checkpoint, log
@@ -56,8 +58,9 @@ def find(run: Path, resume: str) -> Checkpoint | None:
     """Returns the checkpoint to resume from: the newest intact one (auto), none (never), or the one in the folder
     `resume`.
 
-    A checkpoint of another run starts a new run with its history. Raises UsageError when this would mix two runs in one
-    folder, or `check_resume` does; DataError for damaged checkpoints.
+    A checkpoint of another run starts a new run with its history, and the same call resumes that run when it was
+    stopped. Raises UsageError when this would mix two runs in one folder, or `check_resume` does; DataError for damaged
+    checkpoints.
     """
     check_resume(resume)
     newest = None if resume == "never" else checkpoint.latest(run)
@@ -77,8 +80,17 @@ def find(run: Path, resume: str) -> Checkpoint | None:
                 f"mix two runs. Use another folder: -o NEW --resume {chosen.folder}"
             )
     elif newest is not None:
-        raise UsageError(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
+        if not _has_history(run, chosen):
+            raise UsageError(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
+        return newest
     return chosen
+
+
+def _has_history(run: Path, start: Checkpoint) -> bool:
+    """Returns whether the metrics of a run begin with those of the checkpoint `start`, times included."""
+    position, path = start.state["metrics_bytes"], run / log.METRICS
+    before = path.read_bytes()[:position] if path.exists() else b""
+    return xxhash.xxh3_128_hexdigest(before) == start.state.get("metrics_xxh3_128")
 
 
 def check_resume(resume: str) -> None:
