@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.train import log
+from bertie.train.loop import temporary_run
 from bertie.train.prefetch import ahead
 from bertie.train.step_metrics import Diverged
 from nano import NanoSource, assert_same_run, nano_fit, nano_model
@@ -157,6 +158,13 @@ def test_a_run_from_a_checkpoint_of_another_one_is_resumed_by_the_same_call(unbr
     nano_fit(other)
     with pytest.raises(UsageError, match="has its own checkpoints"):
         nano_fit(other, **start)
+
+
+def test_a_temporary_run_that_is_stopped_names_no_checkpoint():
+    with pytest.raises(Stopped) as caught, temporary_run() as run:
+        nano_fit(run, on_step=send(signal.SIGTERM, at=6))
+    assert str(caught.value) == "SIGTERM after step 6. Run the same command again."
+    assert not run.exists()
 
 
 def test_a_second_ctrl_c_interrupts_at_once_and_the_last_checkpoint_stands(unbroken, tmp_path):

@@ -1,6 +1,5 @@
 """What the removal of a concept costs in tasks: the same fine-tuning of the model before and after it, seed by seed."""
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from bertie.files import read_json
 from bertie.runs.against import finetune_against
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import AGAINST, RESULTS
+from bertie.train.loop import temporary_run
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -22,8 +22,8 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
     rows = []
     for name, config in sets.items():
         quick = config.model_copy(update={**QUICK, "model": str(before)})
-        with tempfile.TemporaryDirectory(prefix="bertie-price-") as folder:
-            runs = Path(folder) / "runs"
+        with temporary_run() as folder:
+            runs = folder / "runs"
             found = finetune_against(quick, str(after), runs, seeds)["runs"]
             metric = read_json(runs / AGAINST[0] / RESULTS)["metrics"][0]
         if any(metric not in one["figures"] for one in found):

@@ -2,7 +2,6 @@
 
 import datetime
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples
 from bertie.runs.finetuning import Run, with_steps
-from bertie.train.loop import fit
+from bertie.train.loop import fit, temporary_run
 
 SETTINGS, MODEL, TRAIN, STEPS = "settings.json", "model.json", "train.json", "steps.json"
 NOTES = (SETTINGS, MODEL, TRAIN, STEPS)  # of how a folder's measurements are made; STEPS: how many a row's runs have
@@ -55,8 +54,8 @@ def check_same(folder: Path, settings: Mapping[str, Any], *, of: str, file: str 
 
 def finetuned(config: FinetuneConfig, examples: Examples) -> Mapping[str, float]:
     """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
-    with tempfile.TemporaryDirectory(prefix="bertie-cell-") as place:
-        run = Run(with_steps(config, len(examples.train)), Path(place), examples)
+    with temporary_run() as place:
+        run = Run(with_steps(config, len(examples.train)), place, examples)
         source = run.source.with_computed(run.task.computed(run.model, run.train))
         fit(run.model, run.task, source, train=run.config.train, optim=run.config.optim, run=place)
     return run.measure()

@@ -36,7 +36,7 @@ from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Encoded, Targets, TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.loop import fit
+from bertie.train.loop import fit, temporary_run
 
 WARMUP_STEPS = 3  # of every run: optimizer, kernels and memory are made in them
 MEDIAN, SIGMA = 40, 0.6  # words of a made-up text, log-normal: GLUE's sets lie between 11 (CoLA) and 70 (RTE)
@@ -130,7 +130,7 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
         settings = {"seed": seed, "precision": precision, "save_every": never, "eval_every": never}
         size = config.train.batch_size
         source = TaskSource(prepared.train, prepared.targets, batch_size=size, micro_batch_size=None, seed=seed)
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_run() as folder:
             train = config.train.model_copy(update=settings)
             fit(model, prepared.examples.task, source, train=train, optim=config.optim, run=folder, on_step=mark)
         model.compute_dtype = None

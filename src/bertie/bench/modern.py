@@ -12,7 +12,6 @@ all rows.
 """
 
 import re
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +38,7 @@ from bertie.runs.pretrain import pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import pretraining_work
 from bertie.settings import build, merge, read_yaml
+from bertie.train.loop import temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.step_metrics import measure
 
@@ -188,12 +188,12 @@ def _measure(table: Table, row: str, seed: int, folder: Path) -> dict[str, Any]:
     steps = read_json(folder / STEPS)["steps"]
     config = table.config(row, seed, steps)
     clock, marks = _clock(config), list[float]()
-    with tempfile.TemporaryDirectory(prefix="bertie-modern-") as place:
-        results = pretrain(config, Path(place) / "run", callback=lambda model, step: marks.append(clock()))
+    with temporary_run() as place:
+        results = pretrain(config, place / "run", callback=lambda model, step: marks.append(clock()))
         seconds = (marks[-1] - marks[0]) * steps / (steps - 1)
         phases = results["plan"].get("phases", [results["plan"]])
         tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in phases)
-        model = Path(place) / "run" / MODEL
+        model = place / "run" / MODEL
         scores = {name: _fine_tuned(table, name, model, seed) for name in table.tasks}
         return {"steps": steps, "seconds": seconds, "tokens": tokens, "loss": _loss(table, model), **scores}
 

@@ -35,7 +35,7 @@ from bertie.nn.compiled import has_compiler
 from bertie.objectives.mlm import MaskedLM
 from bertie.plan.meter import peak_bytes
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.loop import fit
+from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
 
 SIZES = {
@@ -110,7 +110,7 @@ class BertieRunner:
                 marks[step] = time.perf_counter()
 
         never = last + 1
-        with tempfile.TemporaryDirectory() as run:
+        with temporary_run() as run:
             fit(
                 self.model,
                 self.source.objective,
@@ -125,7 +125,7 @@ class BertieRunner:
                     eval_every=never,
                 ),
                 optim=OptimConfig(),
-                run=Path(run),
+                run=run,
                 on_step=mark,
             )
         timed = range(TrainerPeer.WARMUP_STEPS, last)

@@ -1,7 +1,6 @@
 """One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -41,7 +40,7 @@ from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.train import checkpoint, log
-from bertie.train.loop import fit
+from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
 
@@ -327,10 +326,10 @@ class Run:
 
     def _predict_fold(self, train: list[Example], asked: list[Example]) -> list[Prediction]:
         """Fine-tunes the start model on other rows with the same settings, and predicts these."""
-        with tempfile.TemporaryDirectory(prefix="bertie-fold-") as place:
+        with temporary_run() as place:
             changed = {"label_check": "none", "baselines": False, "select": "last"}
             config = with_steps(self.config.model_copy(update=changed), len(train))
-            run = Run(config, Path(place), replace(self.examples, train=train, dev=asked, notes=[]))
+            run = Run(config, place, replace(self.examples, train=train, dev=asked, notes=[]))
             run.warnings = []
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]

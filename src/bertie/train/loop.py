@@ -11,11 +11,12 @@ A step is a function of the weights, the optimizer's state and the step's number
 micro-batch, rank). A run that was killed and resumed therefore ends with the same bits as an uninterrupted run.
 """
 
+import tempfile
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,16 @@ def fit(
         lines = log.read(run)
     last = {line["kind"]: line for line in lines}
     return Result(train.steps, last.get("train", {}), last.get("valid", {}))
+
+
+@contextmanager
+def temporary_run() -> Iterator[Path]:
+    """Context with the folder of a run whose result is a number: it is deleted at the end, with its checkpoints."""
+    with tempfile.TemporaryDirectory(prefix="bertie-run-") as place:
+        try:
+            yield Path(place)
+        except Stopped as stopped:
+            raise Stopped(stopped.message, hint="Run the same command again." if stopped.hint else "") from None
 
 
 class _Loop:
@@ -362,9 +373,8 @@ class _Loop:
             self._save(step)
         self.world.add_counts({STOP: 1})
         reason = self.request.name or "Another rank asked to,"
-        raise Stopped(
-            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved. The same command resumes from it."
-        )
+        saved = f"{self.run}/checkpoint-{step} is saved. The same command resumes from it."
+        raise Stopped(f"{reason} after step {step:,}.", hint=saved)
 
     def _load(self, found: Checkpoint) -> None:
         """Restores weights, optimizer and the sums that are not logged yet."""
