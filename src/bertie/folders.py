@@ -119,7 +119,7 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
             f"{', '.join(found[:SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():
-        with locked(path / kind.lock, _busy(path)):
+        with locked(path / kind.lock, busy_error(path)):
             pass
 
 
@@ -128,7 +128,8 @@ def _check_link(path: Path) -> None:
         raise UsageError(f"{path} is a link to {os.readlink(path)}, which does not exist. Choose another folder.")
 
 
-def _busy(path: Path) -> str:
+def busy_error(path: Path) -> str:
+    """Returns the message about a folder that another process is writing."""
     return f"Another process is writing to {path}. Wait for it to end, or choose another folder."
 
 
@@ -166,7 +167,7 @@ def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
     with folders_above(path):
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with locked(lock, _busy(path)):
+            with locked(lock, busy_error(path)):
                 if overwrite:
                     _clear(path, kind)
                 _sweep(path, kind)
@@ -266,7 +267,7 @@ def new_folder(
     with ExitStack() as stack:
         stack.enter_context(folders_above(path))
         temporary.mkdir(exist_ok=True)
-        stack.enter_context(locked(temporary / LOCK, _busy(path)))
+        stack.enter_context(locked(temporary / LOCK, busy_error(path)))
         for leftover in temporary.iterdir():
             if leftover.name != LOCK:
                 _delete(leftover)

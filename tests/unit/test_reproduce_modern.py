@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 
 from bertie import families, objectives
 from bertie.bench import modern
@@ -100,6 +101,12 @@ def test_a_budget_of_too_few_steps_is_refused_before_a_row_is_measured(monkeypat
     with pytest.raises(UsageError, match=told), measuring_in(tmp_path / "a" / "run"):
         modern.reproduce(table(tasks=("sst2",), minutes=minutes), ["GeGLU"], tmp_path / "a" / "run", seeds=1)
     assert not (tmp_path / "a").exists()
+
+
+def test_two_processes_do_not_measure_in_one_folder(tmp_path):
+    told = "Another process is writing to"
+    with FileLock(tmp_path / ".lock"), pytest.raises(UsageError, match=told), measuring_in(tmp_path):
+        pytest.fail("measured")
 
 
 def test_what_is_unknown_is_told(tmp_path):

@@ -11,7 +11,8 @@ from bertie.bench import harness
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import over_seeds
-from bertie.files import folders_above, read_json, write_bytes, write_json
+from bertie.files import LOCK, folders_above, read_json, write_bytes, write_json
+from bertie.folders import busy_error, locked
 from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples
@@ -33,13 +34,18 @@ def measured(file: Path, measure: Callable[[], Mapping[str, Any]]) -> dict[str, 
 
 @contextmanager
 def measuring_in(run: Path) -> Iterator[None]:
-    """Context of a folder of measurements. A new one is removed where bad input is refused before the first one."""
+    """Context of a folder of measurements, locked against other processes.
+
+    A new one is removed where bad input is refused before the first measurement.
+    """
     new = not run.exists()
     with folders_above(run):
+        run.mkdir(parents=True, exist_ok=True)
         try:
-            yield
+            with locked(run / LOCK, busy_error(run)):
+                yield
         except (DataError, UsageError):
-            if new and all(path.is_dir() or path.name in NOTES for path in run.rglob("*")):
+            if new and all(path.is_dir() or path.name in (*NOTES, LOCK) for path in run.rglob("*")):
                 shutil.rmtree(run, ignore_errors=True)
             raise
 
