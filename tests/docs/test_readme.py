@@ -86,6 +86,12 @@ def test_a_tutorial_runs_from_an_empty_folder_and_its_model_learns(tmp_path: Pat
         assert results["dev"][metric] >= least
 
 
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_asks_for_an_empty_folder_since_others_have_files_of_the_same_names(name: str):
+    assert "an empty folder" in (DOCS / f"tutorials/{name}.md").read_text(encoding="utf-8")
+    assert "빈 폴더" in (DOCS / f"tutorials/{name}.ko.md").read_text(encoding="utf-8")
+
+
 def test_every_tutorial_is_tested():
     assert {path.name.split(".")[0] for path in (DOCS / "tutorials").glob("*.md")} == set(TUTORIALS)
 
