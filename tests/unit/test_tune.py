@@ -190,6 +190,31 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
     assert (results["done"], results["given up"], results["failed"]) == (5, 0, 0)
 
 
+def test_the_seconds_of_a_trial_include_those_before_an_interruption(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And a kill right after the last trial leaves only the best weights, too."""
+
+    def pretend(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        (folder / "model" / "model.safetensors").write_bytes(b"w")
+        if not (folder / "metrics.jsonl").exists():
+            (folder / "metrics.jsonl").write_text('{"kind": "train", "step": 1, "elapsed_s": 3600.0}\n{"kind": "va')
+            raise Stopped("a signal")
+        return {"dev": {"accuracy": 1 - settings.epochs / 20}, "metrics": ["accuracy"]}
+
+    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "_keep_best", lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            tune(config, tmp_path / "run", {"epochs": (1, 2)})
+    tune(config, tmp_path / "run", {"epochs": (1, 2)})
+    monkeypatch.undo()
+    results = tune(config, tmp_path / "run", {"epochs": (1, 2)})
+    assert [row["seconds"] >= 3600 for row in results["trials"]] == [True, True]
+    assert [path.parent.parent.name for path in (tmp_path / "run").glob("*/model/*.safetensors")] == ["epochs=1"]
+
+
 def test_after_its_time_a_search_begins_nothing(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -106,6 +106,7 @@ def tune(
                 _keep_best(study, run)
                 best = f"{study.best_value:z.4f}" if _complete(study) else "none"
                 advance(1, **{f"best {metric}": best})
+        _keep_best(study, run)  # a kill may have come between the end of the last trial and this
         return _finish(study, run, metric, wanted)
 
 
@@ -132,9 +133,11 @@ def _try(
         if prune and share < 1 and trial.should_prune():
             raise _GivenUp
 
-    for step, value in _looks_before(run / name, metric):  # of a trial that was interrupted: the pruner knows them all
-        trial.report(value, round(100 * step / config.train.steps))
-    began = time.monotonic()
+    before = _lines_before(run / name)
+    for line in before:  # of a trial that was interrupted: the pruner knows all its evaluations
+        if line["kind"] == "valid":
+            trial.report(line[metric], round(100 * line["step"] / config.train.steps))
+    began = time.monotonic() - max((line["elapsed_s"] for line in before if "elapsed_s" in line), default=0.0)
     state = library.trial.TrialState
     try:
         results = finetune(config, run / name, callback=callback)
@@ -148,13 +151,12 @@ def _try(
     study.tell(trial, results["dev"][metric])
 
 
-def _looks_before(run: Path, metric: str) -> list[tuple[int, float]]:
-    """Returns the evaluations on dev of a run: step and metric."""
+def _lines_before(run: Path) -> list[dict[str, Any]]:
+    """Returns the metrics of a run that was interrupted."""
     if not (run / log.METRICS).exists():
         return []
     data = (run / log.METRICS).read_bytes()
-    lines = map(json.loads, data[: data.rfind(b"\n") + 1].splitlines())  # the last may be cut
-    return [(line["step"], line[metric]) for line in lines if line["kind"] == "valid"]
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]  # the last may be cut
 
 
 def folder_name(values: Mapping[str, Any]) -> str:
