@@ -14,7 +14,7 @@ from bertie.errors import UsageError
 from bertie.runs import domains
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.work import with_minutes
+from bertie.runs.work import _steps_of_seconds, with_minutes
 from bertie.train.loop import RECENT_S, _Loop
 
 assert home
@@ -58,6 +58,19 @@ def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
     assert 1 <= config.train.steps < more.train.steps
     pretrain(settings(home), tmp_path / "run")
     assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
+
+
+def test_minutes_count_the_steps_of_phases_at_their_own_speed(home):
+    def steps(*phases: str) -> float:
+        return _steps_of_seconds(100, settings(home, f"phases=[{', '.join(phases)}]"), [0.1, 2.0][: len(phases) or 1])
+
+    assert steps() == pytest.approx(1000)
+    assert steps("{steps: 200}", "{}") == pytest.approx(200 + 80 / 2)
+    assert steps("{steps: 0.9}", "{}") == pytest.approx(100 / (0.9 * 0.1 + 0.1 * 2))
+    with pytest.raises(UsageError, match="Pass more minutes"):
+        steps("{steps: 2000}", "{}")
+    with pytest.raises(UsageError, match="needs a phase without `steps`"):
+        steps("{steps: 20}", "{steps: 30}")
 
 
 @pytest.mark.parametrize("minutes", [float("inf"), float("nan")])

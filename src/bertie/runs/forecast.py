@@ -1,7 +1,7 @@
 """The forecast of a run on this machine: time, memory and energy, from a trial or from the peak rate."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,8 @@ class RunForecast:
     low_s, high_s: from the quartiles of the tried steps; without a trial, from the usual and the least utilization.
 
     peak_bytes: of the process on a CPU, of tensors on a GPU; computed_bytes: the same by the formula of docs/plan.md.
-    kwh and its method: as `plan.meter.Usage` has them. source: what the forecast rests on.
+    kwh and its method: as `plan.meter.Usage` has them. source: what the forecast rests on. step_s: seconds of a step of
+    each phase.
     """
 
     seconds: float
@@ -40,6 +41,7 @@ class RunForecast:
     kwh: float | None
     method: str
     source: str
+    step_s: Sequence[float] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -93,6 +95,7 @@ def _from_trial(work: Work, found: Trial) -> RunForecast:
         None if found.watts is None else found.watts * seconds / meter.JOULES,
         found.method,
         f"from {counted(tries, 'step')} tried on this machine in {duration(found.seconds)}, {found.made}",
+        [one.step_s for one in found.phases],
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -244,4 +244,28 @@ def _steps_within(ready: PreparedRun, minutes: float) -> int:
     found = forecast_of(work, min(30.0, max(1.0, TRIED * 60 * minutes)))
     if found is None:
         raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
-    return max(1, int(STEADY * 60 * minutes / (found.parts["steps"] / ready.config.train.steps)))
+    return max(1, int(_steps_of_seconds(STEADY * 60 * minutes, ready.config, found.step_s)))
+
+
+def _steps_of_seconds(seconds: float, config: PretrainConfig, step_s: Sequence[float]) -> float:
+    """Returns how many steps take some seconds. step_s: of a step of each phase.
+
+    The seconds of n steps are a constant, for the phases with a number of steps, plus a slope times n.
+    """
+    steps = [phase.steps for phase in config.phases] or [None]
+    rest_s = sum(one for given, one in zip(steps, step_s, strict=True) if given is None)
+    fixed, slope = 0.0, rest_s
+    for given, one in zip(steps, step_s, strict=True):
+        if given is not None and given >= 1:
+            fixed += given * (one - rest_s)
+        elif given is not None:
+            slope += given * (one - rest_s)
+    if not slope:
+        raise UsageError("--minutes needs a phase without `steps`, which then takes the steps that are left.")
+    found, least = (seconds - fixed) / slope, sum(given for given in steps if given is not None and given >= 1)
+    if least and found < least + 1:
+        raise UsageError(
+            "The phases with a number of steps take longer than --minutes. Pass more minutes, or write their steps as "
+            "shares of all steps, below 1."
+        )
+    return found
