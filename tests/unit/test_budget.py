@@ -10,8 +10,9 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 
 import bertie as package
 from bertie import families
-from bertie.errors import UsageError
+from bertie.errors import Stopped, UsageError
 from bertie.runs import domains
+from bertie.runs.budget import check_disk
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import _steps_of_seconds, with_minutes
@@ -29,6 +30,11 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_p
     with pytest.raises(UsageError, match=r"needs up to .*B of disk"):
         pretrain(settings(home), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.yaml").touch()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+    with pytest.raises(Stopped, match="Free some space, and run the same command again"):
+        check_disk({"disk_bytes": needed}, tmp_path / "run")
 
 
 def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from bertie.errors import UsageError
+from bertie.errors import Stopped, UsageError
 from bertie.nn import machine
 from bertie.report.values import count, duration, size
 from bertie.runs.config import PretrainConfig
+from bertie.runs.folder import CONFIG
 
 HOPELESS_S = 3 * 86400.0
 WASTED = 0.3  # share of a corpus that an epoch may leave out unsaid: held-out documents, ends of documents
@@ -25,15 +26,15 @@ def disk(planned: Mapping[str, Any], config: PretrainConfig) -> dict[str, int]:
 
 
 def check_disk(planned: Mapping[str, Any], run: Path) -> None:
-    """Raises UsageError before the first step when a run does not fit on the disk."""
+    """Raises UsageError when a run does not fit on the disk, and Stopped when it has begun before."""
     here = next(path for path in [run.absolute(), *run.absolute().parents] if path.exists())
     there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
     needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
     if needed > free:
-        raise UsageError(
-            f"{run} needs up to {size(needed)} of disk space, but {size(free)} are free. Free some space, "
-            "choose a folder on another disk, or keep fewer checkpoints: train.keep=1."
-        )
+        told = f"{run} needs up to {size(needed)} of disk space, but {size(free)} are free. Free some space"
+        if (run / CONFIG).exists():
+            raise Stopped(f"{told}, and run the same command again.")
+        raise UsageError(f"{told}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
 
 
 def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: int) -> list[str]:
