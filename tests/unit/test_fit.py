@@ -240,6 +240,10 @@ def test_a_disk_that_is_full_when_metrics_are_written_stops_the_run(tmp_path, mo
                 raise OSError(errno.ENOSPC, "No space left on device")
             return self.file.write(data)
 
+        def close(self):  # what the buffer still has is written again
+            self.file.close()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
         def __getattr__(self, name):
             return getattr(self.file, name)
 

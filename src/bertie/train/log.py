@@ -10,6 +10,7 @@ end in `_s`. All others are the same however often the run was stopped and resum
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes the file and the TensorBoard writer."""
-        self._file.close()
+        with suppress(OSError):  # a line that a full disk refused is written again; `write` has raised for it
+            self._file.close()
         if self._mirror is not None:
             self._mirror.close()
 
