@@ -118,6 +118,15 @@ def test_samples_are_counted_through_and_a_ramp_repeats_none(home):
     assert tokens == plain.batches(0)[0].input_ids.tolist()
 
 
+def test_a_run_in_phases_is_extended_as_the_page_on_reliability_says(home, tmp_path):
+    run, phased = tmp_path / "run", ("phases=[{steps: 3, max_length: 16}, {}]", "train.keep_checkpoints=true")
+    pretrain(settings(home, *phased), run)
+    longer = settings(home, *phased, "train.steps=8")
+    with pytest.raises(UsageError, match="--allow-change source"):
+        pretrain(longer, run, allow_change=("train.steps",))
+    assert pretrain(longer, run, allow_change=("train.steps", "source"))["step"] == 8
+
+
 def test_short_texts_then_long_ones(home, tmp_path):
     config = settings(home, "phases=[{steps: 0.7, max_length: 16}, {batch_size: 4, micro_batch_size: 2}]")
     planned = plan(config)
