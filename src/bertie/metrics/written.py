@@ -146,7 +146,9 @@ class WrittenScores:
                     known.add(text)
 
     def compute(self) -> Mapping[str, float]:
-        """Returns every metric."""
+        """Returns every metric; 0 without examples, for which a measure has no counts."""
+        if not self.total:
+            return dict.fromkeys(self.metrics, 0.0)
         counts, metrics_of = self.units()
         return {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
 
