@@ -13,11 +13,13 @@ import bertie
 from bertie import families
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import UsageError
+from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
 from bertie.metrics.base import Sums
 from bertie.metrics.written import WrittenScores
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
+from bertie.models.heads import HEADS
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
@@ -26,7 +28,7 @@ from bertie.runs.work import finetuning_work
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
-from toys import CommandLine, toy_writer
+from toys import CommandLine, toy_model, toy_writer
 
 
 @pytest.fixture(scope="module", params=["t5", "gpt2"])
@@ -201,6 +203,42 @@ def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path, monkeypatch,
     assert "1 of 3 lines skipped: The text and its continuation may have" in err
     with pytest.raises(UsageError, match="48 positions"):
         bertie.write(folder, ["a " * 30], max_new_tokens=30)
+
+
+def test_write_notes_texts_that_are_cut_and_options_without_effect(tmp_path: Path, monkeypatch, capsys) -> None:
+    cli, folder = CommandLine(monkeypatch, capsys), toy_writer(tmp_path)
+    for arguments, stdin in ((["a b c d e f"], ""), ([], "a b c d e f\na\n")):
+        code, _, err = cli("write", folder, *arguments, "--max-new-tokens", 2, "--max-length", 5, stdin=stdin)
+        assert code == 0
+        assert f"1 of {len(stdin.splitlines()) or 1} texts are longer than 5 tokens: truncated" in err
+    for options, named in ((("--length-penalty", 2), "--beams"), (("--sample", "--beams", 2), "--sample and --beams")):
+        code, _, err = cli("write", folder, "a", *options)
+        assert (code, named in err) == (2, True)
+
+
+def test_a_causal_model_continues_the_text_as_in_its_training(tmp_path: Path) -> None:
+    """The separator that ends a text in pre-training is not between a text and its continuation."""
+    tokenizer = Tokenizer.load(toy_model(tmp_path, "abcde"))
+    shape = families.config("bert-tiny").replace(vocab_size=tokenizer.vocab_size, causal=True)
+    model = families.build(shape, heads=lambda config: {"lm": HEADS["lm"](config)}, variant="bert")
+    model.tokenizer = tokenizer
+    assert model.training
+    predictor = Predictor(model)
+    encoded = predictor.encode([Example(("a b",)), Example(("c",))])
+    assert encoded.lengths.tolist() == [3, 2]
+    ids = tokenizer.ids(["a b", "c"])
+    assert encoded.ids.tolist() == [tokenizer.special_id("cls"), *ids[0], tokenizer.special_id("cls"), *ids[1]]
+    found = bertie.write(model, ["a b"], max_new_tokens=3)  # without dropout
+    assert model.training
+    model.eval()
+    prompt = torch.from_numpy(encoded.part(0, 1).packed().input_ids)[None]
+    assert found == [tokenizer.decode(generate(model, prompt, writing=GenerationConfig(max_new_tokens=3))[0].tolist())]
+
+
+def test_no_examples_have_scores_of_zero() -> None:
+    """`evaluate --data` asks an empty counter for the names of its metrics."""
+    names = ("exact_match", "chrf", "bleu", "rougeL")
+    assert WrittenScores(names).compute() == dict.fromkeys(names, 0.0)
 
 
 def test_places_of_spaces() -> None:

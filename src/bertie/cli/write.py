@@ -58,7 +58,9 @@ def write(
       bertie write runs/spacing/model --beams 4 < lines.txt
     """
     from bertie.data.lines import InvalidRow, decoded
+    from bertie.data.tables import SkipReport
     from bertie.errors import BertieError, DataError, UsageError
+    from bertie.infer.predict import TextCount
     from bertie.infer.write import pieces, writer
 
     given: dict[str, Any] = {
@@ -70,12 +72,18 @@ def write(
         "top_p": top_p,
     }
     options = {name: value for name, value in given.items() if value is not None}
+    if sample and (beams or 1) > 1:
+        raise UsageError("--sample and --beams exclude each other: one text is drawn per line. Omit one of them.")
     if sample:
         options = {"num_beams": 1, **options, "do_sample": True}
     elif extra := [f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p") if name in options]:
         raise UsageError(f"{extra[0]} has no effect without --sample. Pass --sample too.")
     found = tables.loaded(model, precision, device)
     predictor, writing = writer(found, max_length=max_length, **options)
+    if length_penalty is not None and writing.num_beams == 1:
+        raise UsageError("--length-penalty has no effect without beams. Pass --beams 4 too.")
+    count = TextCount(predictor.too_long, predictor.max_length)
+    predictor.on_encoded = lambda encoded, _: count.add(encoded, predictor.tokenizer)
 
     def answer(one: str, number: int = 1) -> None:
         parts = pieces(found, predictor, one, writing, seed=seed)
@@ -91,6 +99,7 @@ def write(
         if not text.strip():
             raise DataError("The text is empty.")
         answer(text)
+        tables.warn_of(SkipReport(), count)
         return
     reasons, number = Counter[str](), 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
@@ -104,5 +113,6 @@ def write(
                 emit({"line": number, "error": str(error)})
             else:
                 sys.stdout.write("\n")  # so that lines of output are lines of input
-    for reason, count in reasons.items():
-        console.warn(f"{count:,} of {number:,} lines skipped: {reason}")
+    for reason, skipped in reasons.items():
+        console.warn(f"{skipped:,} of {number:,} lines skipped: {reason}")
+    tables.warn_of(SkipReport(), count)

@@ -37,17 +37,19 @@ def pieces(
 
     from bertie.infer.generate import stream
 
-    encoded = predictor.task.encode(
-        [Example((text,))], predictor.tokenizer, max_length=predictor.max_length, too_long=predictor.too_long
-    )
+    encoded = predictor.encode([Example((text,))])
     if predictor.too_long == "error" and len(encoded.too_long):
         raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
     ids = torch.from_numpy(encoded.packed().input_ids).to(model.device)
     generator = torch.Generator(model.device).manual_seed(seed)
-    words = Words(predictor.tokenizer)
-    for token in stream(model, ids, writing, generator=generator):
-        if ready := words.add(token):
-            yield ready
+    words, was_training = Words(predictor.tokenizer), model.training
+    model.eval()
+    try:
+        for token in stream(model, ids, writing, generator=generator):
+            if ready := words.add(token):
+                yield ready
+    finally:
+        model.train(was_training)
     yield words.rest()
 
 

@@ -21,12 +21,13 @@ from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
 from bertie.models.codec import OWN
 from bertie.models.config import EncoderConfig
+from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import Model
 from bertie.models.names import check_names
 from bertie.models.sentence import module_folders
-from bertie.models.seq2seq import DECODER, assembled
+from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
 from bertie.nn.init import initialize, shapes_only

@@ -7,6 +7,7 @@ from math import inf, isfinite
 from bertie.errors import UsageError
 
 WRITTEN = "written:"
+DECODER = "decoder"  # the head that an encoder-decoder has
 
 
 LOWEST_TEMPERATURE = 0.001  # below it, the logits divided by it can overflow

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
+from bertie.models.generation import DECODER
 from bertie.models.heads import Decoder, VocabularyHead
 from bertie.models.model import Inputs, Model
 from bertie.nn.layout import Packed, Padded
 
-DECODER, NEXT_TOKEN = "decoder", "lm"
+NEXT_TOKEN = "lm"
 
 
 class Seq2Seq(Model):

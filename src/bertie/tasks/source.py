@@ -129,6 +129,12 @@ class Encoded:
         windows = np.cumsum([0, *sizes], dtype=np.int64)
         return replace(self, windows=windows, too_long=np.unique(np.searchsorted(windows, self.too_long, "right") - 1))
 
+    def without_last(self, tokens: int) -> "Encoded":
+        """Returns the same without the last `tokens` tokens of each sequence."""
+        kept = ranges(self.starts[:-1], self.starts[1:] - tokens)
+        starts = np.cumsum([0, *(self.lengths - tokens)], dtype=np.int64)
+        return replace(self, ids=self.ids[kept], types=self.types[kept], starts=starts)
+
     def part(self, start: int, stop: int) -> "Encoded":
         """Returns the examples from start to stop."""
         windows = self.windows[start : stop + 1]

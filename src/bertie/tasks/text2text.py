@@ -21,7 +21,7 @@ from bertie.errors import UsageError
 from bertie.metrics.written import MEASURES, WrittenScores, available
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
-from bertie.models.generation import GenerationConfig, written_output
+from bertie.models.generation import DECODER, GenerationConfig, written_output
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
@@ -50,6 +50,8 @@ class Text2TextTask(Task):
         num_beams: Beams of the search; 1 takes the most probable token each time.
         length_penalty: A beam's score is its log-probability divided by its length to this power.
         metric: The main metric.
+        continues: The answer continues the text, with no special token between them, as in the pre-training of a
+            causal model. Models without a decoder do so until they are fine-tuned.
     """
 
     template: str = ""
@@ -58,6 +60,7 @@ class Text2TextTask(Task):
     num_beams: int = 1
     length_penalty: float = 1.0
     metric: Literal["exact_match", "space_f1", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
+    continues: bool = False
 
     head = "lm"
     input_texts = range(1, sys.maxsize)
@@ -119,7 +122,8 @@ class Text2TextTask(Task):
         """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
         self.check_windows(too_long)
         texts = [Example((self.source(example.texts),)) for example in examples]
-        return encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        encoded = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        return encoded.without_last(len(tokenizer.frames[0].gaps[-1])) if self.continues else encoded
 
     def source(self, texts: Sequence[str]) -> str:
         """Returns the text that the model reads. Raises UsageError for another number of texts than {} in template."""
@@ -141,7 +145,6 @@ class Text2TextTask(Task):
         Raises UsageError for a model that generates no text.
         """
         from bertie.models.heads import HEADS
-        from bertie.models.seq2seq import DECODER
 
         decodes = config.num_decoder_layers is not None
         if not (decodes or config.causal) or config.eos_token_id is None:
@@ -249,7 +252,7 @@ class Text2TextTask(Task):
     @classmethod
     def of_model(cls, facts: Facts, settings: Any) -> Self | None:
         """Returns the task of a model that generates text."""
-        return cls.make((), settings) if facts.writes else None
+        return cls.make((), settings or {"continues": DECODER not in facts.heads}) if facts.writes else None
 
 
 def _flat_targets(batch: "Batch") -> "Tensor":
