@@ -20,11 +20,12 @@ from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import Run, with_steps
 from bertie.runs.space import varied
 from bertie.runs.verify import shown, verify
+from bertie.tasks.choice import ChoiceTask
 from bertie.train import checkpoint, log
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.resume import changes, check_identity, completed, flatten
 from nano import one_thread
-from toys import toy_model
+from toys import toy_model, toy_writer
 
 CLASSIFIER = "sequence.classifier.weight"
 
@@ -98,6 +99,12 @@ def test_a_head_of_another_task_starts_fresh(home, trained):
     numbers = table(home / "numbers.tsv", ["0.1", "0.9"])
     model = ready(config(home, numbers.name, model=start, task="regression")).model
     assert model.heads.state_dict()[CLASSIFIER].shape[0] == 1
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5"])
+def test_a_task_whose_head_the_family_lacks_is_refused(family: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"The format of {family} has no place for heads\.choice"):
+        families.load(toy_writer(tmp_path, family), heads=ChoiceTask().heads)
 
 
 def test_how_often_dev_is_looked_at_matters_where_it_chooses(home, trained, tmp_path):

@@ -160,7 +160,7 @@ def load(
     """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
 
     heads None: those the folder was saved with. fresh_heads: they start fresh, whatever the folder has.
-    Raises DataError as `models.folder.load` does.
+    Raises DataError and UsageError as `models.folder.load` does.
     """
     from bertie.models import folder as folders
 

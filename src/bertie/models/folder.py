@@ -95,8 +95,8 @@ def load(
 
     heads None: those of the folder's class. fresh_heads: whether heads are initialized (by `seed`) even if they are
     stored, for another task with the same names. A decoder is always loaded. Only heads and the pooler may be missing.
-    Raises DataError when files are missing or damaged, or config.json and weights contradict each other. Nothing is
-    allocated before these checks.
+    Raises DataError when files are missing or damaged, or config.json and weights contradict each other, UsageError for
+    heads that the family's format cannot store. Nothing is allocated before these checks.
     """
     public, where = read_public(folder), str(folder / CONFIG)
     config = variant.config(public, where)
@@ -110,6 +110,7 @@ def load(
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
+        check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
