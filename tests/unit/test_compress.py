@@ -17,7 +17,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
-from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
+from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 
@@ -309,3 +309,10 @@ def test_flipped_and_missing_bytes_are_one_error_and_never_a_crash(compressed, t
             continue
         toy_vectors(model, engine_of(model))
     assert refused >= 4
+
+
+def test_a_model_that_cannot_be_quantized_is_refused_whatever_the_texts(tmp_path):
+    """More texts would not help."""
+    model = load(toy_writer(tmp_path))
+    with pytest.raises(UsageError, match="cannot be quantized: its positions are relative"):
+        gate.quantized(model, gate.read(model, ["a b c"]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.compress.quantize import TOKENS, apply, quantize
+from bertie.compress.quantize import TOKENS, apply, check_supported, quantize
 from bertie.compress.weights_only import quantize_weights
 from bertie.data.ids import Ids
 from bertie.data.tables import Example
@@ -88,8 +88,10 @@ def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -
     """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 
     texts: token ids, as the model reads them: a pair of texts is one sequence. embeddings: bits of the word embeddings
-    beside weights of 4 bits. Raises DataError for too few texts.
+    beside weights of 4 bits. Raises DataError for too few texts, UsageError as `quantize`.
     """
+    if bits == 8:
+        check_supported(model)  # before more texts are asked for
     used = calibrating(texts)
     if used is None:
         raise DataError(

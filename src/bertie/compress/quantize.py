@@ -67,14 +67,19 @@ def rounding() -> Rounding:
 def quantize(model: Model, texts: Ids) -> Quantized:
     """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
-    Raises UsageError for a model that the native encoder does not support.
+    Raises UsageError as `check_supported`.
     """
+    check_supported(model)
+    with torch.inference_mode():
+        return _Calibration(model.encoder, texts, rounding()).run()
+
+
+def check_supported(model: Model) -> None:
+    """Raises UsageError for a model that the native encoder does not support."""
     if reason := unsupported(model):
         raise UsageError(
             f"This model cannot be quantized: {reason}. Only encoders of the native engine can (docs/inference.md)."
         )
-    with torch.inference_mode():
-        return _Calibration(model.encoder, texts, rounding()).run()
 
 
 def apply(model: Model, found: Quantized) -> None:
