@@ -12,7 +12,7 @@ import transformers
 import bertie
 from bertie import families
 from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
 from bertie.metrics.base import Sums
@@ -233,6 +233,14 @@ def test_a_causal_model_continues_the_text_as_in_its_training(tmp_path: Path) ->
     model.eval()
     prompt = torch.from_numpy(encoded.part(0, 1).packed().input_ids)[None]
     assert found == [tokenizer.decode(generate(model, prompt, writing=GenerationConfig(max_new_tokens=3))[0].tolist())]
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_python_refuses_empty_texts_and_unknown_options(model: Path, text: str) -> None:
+    with pytest.raises(DataError, match="empty"):
+        bertie.write(model, ["a", text], max_new_tokens=2)
+    with pytest.raises(UsageError, match=r"max_tokens.*Did you mean"):
+        bertie.write(model, ["a"], max_tokens=2)
 
 
 def test_no_examples_have_scores_of_zero() -> None:

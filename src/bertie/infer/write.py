@@ -1,11 +1,11 @@
 """Generated text in pieces, as it is generated: for `bertie write` and its Python function."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from bertie.data.tables import Example
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig
 from bertie.tasks.text2text import Text2TextTask
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> tuple[Predictor, GenerationConfig]:
     """Returns the predictor of a model that generates text, and its settings. options: of `GenerationConfig`.
 
-    Raises UsageError for another model.
+    Raises UsageError for another model, or an unknown option.
     """
+    known = [one.name for one in fields(GenerationConfig)]
+    if unknown := next((name for name in options if name not in known), None):
+        raise UsageError(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
     found = Predictor(model, max_length=max_length)
     task = found.task_or_none
     if not isinstance(task, Text2TextTask):
@@ -32,8 +35,14 @@ def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> 
 def pieces(
     model: "Model", predictor: Predictor, text: str, writing: GenerationConfig, *, seed: int = 0
 ) -> Iterator[str]:
-    """Yields the generated text, word by word. text: of one example; the task's template is applied. seed: of draws."""
+    """Yields the generated text, word by word. text: of one example; the task's template is applied. seed: of draws.
+
+    Raises DataError for an empty text.
+    """
     import torch
+
+    if not text.strip():
+        raise DataError("The text is empty.")
 
     from bertie.infer.generate import stream
 

@@ -376,7 +376,8 @@ def write(
         The generated texts.
 
     Raises:
-        UsageError: The model generates no text.
+        UsageError: The model generates no text, or an option is unknown.
+        DataError: A text is empty.
     """
     from bertie.infer.write import pieces, writer
 
