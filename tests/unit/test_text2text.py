@@ -241,6 +241,10 @@ def test_python_refuses_empty_texts_and_unknown_options(model: Path, text: str) 
         bertie.write(model, ["a", text], max_new_tokens=2)
     with pytest.raises(UsageError, match=r"max_tokens.*Did you mean"):
         bertie.write(model, ["a"], max_tokens=2)
+    with pytest.raises(UsageError, match=r"max_new_tokens is '5'; it must be a whole number"):
+        bertie.write(model, ["a"], max_new_tokens="5")
+    with pytest.raises(UsageError, match=r"temperature is None; it must be a number"):
+        bertie.write(model, ["a"], do_sample=True, temperature=None)
 
 
 def test_no_examples_have_scores_of_zero() -> None:

@@ -8,9 +8,15 @@ from bertie.errors import UsageError
 
 WRITTEN = "written:"
 DECODER = "decoder"  # the head that an encoder-decoder has
-
-
 LOWEST_TEMPERATURE = 0.001  # below it, the logits divided by it can overflow
+KINDS = {
+    "max_new_tokens": int,
+    "num_beams": int,
+    "temperature": int | float,
+    "top_k": int | None,
+    "top_p": int | float | None,
+    "length_penalty": int | float,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,10 @@ class GenerationConfig:
     early_stopping: bool = False  # stop at num_beams finished texts, whether or not an open one might beat them
 
     def __post_init__(self) -> None:
+        for name, kind in KINDS.items():
+            if not isinstance(value := getattr(self, name), kind):
+                wanted = "a whole number" if kind in (int, int | None) else "a number"
+                raise UsageError(f"{name} is {value!r}; it must be {wanted}.")
         if self.max_new_tokens < 1 or self.num_beams < 1:
             raise UsageError("max_new_tokens and num_beams must be 1 or more.")
         if self.do_sample and self.num_beams > 1:
