@@ -67,4 +67,4 @@ def test_answers_are_found_in_english():
     )
     questions = ["What time does the library close on Saturdays?", "How many books may a member borrow?"]
     found = bertie.predict("questions-en", [(question, context) for question in questions])
-    assert [one.label.text for one in found] == ["5 pm", "ten"]
+    assert [one.answer for one in found] == ["5 pm", "ten"]

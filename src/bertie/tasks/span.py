@@ -79,16 +79,21 @@ class SpanPrediction(Prediction):
     spans: tuple[Span, ...] = ()
     threshold: float | None = None
 
+    @property
+    def answer(self) -> str:
+        """The text of the answer, empty for no answer."""
+        return str(self.label.text)
+
     def as_json(self) -> dict[str, Any]:
         """Returns the answer, its characters in the context (null without an answer), scores, and the best spans.
 
         no_answer_score is null where the context has no span. no_answer_probability is computed against the best span
         only.
         """
-        given = self.spans[0].as_json() if self.label.text else {"start": None, "end": None}
+        given = self.spans[0].as_json() if self.answer else {"start": None, "end": None}
         return {
             **given,
-            "answer": self.label.text,
+            "answer": self.answer,
             "no_answer_score": round(self.label.no_answer, 6) if self.spans else None,
             **({} if self.threshold is None else {"threshold": round(self.threshold, 6)}),
             "no_answer_probability": 1 / (1 + math.exp(-min(max(self.label.no_answer, -500), 500))),
