@@ -82,8 +82,10 @@ def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_pat
     assert not (tmp_path / "c" / "metrics.jsonl").exists()
     with pytest.raises(UsageError, match="Pass auto, never, or"):
         nano_fit(tmp_path / "c", resume="nver")
+    nano_fit(tmp_path / "b", resume=old)  # the same command: the run goes on from its own newest checkpoint
+    nano_fit(tmp_path / "d", lr=2e-3)
     with pytest.raises(UsageError, match="its own checkpoints"):
-        nano_fit(tmp_path / "b", resume=old)
+        nano_fit(tmp_path / "d", resume=old)
     with pytest.raises(UsageError, match="beyond the last step"):
         nano_fit(tmp_path / "a", steps=6, allow_change=["train.steps"])
 
