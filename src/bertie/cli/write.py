@@ -96,8 +96,6 @@ def write(
         sys.stdout.write("\n")
 
     if text != "-":
-        if not text.strip():
-            raise DataError("The text is empty.")
         answer(text)
         tables.warn_of(SkipReport(), count)
         return
