@@ -1,5 +1,16 @@
-"""`python -m bertie` is `bertie`."""
+"""The program `bertie`, and `python -m bertie`."""
 
-from bertie.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Runs the command line. Ctrl-C during its imports ends the program without a traceback, as it does later."""
+    try:
+        from bertie.cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -141,6 +141,18 @@ def test_sounds_of_8_bits_have_no_constant_part(tmp_path: Path) -> None:
     assert np.abs(of_16 - of_8).max() < 0.2
 
 
+def test_a_sound_that_was_cut_short_is_refused_and_one_from_a_pipe_is_read(tmp_path: Path) -> None:
+    wavfile.write(tmp_path / "a.wav", 8000, np.arange(8000, dtype=np.int16))
+    whole = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "b.wav").write_bytes(whole[:-2000])
+    with pytest.raises(BadFeaturesError, match="Reached EOF prematurely"):
+        vectors_of("b.wav", tmp_path, COLUMN)
+    unknown = b"\xff" * 4  # the sizes that ffmpeg writes to a pipe
+    (tmp_path / "c.wav").write_bytes(whole[:4] + unknown + whole[8:40] + unknown + whole[44:])
+    found, expected = (vectors_of(name, tmp_path, COLUMN) for name in ("c.wav", "a.wav"))
+    assert np.array_equal(found, expected)
+
+
 def test_a_sound_with_too_few_samples_per_second_says_so(tmp_path: Path) -> None:
     wavfile.write(tmp_path / "a.wav", 8, np.zeros(100, np.int16))
     with pytest.raises(BadFeaturesError, match="8 samples per second are too few"):

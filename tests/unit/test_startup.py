@@ -51,5 +51,22 @@ def test_the_native_engine_needs_no_torch(folder, command):
     assert sorted(modules & {"torch", "onnxruntime", "bertie.nn", "bertie.train", "bertie.compress", *UNUSED}) == []
 
 
+def test_ctrl_c_during_the_imports_prints_no_traceback():
+    script = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "bertie.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from bertie.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_help_needs_no_torch():
     assert not imported("predict", "--help") & {"torch", "numpy"}

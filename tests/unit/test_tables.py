@@ -71,6 +71,7 @@ def test_every_format_reads_the_same_examples(tmp_path):
         ("index question sentence label", ("question", "sentence")),
         ("sentence1 sentence2 label", ("sentence1", "sentence2")),
         ("premise hypothesis labels", ("premise", "hypothesis")),
+        ("text text_pair label", ("text", "text_pair")),
         ("question context label", ("question", "context")),
     ],
 )

@@ -347,7 +347,7 @@ def _calibration(asked: _Asked, found: "Model") -> "Ids":
         read = asked.read_texts()
         facts = training_facts(found.tokenizer) if found.tokenizer else {}
         if facts.get("texts_known") and any(len(row) != facts["texts"] for row in read):
-            wanted = "pairs of texts: a table with two text columns" if facts["texts"] == 2 else "single texts"
+            wanted = "pairs of texts (two columns: --text A --text B)" if facts["texts"] == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
         return gate.read(found, read)
     predictor = Predictor(found)

@@ -144,6 +144,8 @@ def frames(path: Path, config: FeatureConfig) -> Vectors:
     from scipy.io import wavfile
 
     with warnings.catch_warnings(action="ignore"):  # of chunks beside the sound
+        if not _is_stream(path):
+            warnings.filterwarnings("error", "Reached EOF")
         rate, samples = wavfile.read(path)
     if rate < 1 / STEP_S:
         raise ValueError(f"{rate} samples per second are too few")
@@ -160,6 +162,12 @@ def frames(path: Path, config: FeatureConfig) -> Vectors:
         raise ValueError(f"{len(samples) / rate:z.3f} s of sound are shorter than {config.stacked_frames} frames")
     stacked: Vectors = mel_FM[: count * config.stacked_frames].reshape(count, -1).astype(np.float32)
     return stacked
+
+
+def _is_stream(path: Path) -> bool:
+    """Returns whether the header has no size: the sound was written to a pipe, and ends where the file ends."""
+    with path.open("rb") as file:
+        return file.read(8)[4:] == b"\xff" * 4
 
 
 def log_mel(samples: NDArray[np.float64], rate: int, *, bins: int) -> NDArray[np.float64]:

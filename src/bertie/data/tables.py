@@ -54,6 +54,7 @@ PAIRS = (
     ("question", "sentence"),
     ("question1", "question2"),
     ("text1", "text2"),
+    ("text", "text_pair"),
 )
 SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
 LABELS = ("label", "labels", "레이블", "라벨")
