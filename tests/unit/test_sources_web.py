@@ -87,6 +87,21 @@ def test_links_that_are_shown_are_shown_as_in_the_wiki():
     assert plain_text(text, hidden, Counter()).split() == ["One.", "Two."]
 
 
+def test_media_is_recognized_in_any_language_and_categories_with_spaces():
+    text = "[[그림:Foo.jpg|thumb|설명이다]]\n[[Bild:Foo.PNG|Ein Text]]\nSeoul.\n[[ Category : Towns ]][[a.b:c|kept]]"
+    assert plain_text(text, frozenset({"file", "category"}), Counter()).split() == ["Seoul.", "kept"]
+
+
+def test_switches_of_pages_go_and_the_text_behind_them_stays():
+    text = "__목차숨김__ 하나.\n__NOTOC__Two.\n__БЕЗ_ОГЛАВЛЕНИЯ__ Три.\n__init__ stays."
+    assert plain_text(text, frozenset(), Counter()).split() == ["하나.", "Two.", "Три.", "__init__", "stays."]
+
+
+def test_numbers_with_units_are_shown_whole():
+    text = "{{convert|5|to|10|km|mi}}, {{convert|3|x|4|x|5|m}}, {{convert|abbr=on|7|kg}}, {{nowrap|1=a = b}}"
+    assert plain_text(text, frozenset(), Counter()) == "5 to 10 km, 3 x 4 x 5 m, 7 kg, a = b"
+
+
 def test_what_templates_leave_behind_is_removed():
     text = plain_text("'''세종'''(世宗, {{llang|en|Sejong}})은 (; born) 왕이다 ({{x}}).", frozenset(), Counter())
     assert text == "세종(世宗)은 (born) 왕이다."

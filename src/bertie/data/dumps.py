@@ -97,10 +97,15 @@ NO_TEXT_TAGS = (
 )
 NO_TEXT = re.compile(NO_TEXT_TAGS)
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")  # of a link to the same article in another language
-SHOWN = {"lang": (1,), "nowrap": (0,), "nobr": (0,), "convert": (0, 1), "cvt": (0, 1)}  # arguments a template shows
+MEDIA = re.compile(
+    r"[^:]+:.*\.(jpe?g|png|gif|svg|tiff?|webp|webm|og[agv]|wav|mp3|pdf|djvu)", re.IGNORECASE
+)  # any language
+SHOWN = {"lang": "2", "nowrap": "1", "nobr": "1", "convert": "12", "cvt": "12"}  # arguments a template shows
+RANGES = ("to", "to(-)", "and", "and(-)", "or", "by", "x", "-", "–", "+/-", "±")  # 5 to 10 km: two more arguments
 LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
 # What removed templates leave: empty parentheses, and commas next to parentheses.
-EMPTY = re.compile(r"[ \t]*(?:\([\s,;:·]*\)|\[\s*\]|__[A-Z]+__)|(?<=\()[\s,;:]+|[\s,;:]+(?=\))")
+# Also the switches of pages, __NOTOC__, which other languages spell with their own letters.
+EMPTY = re.compile(r"[ \t]*(?:\([\s,;:·]*\)|\[\s*\]|__[^\W\da-z_][^\W\da-z]*?__)|(?<=\()[\s,;:]+|[\s,;:]+(?=\))")
 
 
 def plain_text(wikitext: str, hidden: frozenset[str], counts: Counter[str]) -> str:
@@ -113,10 +118,10 @@ def plain_text(wikitext: str, hidden: frozenset[str], counts: Counter[str]) -> s
     gathered: list[str] = []
     _gather(mwparserfromhell.parse(wikitext), hidden, gathered, counts)
     text, lists = LIST_LINE.subn("", "".join(gathered))
-    text, markup = WIKI_MARKUP.subn("", text)
+    text, markup = WIKI_MARKUP.subn("", EMPTY.sub("", text))
     counts["lines of wiki lists removed"] += lists
     counts["lines of wiki markup removed"] += markup
-    return re.sub(r" +(?=[,.;:)])", "", EMPTY.sub("", text.replace(LIST, "")))
+    return re.sub(r" +(?=[,.;:)])", "", text.replace(LIST, ""))
 
 
 def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[str]) -> None:
@@ -128,7 +133,9 @@ def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[s
             out.append(node.value)
         elif isinstance(node, nodes.Wikilink):
             title = node.title.strip()
-            if title.partition(":")[0].lower() in hidden or (node.text is None and LANGUAGE.match(title)):
+            if title.partition(":")[0].strip().lower() in hidden or MEDIA.fullmatch(title):
+                continue
+            if node.text is None and LANGUAGE.match(title):
                 continue
             start = len(out)
             _gather(node.title if node.text is None else node.text, hidden, out, counts)
@@ -151,7 +158,14 @@ def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[s
         elif isinstance(node, nodes.HTMLEntity):
             out.append(node.normalize())
         elif isinstance(node, nodes.Template):
-            for at, number in enumerate(SHOWN.get(str(node.name).strip().lower(), ())):
-                if number < len(node.params):
-                    out.append(" " * (at > 0))
-                    _gather(node.params[number].value, hidden, out, counts)
+            for at, value in enumerate(_shown(node)):
+                out.append(" " * (at > 0))
+                _gather(value, hidden, out, counts)
+
+
+def _shown(template: Any) -> list[Any]:
+    """Returns the values of the arguments that a template shows."""
+    names = [*SHOWN.get(str(template.name).strip().lower(), "")]
+    while len(names) > 1 and template.has(names[-1]) and str(template.get(names[-1]).value).strip() in RANGES:
+        names += [str(len(names) + 1), str(len(names) + 2)]
+    return [template.get(name).value for name in names if template.has(name)]
