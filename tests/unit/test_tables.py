@@ -1,12 +1,15 @@
 import bz2
 import codecs
 import gzip
+import io
 import itertools
 import json
 import lzma
 import os
+import re
 import threading
 import unicodedata
+import zipfile
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,7 +22,8 @@ from hypothesis import strategies as st
 
 from bertie.data import lines, sources
 from bertie.data.records import ReadOptions
-from bertie.data.rows import kind_of
+from bertie.data.rows import kind_of, records
+from bertie.data.sheets import new_sheet, sheet_rows
 from bertie.data.tables import Example, InvalidRow, TableFormat, read, stream
 from bertie.errors import DataError, UsageError
 
@@ -414,3 +418,54 @@ def test_the_names_of_columns_may_be_decomposed(name, text, columns, given, tmp_
     column, label = (unicodedata.normalize(given, one) for one in columns) if columns else ("", "")
     examples, _ = read(path, TableFormat(text=(column,) if column else (), label=label))
     assert examples[0].texts == (unicodedata.normalize("NFD", "좋다"),)
+
+
+def workbook(path: Path, *sheets: list[list[object]], stated: bytes = b"") -> Path:
+    """Writes a workbook. stated: the size of its first worksheet that the file states, where it is wrong."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book, plain = openpyxl.Workbook(), io.BytesIO()
+    book.remove(book.active)
+    for number, rows in enumerate(sheets):
+        sheet = book.create_sheet(f"sheet {number}")
+        for row in rows:
+            sheet.append(row)
+    book.save(plain)
+    with zipfile.ZipFile(plain) as parts, zipfile.ZipFile(path, "w") as out:
+        for name in parts.namelist():
+            content = parts.read(name)
+            if stated and name == "xl/worksheets/sheet1.xml":
+                content = re.sub(rb'(<dimension ref=")[^"]*', rb"\g<1>" + stated, content)
+            out.writestr(name, content)
+    return path
+
+
+def test_a_workbook_that_states_a_wrong_size_is_read_whole(tmp_path):
+    rows = [["id", "text", "note"], [1, "a", None], [], [2, "b", "x"]]
+    found = [list(records(workbook(tmp_path / "right.xlsx", rows), UNLABELLED))]
+    for number, stated in enumerate((b"A1", b"A1:XFD1048576", b"A1:C1")):
+        path = workbook(tmp_path / f"{number}.xlsx", rows, stated=stated)
+        found.append(list(itertools.islice(records(path, UNLABELLED), 100)))
+    assert [line for line, _ in found[0]] == [2, 3, 4]
+    assert found[0][2][1] == {"id": "2", "text": "b", "note": "x"}
+    assert found[1:] == [found[0]] * 3
+
+
+def test_empty_worksheets_and_rows_before_the_header_are_passed_over(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", [], [[], [None], ["text"], ["a"]], [["text"], ["another sheet"]])
+    assert list(records(path, UNLABELLED)) == [(4, {"text": "a"})]
+
+
+def test_control_characters_in_a_workbook_are_not_text(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", [["text"], ["one_x000D_\ntwo _x005F_x000D_ _xD83D_"]])
+    assert list(records(path, UNLABELLED)) == [(2, {"text": "one\r\ntwo _x000D_ _xD83D_"})]
+    with new_sheet(out := io.BytesIO()) as sheet:
+        sheet.append(["_x000D_"])
+    assert list(sheet_rows(out, "a.xlsx")) == [(1, ("_x000D_",))]
+
+
+@pytest.mark.parametrize("head", ["sep=;\nid;text", 'id;text;"price, EUR"', "SEP=|\nid|text"])
+def test_the_separator_of_a_csv_file_may_be_named_or_stand_beside_quoted_commas(tmp_path, head):
+    mark = head[4] if head.lower().startswith("sep=") else ";"
+    rows = write(tmp_path, "a.csv", f"{head}\n1{mark}a, b{mark * ('price' in head)}\n")
+    ((_, fields),) = records(rows, UNLABELLED)
+    assert (fields["id"], fields["text"]) == ("1", "a, b")

@@ -152,6 +152,7 @@ def _first_line(path: Path | str) -> bytes:
     return b""
 
 
+SEPARATOR = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
 _NO_MORE = "\0no more"
 FAULTS = {  # what the csv module says -> in our words
     "field larger": f"a field longer than {csv.field_size_limit():,} characters",
@@ -203,6 +204,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
     """Values between commas with quotation marks (RFC 4180); a quoted field may contain line ends.
 
     A first line without commas is split at its semicolons, as Excel writes in countries with decimal commas, or tabs.
+    A line `sep=;` before it, which Excel reads, names the separator.
     Where a quotation mark is left open, that line is invalid, and the lines after it are read again without it.
     """
     source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
@@ -217,7 +219,11 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
     names = format.columns
     again.extend(itertools.islice(source, 1))
     head = again[0][1] if again else ""
-    separator = _separator(head, len(names)) if isinstance(head, str) else ","
+    if isinstance(head, str) and (named := SEPARATOR.fullmatch(head)):
+        again.clear()
+        separator = named[1]
+    else:
+        separator = _separator(head, len(names)) if isinstance(head, str) else ","
     reader = csv.reader(lines(), delimiter=separator)
     while True:
         taken.clear()
@@ -251,6 +257,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
 
 def _separator(line: str, columns: int) -> str:
     """Returns what separates the values of a csv file. columns: how many; 0 where the line has their names."""
+    line = re.sub(r'"[^"]*"', "", line)
     found = (mark for mark in ";\t" if (line.count(mark) + 1 == columns if columns else mark in line))
     return next(found, ",") if "," not in line else ","
 
@@ -360,11 +367,12 @@ def _class(value: Any, names: Sequence[str]) -> Any:
 
 
 def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """The first worksheet of a workbook; the line is the row's number in it, from 1."""
+    """The first worksheet of a workbook that is not empty; the line is the row's number in it, from 1."""
     names = format.columns
     for number, values in sheet_rows(file, where):
         if not names:
-            names = _headed([str(as_text(value) or "") for value in values], format)
+            if any(value is not None for value in values):  # empty rows may precede the header
+                names = _headed([str(as_text(value) or "") for value in values], format)
             continue
         cells = [*values, *[None] * (len(names) - len(values))]
         if not any(value is not None for value in cells):

@@ -1,6 +1,7 @@
 """Worksheets of Excel (.xlsx), read and written with openpyxl (the extra `xlsx`)."""
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, time
@@ -9,8 +10,10 @@ from typing import IO, Any
 from bertie.errors import DataError, UsageError
 
 CELL = 32_767  # characters of a cell, Excel's limit
+ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, or the underscore of a text like _x000D_
+TO_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 OLD = b"\xd0\xcf\x11\xe0"  # how a compound file of Windows begins: an encrypted .xlsx, and any .xls
-ROWS = 1_048_576  # of a worksheet, Excel's limit
+ROWS, COLUMNS = 1_048_576, 16_384  # of a worksheet, Excel's limits
 
 
 def _openpyxl() -> Any:
@@ -24,9 +27,10 @@ def _openpyxl() -> Any:
 
 
 def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yields (number from 1, values) of the rows of a workbook's first worksheet, without empty rows at its end.
+    """Yields (number from 1, values) of the rows of a workbook's first worksheet that is not empty.
 
-    A formula is the value that Excel computed last. Raises DataError for another file, UsageError without openpyxl.
+    Empty rows at its end are left out. A formula is the value that Excel computed last. Raises DataError for another
+    file, UsageError without openpyxl.
     """
     openpyxl, empty = _openpyxl(), list[tuple[int, Sequence[Any]]]()
     seekable = file if file.seekable() else io.BytesIO(file.read())
@@ -35,17 +39,41 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
     seekable.seek(0)
     try:
         book = openpyxl.load_workbook(seekable, read_only=True, data_only=True)
-        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
-            if all(value is None for value in values):
-                empty.append((number, values))
-                continue
-            yield from empty
+        for sheet in book.worksheets:
+            number = 0
+            for number, values in enumerate(_all_rows(sheet), 1):
+                if all(value is None for value in values):
+                    empty.append((number, values))
+                    continue
+                yield from empty
+                empty.clear()
+                yield number, values
+            if len(empty) < number:
+                break
             empty.clear()
-            yield number, values
     except (DataError, UsageError, GeneratorExit):
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
         raise DataError(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
+
+
+def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
+    """Yields the values of the rows of a worksheet, filled up to the width that the file states.
+
+    Some programs state one cell, or the whole grid. Without the statement, openpyxl returns the rows that are there.
+    """
+    stated = sheet.max_column or 0
+    width = stated if stated < COLUMNS else 0
+    sheet.reset_dimensions()
+    for values in sheet.iter_rows(values_only=True):
+        yield (*map(_unescaped, values), *[None] * (width - len(values)))
+
+
+def _unescaped(value: Any) -> Any:
+    """Returns a value, in a text with the characters that Excel writes as _x000D_; openpyxl leaves them as they are."""
+    return (
+        ESCAPED.sub(lambda match: chr(int(match[1], 16)), value) if isinstance(value, str) and "_x" in value else value
+    )
 
 
 def _plain(value: Any) -> bool:
@@ -91,5 +119,6 @@ class Sheet:
     def _text(self, value: str) -> Any:
         self.cut += len(value) > CELL
         cell = self._cell(self.sheet, "")
-        cell._value, cell.data_type = self._illegal.sub("", value)[:CELL], "s"
+        shown = self._illegal.sub("", value)[:CELL]
+        cell._value, cell.data_type = TO_ESCAPE.sub("_x005F_", shown), "s"
         return cell
