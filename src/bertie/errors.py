@@ -83,6 +83,13 @@ def hub_hint(name: str | Path) -> str:
     return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if named else ""
 
 
+def cache_hint(folder: Path) -> str:
+    """Returns the end of an error message about a folder in the Hub's cache, where another program left a part."""
+    repository = folder.parents[1].name if folder.parent.name == "snapshots" else ""
+    name = repository.removeprefix("models--").replace("--", "/", 1)
+    return f" To download the rest, run: bertie download {name}@{folder.name}" if name != repository else ""
+
+
 def model_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model folder: how models are found by name."""
     return hub_hint(name) if "/" in str(name) else " To list the models that have a name, run: bertie download --list"

@@ -270,3 +270,25 @@ def test_mixed_columns_of_parquet_become_texts():
         for value in (1, "x", None, {"k": 1}):
             write({"v": value}, {"row": 1, "line": 1}, {"label": "good"})
     assert pa.parquet.read_table(out)["v"].to_pylist() == ["1", "x", None, '{"k": 1}']
+
+
+@pytest.mark.parametrize(("empty", "full"), [([], [1, 2]), ({"k": None}, {"k": 1}), ([{"a": []}], [{"a": ["x"]}])])
+def test_lists_of_parquet_stay_lists_where_many_rows_have_none(empty, full):
+    out, rows = io.BytesIO(), [empty] * CHUNK + [full]
+    with WRITERS[".parquet"](out, Form(("label",))) as write:
+        for number, value in enumerate(rows):
+            write({"v": value}, {"row": number, "line": number}, {"label": "good"})
+    assert pa.parquet.read_table(out)["v"].to_pylist() == rows
+
+
+def test_texts_that_parquet_stores_as_bytes_are_written_as_texts(model, cli, tmp_path):
+    values = pa.array(["가 b".encode(), b"a\xff"], pa.binary())
+    pa.parquet.write_table(
+        pa.table({"text": ["a", "b"], "v": values, "w": pa.array([[b"a"], []])}), tmp_path / "in.parquet"
+    )
+    for kind in (".csv", ".jsonl", ".parquet"):
+        cli.good("predict", model, tmp_path / "in.parquet", "-o", tmp_path / f"out{kind}")
+    assert [row["v"] for row in csv.DictReader((tmp_path / "out.csv").open())] == ["가 b", "a\\xff"]
+    first, second = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    assert (first["v"], first["w"], second["v"]) == ("가 b", ["a"], "a\\xff")
+    assert pa.parquet.read_table(tmp_path / "out.parquet")["v"].to_pylist() == values.to_pylist()

@@ -89,6 +89,23 @@ def test_a_killed_download_is_continued(command, hub, tmp_path):
     assert ranges == [f"bytes={size // 2}-"]
 
 
+def test_a_tokenizer_in_the_cache_is_no_model(command, hub, model, tmp_path):
+    """As `transformers` leaves it. A download gets the rest."""
+    commit = hub.commit(NAME)
+    repository = tmp_path / "hf" / "hub" / f"models--{NAME.replace('/', '--')}"
+    folder = repository / "snapshots" / commit
+    folder.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(model / file, folder)
+    (listed,) = (line for line in command("download", "--list").splitlines() if line.startswith(NAME))
+    assert " missing " in listed
+    assert f"bertie download {NAME}@{commit}" in command("embed", NAME, code=3)
+    command("download", NAME)
+    command("info", NAME)
+
+
 def test_errors_say_what_to_do(command, hub, tmp_path):
     assert "no model people/none" in command("download", "people/none", code=2)
     assert "no revision" in command("download", f"{NAME}@v9", code=2)

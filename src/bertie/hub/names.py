@@ -120,7 +120,12 @@ def listed() -> Iterator[tuple[str, str, bool]]:
         for revision in _revisions(repository):
             if folder := cached(name, revision):
                 shown = name if revision == "main" else f"{name}@{revision}"
-                yield shown, f"Hugging Face Hub, commit {folder.name[:12]}", True
+                weights = any(folder.rglob("*.safetensors"))  # other programs may have got the tokenizer alone
+                yield (
+                    shown,
+                    f"Hugging Face Hub, commit {folder.name[:12]}{', without weights' * (not weights)}",
+                    weights,
+                )
 
 
 def _revisions(repository: Path) -> list[str]:

@@ -12,7 +12,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -280,10 +280,23 @@ def _chunked(arrays: Sequence[Any]) -> Any:
         type = types.pop()
     elif all(pa.types.is_integer(type) or pa.types.is_floating(type) for type in types):
         type = pa.float64()
+    elif all(map(pa.types.is_nested, types)) and (found := _unified(types)):  # empty lists have no type of their own
+        return pa.chunked_array([pa.array(array.to_pylist(), found) for array in arrays], found)
     else:
         texts = [pa.array([_text(value) for value in array.to_pylist()], pa.string()) for array in arrays]
         return pa.chunked_array(texts, pa.string())
     return pa.chunked_array([array.cast(type) for array in arrays], type)
+
+
+def _unified(types: Collection[Any]) -> Any:
+    """Returns the type of lists or objects of these types together; None where they differ."""
+    import pyarrow as pa
+
+    try:
+        one = pa.unify_schemas([pa.schema([("x", type)]) for type in types], promote_options="permissive")
+    except pa.ArrowException:
+        return None
+    return one.field(0).type
 
 
 def _text(value: Any) -> str | None:
@@ -292,15 +305,22 @@ def _text(value: Any) -> str | None:
 
 def _cell(value: Any) -> Any:
     """Writes lists and objects as JSON, since a cell contains one text."""
+    if isinstance(value, bytes):
+        return _shown(value)
     return _json(value) if isinstance(value, (list, tuple, dict)) else value
+
+
+def _shown(value: Any) -> str:
+    """Returns the text of a value that JSON does not have. Bytes of parquet files are usually unmarked UTF-8."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _json(value: Any) -> str:
     """Returns JSON, in which numbers that are not finite are null, as JSON has none."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, default=_shown, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+        return json.dumps(_finite(value), ensure_ascii=False, default=_shown)
 
 
 def _finite(value: Any) -> Any:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import DataError
+from bertie.errors import DataError, cache_hint
 from bertie.files import atomic_write, read_json
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
@@ -201,7 +201,7 @@ def weight_files(folder: Path) -> list[Path]:
         raise DataError(
             f"{folder} is an ONNX export and has no {WEIGHTS}. Pass the model folder that the export was made from."
         )
-    raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.")
+    raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.{cache_hint(folder)}")
 
 
 def is_export(folder: Path) -> bool:
