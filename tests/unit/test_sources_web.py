@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 
 import pytest
+import zstandard
 
 from bertie.data import corpus, records, sources, streams
 from bertie.data.dumps import plain_text
@@ -241,6 +242,19 @@ def test_the_pages_of_a_web_archive(tmp_path, monkeypatch, suffix, unit):
     assert dropped(found) == REASONS
     items = list(sources.SOURCES["warc"].plan(str(path), ReadOptions()))
     assert (len(items) == len(ARCHIVE)) == (suffix == ".gz" and unit == 40)
+
+
+def test_a_compression_that_nobody_reads_is_named_and_a_header_left_behind_is_not_believed(tmp_path):
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: zstd\r\n\r\n"
+    bodies = [
+        zstandard.compress(html(1).encode()),
+        html(2).encode(),
+        html(3, "방앗간은 강가에 있었다. " * 9).encode("euc-kr"),
+    ]
+    (tmp_path / "a.warc").write_bytes(b"".join(record("response", head + body) for body in bodies))
+    found = read(tmp_path / "a.warc")
+    assert dropped(found) == ["a page in a compression that is not read (Content-Encoding)"]
+    assert [text[:6] for text in texts(found)] == ["Page 2", "Page 3"]
 
 
 def test_texts_of_a_wet_file_and_its_end(tmp_path):

@@ -68,6 +68,8 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
         return DroppedRecord(f"a page longer than {LIMIT >> 20} MiB", path, excerpt=address)
     if getattr(record.raw_stream, "limit", 0) and not record.raw_stream.read(1):
         return DroppedRecord("a record shorter than its length", path, excerpt=address)
+    if headers is not None and _still_compressed(str(headers.get_header("Content-Encoding") or ""), content):
+        return DroppedRecord("a page in a compression that is not read (Content-Encoding)", path, excerpt=address)
     charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
     if kind == PLAIN:
         text = pages.decoded(content, charset)
@@ -75,6 +77,21 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
     else:
         found = pages.main_text(content, charset=charset)[1]
     return found or DroppedRecord(pages.NO_TEXT, path, excerpt=address)
+
+
+def _still_compressed(encoding: str, content: bytes) -> bool:
+    """Returns whether warcio left a page compressed, such as by br without the package brotli.
+
+    Some crawlers decompress pages and keep the header. Such a page is text.
+    """
+    from warcio.bufferedreaders import BufferedReader
+
+    if encoding.strip().lower() in ("", "identity", *BufferedReader.get_supported_decompressors()):
+        return False
+    try:
+        return "\0" in content.decode()
+    except UnicodeDecodeError:
+        return re.search(rb"<!?(html|head|body|meta|doctype)\b", content[:1024], re.IGNORECASE) is None
 
 
 class _Truncated:

@@ -66,11 +66,13 @@ _CLOSERS = r"(?:[\"'”’»›)\]}」』）】〉》]|\[\d+\])*+"
 _ON_KOREAN = r"(?=\s)(?!\s+(?:[,;:)\]]|이?라[고는며]|라면서|[고며]\s|하[고며]\s))"
 _ON = rf"{_ON_KOREAN}(?!\s+[a-zß-öø-ÿα-ωа-я])"
 
+_TAKEN_UP = r"이?라[고는며]|(?<=[」』”’\"')）])[とっての]"  # a quotation, by a particle: 「来た。」と
+
 # A run of stops is read once, from its first: (?<![...]{2}) keeps a line of dots from taking quadratic time.
 _BOUNDARY = re.compile(
     rf"""[.!?…。！？｡\n](?:
         (?<=\n)
-      | (?<=[。！？｡])(?<![。！？｡]{{2}}) [。！？｡]*+ {_CLOSERS} (?![とっての、，,]|이?라[고는며])
+      | (?<=[。！？｡])(?<![。！？｡]{{2}}) [。！？｡]*+ {_CLOSERS} (?![、，,]|{_TAKEN_UP})
       | (?<=[다요죠까]\.) (?=[가-힣])                 # 왔다.그는
       | (?<=[!?…])(?<![.!?…]{{2}}) [.!?…]*+ {_CLOSERS} {_ON}
       | (?<=\.) (?:
