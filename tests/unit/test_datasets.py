@@ -67,6 +67,13 @@ def test_a_folder_is_checked_against_what_was_published(tmp_path):
     assert "exists" in second.problem
 
 
+def test_a_file_that_cannot_be_read_is_not_as_published(tmp_path):
+    (tmp_path / "ratings_test.txt").write_bytes("id\tdocument\tlabel\n1\t영화 좋다\t1\n".encode("cp949"))
+    train, test = check(DATASETS["nsmc"], tmp_path)
+    assert train.rows is None
+    assert (test.rows, test.as_published, "CP949" in test.problem) == (0, False, True)
+
+
 def test_a_split_of_several_files_is_read_in_order(tmp_path):
     header = "sentence1\tsentence2\tgold_label\n"
     for file, word in (("multinli.train.ko.tsv", "가"), ("snli_1.0_train.ko.tsv", "나")):

@@ -41,15 +41,20 @@ def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
         skipped, known = SkipReport(), set(dataset.labels)
         odd: set[str] = set()
         try:
-            for path, format in dataset.tables(name, data_dir):
+            tables = dataset.tables(name, data_dir)
+        except DataError as error:
+            yield Checked(name, split.rows, problem=str(error))
+            continue
+        try:
+            for path, format in tables:
                 for row in TASKS[dataset.task].rows(path, format):
                     skipped.rows += 1
                     if isinstance(row, InvalidRow):
                         skipped.add(row)
                     elif known and isinstance(row.label, str) and row.label not in known:
                         odd.add(row.label)
-        except DataError as error:
-            yield Checked(name, split.rows, problem=str(error))
+        except DataError as error:  # a file that is there and cannot be read
+            yield Checked(name, split.rows, skipped.rows, skipped, str(error))
             continue
         problem = f"labels that are not in the published data set: {', '.join(sorted(odd)[:5])}" if odd else ""
         yield Checked(name, split.rows, skipped.rows, skipped, problem)
