@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -227,13 +227,15 @@ def home_of(name: str, folder: Path, key: str) -> Path:
     return user_cache() / key / name
 
 
-def check_new_file(path: Path, *, overwrite: bool = False) -> None:
-    """Raises UsageError when an output file exists and `overwrite` is off, or is a folder.
+def check_new_file(path: Path, *, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
+    """Raises UsageError when an output file exists and `overwrite` is off, is a folder, or is one of the inputs.
 
     Otherwise deletes what killed processes left of it.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; a file was expected. Choose another name: {path / 'NAME'}.")
+    if path.exists() and any(Path(one).is_file() and path.samefile(one) for one in inputs):
+        raise UsageError(f"{path} is read by this command, and --overwrite does not replace it. Choose another name.")
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
     sweep(path)

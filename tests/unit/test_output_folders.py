@@ -80,6 +80,14 @@ def test_an_output_file_is_not_a_folder(tmp_path):
         check_new_file(tmp_path, overwrite=True)
 
 
+def test_an_input_is_never_replaced(tmp_path):
+    (tmp_path / "a.xlsx").write_bytes(b"sheets that no output has")
+    (tmp_path / "link.xlsx").symlink_to("a.xlsx")
+    with pytest.raises(UsageError, match="is read by this command"):
+        check_new_file(tmp_path / "a.xlsx", overwrite=True, inputs=["-", tmp_path / "link.xlsx"])
+    check_new_file(tmp_path / "b.xlsx", inputs=[tmp_path / "a.xlsx"])
+
+
 @pytest.mark.parametrize("moment", ["while it is written", "between the renames", "before the old one is deleted"])
 def test_killed_at_any_moment_the_same_call_works(tmp_path, moment):
     """What a killed process leaves is laid out by hand; every moment leaves one of these."""

@@ -83,7 +83,7 @@ def embed(
     kind = tables.kind_of_output(output, kinds)
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
-        check_new_file(output, overwrite=overwrite)
+        check_new_file(output, overwrite=overwrite, inputs=[file])
     predictor = reading.predictor(model)
     chosen = layers_of(layers or "-1", predictor.engine.facts) if tokens else ()
 

@@ -56,7 +56,7 @@ def negatives(
         raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    check_new_file(output, overwrite=overwrite)
+    check_new_file(output, overwrite=overwrite, inputs=[questions])
     asked, left = asking.read(questions, qrels), mining.Left()
     kind = cast("mining.Form", form)
     mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)

@@ -111,7 +111,7 @@ def predict(
     parts = predictor.task.by_id() if kind == ".json" else {"": ""}
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:
-        check_new_file(path, overwrite=overwrite)
+        check_new_file(path, overwrite=overwrite, inputs=[file])
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers)
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))

@@ -42,7 +42,7 @@ def vary(
     from bertie.data.vary import vary as varied
     from bertie.files import check_new_file
 
-    check_new_file(output, overwrite=overwrite)
+    check_new_file(output, overwrite=overwrite, inputs=[file])
     format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, format_, labelled=False)
     found: list[Columns] = []
     examples, skipped = collect(stream(file, format, on_columns=found.append), file)
