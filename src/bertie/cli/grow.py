@@ -129,7 +129,7 @@ def extend(
 def trim(
     ctx: typer.Context,
     folder: Folder,
-    texts: Annotated[list[Path], typer.Argument(help="Text files whose tokens are kept.")],
+    texts: Annotated[list[Path], typer.Argument(help="Text files, or corpus folders, whose tokens are kept.")],
     out: Out,
     overwrite: Overwrite = False,
 ) -> None:
@@ -141,6 +141,7 @@ def trim(
 
       bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
+    from bertie.cli.tokenizer import check_lines
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
@@ -148,16 +149,20 @@ def trim(
         assert model.tokenizer is not None
         return with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), {}
 
+    for path in texts:
+        if not path.is_dir():
+            check_lines(path)
     _make(ctx, folder, out, overwrite, trimmed)
 
 
 def _lines(paths: list[Path]) -> Any:
+    from bertie.data import corpus
     from bertie.data.lines import valid_lines
     from bertie.errors import DataError
 
     empty = True
     for path in paths:
-        for line in valid_lines(path):
+        for line in corpus.texts(path) if path.is_dir() else valid_lines(path):
             empty = empty and not line.strip()
             yield line
     if empty:

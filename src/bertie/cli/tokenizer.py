@@ -192,8 +192,6 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
     """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
     from bertie.data.lines import InvalidRow, decoded, opened
-    from bertie.data.sources import SUFFIXES
-    from bertie.data.streams import suffix_of
     from bertie.errors import DataError
 
     for source in sources:
@@ -204,11 +202,7 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
             continue
         if source != STDIN and not source.exists():
             raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
-        if (kind := SUFFIXES.get(suffix_of(source), "txt")) != "txt":
-            raise DataError(
-                f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
-                f"bertie corpus {source} -o corpora/mine"
-            )
+        check_lines(source)
         bad = 0
         with opened(source) as file:
             for _, line in decoded(file, encoding, str(source)):
@@ -218,3 +212,16 @@ def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
                     yield line
         if bad:
             console.warn(f"{source}: skipped {counted(bad, 'line')} not in {encoding}.")
+
+
+def check_lines(source: Path) -> None:
+    """Raises DataError for a table, a dump or another file whose lines are not texts, by its name."""
+    from bertie.data.sources import SUFFIXES
+    from bertie.data.streams import suffix_of
+    from bertie.errors import DataError
+
+    if (kind := SUFFIXES.get(suffix_of(source), "txt")) != "txt":
+        raise DataError(
+            f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
+            f"bertie corpus {source} -o corpora/mine"
+        )
