@@ -106,6 +106,20 @@ def test_a_tokenizer_in_the_cache_is_no_model(command, hub, model, tmp_path):
     command("info", NAME)
 
 
+def test_a_damaged_file_in_the_cache_is_replaced(command, hub):
+    folder = Path(json.loads(command("download", NAME, "--json").splitlines()[0])["folder"])
+    for file in ("model.safetensors", "tokenizer.json"):
+        path = (folder / file).resolve()
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    assert len(checksums.check(folder).damage) == 2
+    command("download", NAME)
+    assert checksums.check(folder).damage == []
+    for file in ("model.safetensors", "tokenizer.json"):
+        assert (folder / file).read_bytes() == hub.repositories[NAME][file]
+
+
 def test_errors_say_what_to_do(command, hub, tmp_path):
     assert "no model people/none" in command("download", "people/none", code=2)
     assert "no revision" in command("download", f"{NAME}@v9", code=2)

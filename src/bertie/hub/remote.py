@@ -5,7 +5,7 @@ a checksums.json, which later damage is found with.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -103,7 +103,8 @@ def look_up(name: str) -> Remote:
 def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> Downloaded:
     """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
 
-    What an interrupted download left is used. advance: called with the number of bytes that arrived.
+    What an interrupted download left is used. Damaged files in the cache are replaced. advance: called with the number
+    of bytes that arrived.
 
     Raises:
         UsageError: As `look_up`.
@@ -112,6 +113,8 @@ def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> 
     hub = _library()
     remote = look_up(name) if isinstance(name, str) else name
     repository = cache_of(remote.name)
+    folder = repository / "snapshots" / remote.commit
+    _discard_damaged(remote, folder, repository / "blobs")
     for file, (_, digest) in remote.files.items():
         with _errors(f"{remote.name}@{remote.revision}"):
             if digest and not (repository / "blobs" / digest).exists():
@@ -123,9 +126,27 @@ def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> 
         reference = repository / "refs" / remote.revision
         reference.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(reference, remote.commit.encode())
-    folder = repository / "snapshots" / remote.commit
     checksums.write(folder, "model", made={"from": remote.name, "commit": remote.commit})
     return Downloaded(remote.name, folder, remote.commit, len(remote.files), remote.bytes)
+
+
+def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
+    """Deletes files of the cache that differ from the hash of the Hub, or from the list of an earlier download.
+
+    Otherwise they would be used again, and listed with the hash of the damage.
+    """
+    listed: Mapping[str, Any] = {}
+    with suppress(DataError):  # no list, or a damaged one, which is written again
+        listed = checksums.read(folder)["files"]
+    for file, (size, digest) in remote.files.items():
+        blob = blobs / digest if digest else (folder / file).resolve()
+        if digest and blob.exists():
+            damaged = not _intact(blob, size, digest)
+        else:
+            damaged = not digest and blob.exists() and file in listed and checksums.problem(blob, listed[file]) != ""
+        if damaged:
+            (folder / file).unlink(missing_ok=True)
+            blob.unlink(missing_ok=True)
 
 
 def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
@@ -160,7 +181,7 @@ def _resume(remote: Remote, file: str, partial: Path, advance: Advance) -> None:
                 expected_size=size,
                 tqdm_class=_bar(advance),
             )
-    if partial.stat().st_size != size or _sha256(partial) != digest:
+    if not _intact(partial, size, digest):
         partial.unlink()
         raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
 
@@ -299,6 +320,10 @@ def _bar(advance: Advance) -> Any:
             return lambda *_, **__: None
 
     return Bar
+
+
+def _intact(path: Path, size: int, digest: str) -> bool:
+    return path.stat().st_size == size and _sha256(path) == digest
 
 
 def _sha256(path: Path) -> str:
