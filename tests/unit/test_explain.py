@@ -253,3 +253,5 @@ def test_what_cannot_be_explained() -> None:
         question_of(model("mlm"), [f"{TEXT} [MASK]"], max_length=5)
     with pytest.raises(UsageError, match="answers"):
         question_of(model("span"), ["where", TEXT], label="paris")
+    with pytest.raises(DataError, match="no answer to explain"):
+        question_of(model("span"), ["where", "\u200b"])

@@ -49,6 +49,7 @@ def test_what_is_refused(server):
     assert server.post("/attention", {"inputs": "ab", "layer": 99}).status_code == 422
     assert server.post("/attention", {"inputs": "ab", "layer": 1, "head": 0}).status_code == 422
     assert server.post("/attention", {"inputs": ""}).status_code == 422
+    assert "no words" in server.post("/attention", {"inputs": "\u200b"}).json()["error"]
     assert "needs `layer`" in server.post("/attention", {"inputs": "ab", "head": 2}).json()["error"]
     response = server.post("/attention", {"inputs": "ab " * 300})
     assert response.json()["truncated"] is True

@@ -91,6 +91,8 @@ def test_what_cannot_be_explained(server):
         ({"inputs": "ab", "model": "sequence", "word": 1}, "no tags"),
         ({"inputs": "ab", "model": "regression", "label": "x"}, "this model has none"),
         ({"inputs": ["ab", "cd"], "model": "span", "label": "cd"}, "this model has none"),
+        ({"inputs": ["ab", "\u200b"], "model": "span"}, "no answer to explain"),
+        ({"inputs": "ab [MASK]", "model": "pretrained", "label": "漢"}, "not in the vocabulary"),
     ]:
         response = server.post("/explain", body)
         assert (response.status_code, message in response.json()["error"]) == (422, True), response.text

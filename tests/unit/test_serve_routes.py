@@ -16,6 +16,7 @@ from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.search.models import relevance
+from bertie.serve import handlers
 from bertie.serve.golden import difference
 from bertie.serve.routes import ROUTES
 from bertie.tasks.embed import EmbedTask
@@ -189,6 +190,16 @@ def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
             for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):
                 assert {**one, "score": 0} == {**other, "score": 0}
                 assert one["score"] == pytest.approx(other["score"], abs=2e-6)
+
+
+def test_many_fillings_are_made_in_a_thread_and_too_many_refused(server, monkeypatch):
+    body = {"inputs": "[MASK] a [MASK]", "parameters": {"top_k": 20}}
+    expected = server.ok("/fill_mask", body)
+    monkeypatch.setattr(handlers, "INLINE_FILLED", 0)
+    assert server.ok("/fill_mask", body) == expected
+    monkeypatch.setattr(handlers, "FILLED_BYTES", 1 << 22)
+    response = server.post("/fill_mask", body)
+    assert (response.status_code, "in parts" in response.json()["error"]) == (413, True), response.text
 
 
 def test_choices_relations_and_next_sentences(server, folders):

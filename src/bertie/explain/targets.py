@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.explain.attribution import Question, Target
-from bertie.explain.words import words_of
+from bertie.explain.words import NO_ANSWER, NO_WORDS, words_of
 from bertie.infer.fill import as_filled
 from bertie.infer.predict import check_reads_texts, training_facts
 from bertie.models.encoder import EncoderOutput
@@ -68,7 +68,7 @@ def question_of(
     if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
         encoding = as_filled(tokenizer, encoding, texts, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
-        raise DataError("The text has no words to explain.")
+        raise DataError(NO_WORDS)
     ids = torch.tensor([encoding.ids], device=model.device)
     pad = tokenizer.pad_id
     mask = tokenizer.special_id("mask")
@@ -141,6 +141,8 @@ def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Deci
 
 def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
+    if not allowed.any():
+        raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
     task = task_of(facts_of(plain.model), plain.model.tokenizer)
     first, last = (task if isinstance(task, SpanTask) else SpanTask()).best(starts, ends)

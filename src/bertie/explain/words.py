@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 from bertie.text.encoding import Encoding
 
+NO_WORDS = "The text has no words to explain."
+NO_ANSWER = "The text after the question has no words, so there is no answer to explain."
+
 
 class Word(NamedTuple):
     """A word: of which text it is (None: a special token), its characters there, and its tokens."""

@@ -29,9 +29,11 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     call.take(1)
     call.characters += sum(map(len, texts))
     encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.predictor.max_length, MOST_TOKENS))
+    words = np.array([text is not None for text in encoding.sequence_ids])
+    if not words.any():
+        raise Refusal("Validation", "The text has no words.", param="inputs")
     call.truncated += encoding.overflow > 0
     call.tokens += len(encoding)
-    words = np.array([text is not None for text in encoding.sequence_ids])
     arrays = (np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64), np.array([len(encoding)]))
     worker = next((one for one in call.model.batcher.workers if one.alive), None)
     if worker is None:

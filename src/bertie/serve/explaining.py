@@ -12,7 +12,7 @@ import numpy as np
 
 from bertie.data.ids import NOWHERE, Ids, Int
 from bertie.errors import nearest
-from bertie.explain.words import words_of
+from bertie.explain.words import NO_ANSWER, NO_WORDS, words_of
 from bertie.infer.engine import Array
 from bertie.infer.fill import as_filled
 from bertie.serve import schemas
@@ -45,7 +45,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
         encoding = as_filled(call.model.tokenizer, encoding, texts, length)
     call.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
-        raise Refusal("Validation", "The text has no words to explain.", param="inputs")
+        raise Refusal("Validation", NO_WORDS, param="inputs")
     output = "mlm" if kind == "mlm" else call.model.predictor.task.output
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > MOST_TOKENS:
@@ -143,6 +143,8 @@ def of_answer(
 ) -> Chosen:
     """The logits of the start and the end of the best answer, added."""
     allowed = np.array([text == len(texts) - 1 for text in encoding.sequence_ids])
+    if not allowed.any():
+        raise Refusal("Validation", NO_ANSWER, param="inputs")
     starts, ends = (np.where(allowed, logits_KSL[0, :, side], -np.inf) for side in (0, 1))
     task = call.model.predictor.task
     assert isinstance(task, SpanTask)
@@ -163,6 +165,8 @@ def of_mask(
             message = f"`label` is {len(ids)} tokens; a masked word is one token."
             raise Refusal("Validation", message, param="label")
         at = ids[0]
+        if at == tokenizer.unk_id:
+            raise Refusal("Validation", "`label` is not in the vocabulary of the model.", param="label")
     return logits_K1V[:, 0, at], f"masked word {tokenizer.id_to_token(at)!r}"
 
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
 MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
 NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
+FILLED_BYTES = 500  # of a token for a mask in an answer, besides the text with it
+INLINE_FILLED = 100  # tokens for masks that are found sooner than a thread would begin to
 UNLABELLED = TableFormat(labelled=False)
 
 
@@ -443,13 +446,22 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     examples_of(call, [[one] for one in inputs])
     tokenizer, top, found = call.model.tokenizer, body.parameters.top_k or 5, []
     call.take(len(inputs))
-    for group in groups([masked_text(call, text, number) for number, text in enumerate(inputs)]):
+    texts = [masked_text(call, text, number) for number, text in enumerate(inputs)]
+    call.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))
+    for group in groups(texts):
         logits = (await call.arrays(Ids.joined([one.ids for one in group]), ("mlm",)))["mlm"]
         ends = np.cumsum([len(one.spots) for one in group])
         for one, rows in zip(group, np.split(logits, ends[:-1]), strict=True):
-            masks = [[filled(tokenizer, token) for token in best] for best in one.proposals(rows, tokenizer, top=top)]
-            found.append(masks[0] if len(masks) == 1 else masks)
+            fill = partial(fillings, tokenizer, one, rows, top)
+            found.append(await call.in_thread(fill, inline=top * len(rows) <= INLINE_FILLED))
     return found[0] if single else found
+
+
+def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: Array, top: int) -> Any:
+    """Returns the tokens for the mask of a text; for several masks, a list for each."""
+    best = one.proposals(logits_NV, tokenizer, top=top)
+    masks = [[filled(tokenizer, token) for token in tokens] for tokens in best]
+    return masks[0] if len(masks) == 1 else masks
 
 
 def filled(tokenizer: Tokenizer, one: MaskPrediction) -> dict[str, Any]:
