@@ -119,6 +119,21 @@ def test_a_refused_model_replaces_no_index(corpus: Path, bertie: Any) -> None:
     assert bertie("search", "index", "moon")[0] == 0
 
 
+def test_files_that_were_deleted_are_named_and_folders_removed_however_written(corpus: Path, bertie: Any) -> None:
+    for name in ("a.txt", "b.txt", "sub/c.txt"):
+        Path("docs", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("docs", name).write_text("A text.")
+    assert bertie("index", "./docs/", "-o", "index")[0] == 0
+    Path("docs/sub/c.txt").unlink()
+    code, _, err = bertie("index", "docs", "-o", "index")
+    assert (code, "1 file that no longer exist" in err, "docs/sub/c.txt" in err) == (0, True, True)
+    assert "no longer" not in bertie("index", "docs/a.txt", "-o", "index")[2]
+    assert bertie("index", "", "-o", "index", "--remove")[0] == 3
+    for folder in ("./docs/sub", "."):
+        assert "removed" in bertie("index", folder, "-o", "index", "--remove")[1]
+    assert "0 documents" in bertie("index", "-o", "index", "--check")[1]
+
+
 def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bertie("index", "corpus.jsonl", "-o", "index")
     asked = {"1": "Rhine river flows", "2": "pulls the water", "3": "x"}

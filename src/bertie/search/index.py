@@ -60,7 +60,10 @@ class IndexConfig:
 
 @dataclass
 class Changes:
-    """The changes of a call: sources added, replaced, unchanged and removed; new passages; unreadable records."""
+    """The changes of a call: sources added, replaced, unchanged and removed; new passages; unreadable records.
+
+    missing: files of the index that are no longer in the folders of the call.
+    """
 
     added: int = 0
     replaced: int = 0
@@ -71,6 +74,7 @@ class Changes:
     passages: int = 0
     rejected: int = 0
     passed_over: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
     def as_json(self) -> dict[str, Any]:
@@ -124,6 +128,7 @@ def index(
                 used = _settings(store, config)
                 model = checked(store, embedder)
                 _update(store, names, used, changes)
+                changes.missing = _missing(store, names, [str(one) for one in inputs if os.path.isdir(one)])
                 if model is not None:
                     changes.vectors = _embed(store, model)
                     store.connect(vectors)
@@ -164,9 +169,9 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
         try:
             _sweep(store)
             with store.writing():
-                known = {row[0] for row in store.db.execute("SELECT name FROM sources")}
+                known = _known(store)
                 for name in map(_stored, names):
-                    chosen = {one for one in known if one == name or one.startswith(name.rstrip("/") + "/")}
+                    chosen = {one for one in known if _inside(one, name)}
                     if not chosen:
                         raise DataError(f"{folder} has no documents of {name}. {_some(known)}")
                     for one in sorted(chosen):
@@ -177,6 +182,23 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
         finally:
             store.close()
     return changes
+
+
+def _known(store: Store) -> set[str]:
+    return {row[0] for row in store.db.execute("SELECT name FROM sources")}
+
+
+def _inside(file: str, folder: str) -> bool:
+    """Whether a file has this name, however it is written, or is in this folder."""
+    return bool(folder) and Path(folder) in (Path(file), *Path(file).parents)
+
+
+def _missing(store: Store, names: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """Returns the files of the index that were in one of the folders, and no longer exist."""
+    others = _known(store).difference(map(_stored, names))
+    return sorted(
+        one for one in others if any(_inside(one, _stored(folder)) for folder in folders) and not os.path.exists(one)
+    )
 
 
 def _some(known: Iterable[str]) -> str:
