@@ -1,5 +1,6 @@
 """A model in int8: the folder, what reads it, what refuses it, and the gate."""
 
+import copy
 import json
 
 import numpy as np
@@ -49,6 +50,16 @@ def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
         assert gate.cosines(toy_vectors(model, engine), exact).min() > 0.998  # squared relative errors of about 1 %
     assert near.texts >= 20
     assert near.mean > 0.998
+
+
+def test_calls_with_a_loaded_model_build_its_encoder_once(compressed):
+    model = load(compressed[0])
+    first, same, other = engine_of(model), engine_of(model), engine_of(copy.copy(model))
+    assert first.native is same.native is other.native
+    with torch.no_grad():
+        model.encoder.embeddings.norm.weight.add_(1)
+    assert engine_of(model).native is not first.native
+    assert engine_of(copy.deepcopy(model)).native is not engine_of(model).native
 
 
 def test_int8_weights_refuse_another_precision(compressed, tmp_path, bertie):

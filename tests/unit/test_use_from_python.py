@@ -257,6 +257,7 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: bertie.finetune({"model": "m"}, tmp_path / "run"), "config is .*; it must be a bertie.FinetuneConfig"),  # type: ignore[arg-type]
         (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; it must be a bertie.PretrainConfig"),  # type: ignore[arg-type]
+        (lambda: bertie.words(folders["labels"], ["a b", "b c"], word="b", baseline="a b"), "baseline must be a list"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], word=3), "word is 3"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], pooling=None), "pooling is None"),
     ]
@@ -264,6 +265,22 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
         with pytest.raises(UsageError, match=said):
             call()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_alone_is_a_list_of_one_and_label_names_may_be_numbers(
+    folders: dict[str, Path], encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="Unknown probe 'wordorder'"):
+        bertie.probe(encoder, "a.conllu", output=tmp_path / "run", probes="wordorder")
+    with pytest.raises(DataError, match=r"a\.conllu cannot be read"):
+        bertie.probe(encoder, "a.conllu", output=tmp_path / "run", probes="order")
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\na,0\nb,1\n")
+    names = dict(enumerate(bertie.load(folders["labels"]).labels))
+    texts = {str(number): name for number, name in names.items()}
+    assert bertie.evaluate(folders["labels"], table, label_names=names) == bertie.evaluate(
+        folders["labels"], table, label_names=texts
+    )
 
 
 def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:

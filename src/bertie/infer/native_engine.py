@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import is_not
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from bertie.data.ids import Ids
 from bertie.infer.engine import Array, Facts
@@ -49,7 +51,8 @@ class NativeEngine(TorchEngine):
         super().__init__(model)
         if reason := unsupported(model):
             raise ValueError(reason)
-        self.native = NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
+        kept = model.int8 and precision == "int8" and target is None
+        self.native = _encoder(model) if kept else _built(model, precision, target)
 
     def __reduce__(self) -> tuple[type["NativeEngine"], tuple["Model", Precision]]:
         """Pickles and copies the model. The library's own memory is filled again from its weights."""
@@ -85,6 +88,25 @@ class NativeEngine(TorchEngine):
         return self.native.run(
             ids.input_ids, segments, positions, ids.lengths, threads=torch.get_num_threads(), keep=keep
         )
+
+
+_INT8: Any = WeakIdKeyDictionary()
+"""The encoders of loaded models, by their word embeddings, with the weights that each was built from."""
+
+
+def _built(model: "Model", precision: Precision, target: str | None = None) -> NativeEncoder:
+    return NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
+
+
+def _encoder(model: "Model") -> NativeEncoder:
+    """Returns the encoder of a model with int8 weights, which is built once, and again after weights were changed."""
+    weights = [one for one in model.encoder.parameters() if not one.is_inference()]
+    state = [(one.data_ptr(), one._version) for one in weights], [*model.int8.values()]
+    kept = _INT8.get(model.word_embeddings)
+    if kept is None or kept[0][0] != state[0] or any(map(is_not, kept[0][1], state[1])):
+        kept = _INT8[model.word_embeddings] = state, _built(model, "int8")
+    native: NativeEncoder = kept[1]
+    return native
 
 
 def unsupported(model: "Model") -> str | None:

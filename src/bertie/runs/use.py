@@ -172,7 +172,7 @@ def evaluate(
             tuple(columns),
             encoding,
             told,
-            label_names=label_names,
+            label_names={str(label): str(name) for label, name in label_names.items()},
         )
     path: Path | str = file
     if data:
@@ -414,7 +414,7 @@ def perplexity(
 
 def probe(
     model: "Model | str | Path",
-    train: Sequence[str | Path],
+    train: str | Path | Sequence[str | Path],
     *,
     output: Path | str,
     device: str | None = None,
@@ -444,13 +444,16 @@ def probe(
     from bertie.probing.run import probe as run
 
     told = {"formats" if key == "format" else key: value for key, value in options.items()}
-    lists: dict[str, Any] = {
-        key: tuple(map(str, told.pop(key))) for key in ("test", "probes", "formats") if key in told
-    }
-    settings = Settings(tuple(map(str, train)), **lists, **told)
+    lists: dict[str, Any] = {key: _names(told.pop(key)) for key in ("test", "probes", "formats") if key in told}
+    settings = Settings(_names(train), **lists, **told)
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     return run(opened(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
+
+
+def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
+    """Returns names as texts; a single name is one of them."""
+    return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
 def words(
@@ -481,4 +484,6 @@ def words(
 
     texts = [*each_text(texts)]
     contexts_of(texts, options.get("word", ""))  # before the model is opened
+    if options.get("baseline") is not None:
+        options["baseline"] = [*each_text(options["baseline"], "baseline")]
     return compare(opened(model, device, precision), texts, **options)
