@@ -232,6 +232,9 @@ def test_wrong_values_in_python_get_one_error(corpus: Path) -> None:
         (lambda: Depth(first=0), "a number below 1"),
         (lambda: Searcher("index").search(5), "of type int"),
         (lambda: Searcher("index").search("moon", top=-1), "at least 0"),
+        (lambda: Searcher("index").search("moon", top="3"), "top is '3'"),  # type: ignore[arg-type]
+        (lambda: Searcher("index").search("moon", top=2.0), "top is 2.0"),  # type: ignore[arg-type]
+        (lambda: make([], "other"), "inputs is empty"),
     ):
         with pytest.raises(UsageError, match=told):
             call()

@@ -111,6 +111,8 @@ def index(
         raise UsageError("An approximate index is one of vectors. Pass --embed MODEL too.")
     if isinstance(inputs, (str, Path)):
         raise UsageError("inputs is one name. Pass a list of files, folders or globs.")
+    if not inputs:
+        raise UsageError("inputs is empty. Pass a list of files, folders or globs.")
     if vectors not in get_args(Vectors):
         raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(Vectors))}")
     folder, changes = Path(folder), Changes()

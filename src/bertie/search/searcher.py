@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,8 @@ class Searcher:
         """Returns the best passages for a question. vector: that of the question, if it is known. (H,)"""
         if not isinstance(question, str):
             raise UsageError(f"The question is of type {type(question).__name__}. Pass a text.")
-        if top < 0:
-            raise UsageError(f"top is {top}; it must be at least 0.")
+        if not isinstance(top, Integral) or top < 0:
+            raise UsageError(f"top is {top!r:.60}; it must be a whole number of at least 0.")
         if not question.strip():
             raise UsageError("The question is empty.")
         for attempt in (1, 2):
