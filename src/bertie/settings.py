@@ -9,6 +9,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
@@ -19,6 +20,13 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_small, write_bytes
 
 BOOLEAN = "tag:yaml.org,2002:bool"
+
+
+def _plain(value: Any) -> Any:
+    """Returns a path, or those of a list, as text: callers from Python may pass either."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 class Config(BaseModel):
@@ -41,7 +49,7 @@ class Config(BaseModel):
         over = {
             name: merge(sections[name].model_dump(), value)
             if name in sections and isinstance(value, Mapping)
-            else value
+            else _plain(value)
             for name, value in given.items()
         }
         built = build(over)

@@ -283,6 +283,11 @@ def test_a_name_alone_is_a_list_of_one_and_label_names_may_be_numbers(
     )
 
 
+def test_settings_may_be_paths() -> None:
+    given = bertie.FinetuneConfig(model=Path("m"), train_file=Path("a.csv"))  # type: ignore[arg-type]
+    assert given == bertie.FinetuneConfig(model="m", train_file="a.csv")
+
+
 def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:
     """The names of its columns were read as texts."""
     pandas = pytest.importorskip("pandas")
