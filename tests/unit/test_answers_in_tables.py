@@ -99,6 +99,16 @@ def test_a_cp949_export_comes_back_with_all_it_held(model, cli, tmp_path, option
     assert {"predicted_label", "predicted_label_2", "input_row", "predicted_error"} < {*rows[0]}
 
 
+@pytest.mark.parametrize("column", ["labels", "레이블"])
+def test_evaluate_never_takes_the_answers_beside_a_column_of_labels(model, cli, tmp_path, column):
+    source, out = tmp_path / "in.csv", tmp_path / "scored.csv"
+    source.write_text(f"text,{column}\na,bad\na,good\n", encoding="utf-8")
+    cli.good("predict", model, source, "-o", out)
+    assert out.read_text(encoding="utf-8").startswith(f"text,{column},row,line,predicted_label,")
+    scores = [json.loads(cli.good("evaluate", model, file, "--json"))["accuracy"] for file in (source, out)]
+    assert scores == [0.5, 0.5]
+
+
 def test_only_answers_is_the_short_form(model, cli, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"id": "x", "text": "a"}\n{"id": "y", "text": ""}\n')
     out = cli.good("predict", model, tmp_path / "in.jsonl", "--only-answers")

@@ -3,8 +3,8 @@
     columns of the row, row, line, prediction ...      csv, tsv, xlsx, parquet, jsonl
     {id: prediction}                                   json
 
-A prediction column whose name is taken is called predicted_NAME, and predicted_NAME_2 if that is taken too. The columns
-of row and line numbers are called input_NAME.
+A prediction column whose name is taken is called predicted_NAME, and predicted_NAME_2 if that is taken too. `label` is
+taken by any column of labels. The columns of row and line numbers are called input_NAME.
 """
 
 import csv
@@ -20,6 +20,7 @@ from typing import IO, Any
 from bertie.console import counted
 from bertie.data.rows import first_given
 from bertie.data.sheets import new_sheet
+from bertie.data.tables import LABELS
 from bertie.infer.batching import CHUNK
 
 Values = Mapping[str, Any]
@@ -65,7 +66,9 @@ class Form:
 
     def named(self, name: str) -> str:
         """Returns the name of an appended column."""
-        own, prefixed = self.own or (), ("input_" if name in NUMBERS else "predicted_") + name
+        own, prefixed = {*(self.own or ())}, ("input_" if name in NUMBERS else "predicted_") + name
+        if not own.isdisjoint(LABELS):
+            own.update(LABELS)  # a reader would take an answer called `label` before the labels of the column `labels`
         names = itertools.chain((name, prefixed), (f"{prefixed}_{i}" for i in itertools.count(2)))
         return next(name for name in names if name not in own)
 
