@@ -107,6 +107,17 @@ def test_bad_settings_and_tables() -> None:
         SoftTask.from_examples([Example(("t",), "a", 1), Example(("t",), "b", 2)], (), {})
 
 
+def test_labels_that_the_teacher_does_not_know() -> None:
+    """All of them are refused, with the option that renames them; some are told."""
+    rows = [Example(("t",), SoftLabel.of(str(n), {"bad": 0.4, "good": 0.6}), n) for n in range(2)]
+    with pytest.raises(DataError, match="--label-names 0=bad"):
+        SoftTask.from_examples(rows, (), {})
+    rows += [Example(("t",), SoftLabel.of(name, {"bad": 0.4, "good": 0.6}), 3) for name in ("bad", "good")]
+    task = SoftTask.from_examples(rows, (), {})
+    assert "labels that no row has a probability of: '0', '1'" in task.notes(rows, rows)
+    assert not any("probability" in note for note in task.notes(rows[2:], []))
+
+
 def test_from_a_teacher_to_a_student(bertie: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Teacher and student have other tokenizers; the student is an ordinary classifier."""
     monkeypatch.chdir(tmp_path)

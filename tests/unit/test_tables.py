@@ -288,7 +288,8 @@ def test_json_rows_of_every_shape(tmp_path):
     ]
     examples, skipped = read(write(tmp_path, "a.jsonl", "\n".join(lines)))
     assert [(e.texts[0], e.label) for e in examples] == [("number", "1"), ("truth", "true")]
-    assert skipped.lines == {"no label": [2, 4], "not a JSON object": [5], "not JSON": [6, 7]}
+    told = "label is a list, which --task multilabel reads"
+    assert skipped.lines == {"no label": [2], told: [4], "not a JSON object": [5], "not JSON": [6, 7]}
     with pytest.raises(DataError, match="one JSON list"):
         read(write(tmp_path, "b.jsonl", '[\n{"text": "x"}\n]\n'))
 

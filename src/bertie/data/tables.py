@@ -230,6 +230,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Invali
             return InvalidRow(line, f"a text longer than {MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
+    if isinstance(label, list):
+        return InvalidRow(line, f"{columns.label} is a list, which --task multilabel reads")
     if columns.label and not (isinstance(label, str) and label.strip()):
         return InvalidRow(line, f"no {columns.label}")
     return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertie.data.rows import as_text
 from bertie.data.tables import LABELS, Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.errors import DataError, nearest
 from bertie.metrics.ranking import Accuracy
@@ -78,13 +79,18 @@ class ChoiceTask(Task):
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """Returns an example. The label is the number of the correct choice from 0, its letter from A, or its column
-        name."""
+        """Returns an example. The label is the number of the correct choice from 0, its letter from A, its column
+        name, or its name in the list `choices.label`."""
         names = columns.choices
         if columns.further:
             names += tuple(name for name in fields if columns.further.fullmatch(name) and name not in names)
         values: list[Any] = [fields.get(name) for name in names]
         context: list[Any] = [fields.get(name) for name in columns.text]
+        if len(values) == 1 and isinstance(values[0], str) and values[0].startswith("["):
+            try:  # a list, as `predict` writes it into a csv
+                values = [[as_text(one) for one in json.loads(values[0])]]
+            except ValueError:
+                return InvalidRow(line, f"{names[0]} begins with [ and is not a JSON list")
         choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         while choices and choices[-1] in ("", None):  # a table's columns are as many as the most choices
             choices.pop()
@@ -105,6 +111,8 @@ class ChoiceTask(Task):
         right = LETTERS.find(value) if len(value) == 1 else -1
         right = int(number) if number.isdecimal() and len(number) < 10 else right
         right = names.index(value) if value in names else right
+        own = fields.get("choices.label") if names == ("choices.text",) else None  # ARC: A to D, or 1 to 4
+        right = own.index(value) if isinstance(own, list) and value in own else right
         found = 0 <= right < len(choices)
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
 

@@ -78,7 +78,10 @@ class SoftTask(SequenceTask):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """Returns the task with all labels that have a probability or are a label. Raises DataError without scores."""
+        """Returns the task with all labels that have a probability or are a label.
+
+        Raises DataError without scores, or if none of the labels has a probability.
+        """
         soft = [example.label.shares for example in examples if isinstance(example.label, SoftLabel)]
         if not soft:
             raise DataError(
@@ -86,8 +89,22 @@ class SoftTask(SequenceTask):
                 "`bertie predict TEACHER texts.txt -o soft.jsonl` writes. For labels alone, use --task sequence."
             )
         found = {str(example.label) for example in examples if example.label is not None}
+        if found and not (teachers := set().union(*soft)) & found:
+            own, others = (", ".join(map(repr, label_names(labels)[:10])) for labels in (found, teachers))
+            raise DataError(
+                f"The labels of the examples ({own}) are not those of the scores ({others}). Rename the labels, for "
+                f"example: --label-names {label_names(found)[0]}={label_names(teachers)[0]}."
+            )
         found = found.union(*soft)
         return cls.make(names if found <= set(names) else label_names(found), options)
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Warns also about labels that no row has a probability of."""
+        soft = {name for example in train if isinstance(example.label, SoftLabel) for name in example.label.shares}
+        notes = super().notes(train, dev)
+        if unknown := sorted({str(example.label) for example in train} - soft):
+            notes.append(f"labels that no row has a probability of: {', '.join(map(repr, unknown[:10]))}")
+        return notes
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns those of classification, and "shares" (W, L) float32: the softened target, which sums to 1."""
