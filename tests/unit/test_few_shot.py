@@ -165,6 +165,14 @@ def test_too_few_of_a_label(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_task_without_labels_has_no_number_per_label(start: Path, tmp_path: Path, cli: CommandLine) -> None:
+    train = tmp_path / "train.csv"
+    train.write_text("text,label\n" + "".join(f"a b {n},{n}\n" for n in range(20)))
+    options = ("--task", "regression", "--train", train, "-o", tmp_path / "run", "per_label=5")
+    code, _, err = cli("finetune", start, *options, *FAST)
+    assert (code, "per_label draws examples of each label" in " ".join(err.split())) == (2, True), err
+
+
 def test_draws_of_a_number_per_label() -> None:
     examples = rows(each=9)
     first, second = (few(examples, 4, seed=seed) for seed in (0, 1))

@@ -329,9 +329,20 @@ def test_tags_have_the_names_that_are_given(tmp_path):
 def test_the_columns_of_a_sentence_are_its_text_and_its_tags(tmp_path):
     path = write(tmp_path, "a.conll", "Ada B-PER\nsails O\n")
     (found,) = sentences(path, TableFormat(keep=True))
-    assert found.source == {"text": "Ada sails", "tags": ["B-PER", "O"]}
+    assert found.source == {"text": "Ada sails", "tokens": ["Ada", "sails"], "tags": ["B-PER", "O"]}
     (found,) = sentences(path, TableFormat())
     assert found.source is None
+
+
+@pytest.mark.parametrize(("name", "kind", "text"), [("a.conllu", "", CONLLU), ("a.tsv", "klue", KLUE)])
+def test_the_output_of_predict_is_read_with_its_own_tags(tmp_path, name, kind, text):
+    """Predictions are beside them, as `entities`."""
+    (found,) = sentences(write(tmp_path, name, text), TableFormat(kind=kind, keep=True))
+    written = {**found.source, "entities": [{"start": 0, "end": 1, "type": "ORG"}]}
+    (again,) = sentences(write(tmp_path, "b.jsonl", json.dumps(written)), TableFormat())
+    assert (again.texts, again.spans, again.label) == (found.texts, found.spans, found.label)
+    (other,) = sentences(write(tmp_path, "c.jsonl", json.dumps({**written, "text": "other"})), TableFormat())
+    assert other.texts == (" ".join(written["tokens"]),)
 
 
 def test_one_question_a_line(tmp_path):

@@ -116,8 +116,9 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
         read = partial(_word_rows, table) if table else FORMATS[kind]
         for row in read(file, format, where_of(path)):
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
-                tags = {} if row.label is None else {"tags": list(row.label)}
-                row = replace(row, source={"text": row.texts[0], **tags})
+                words, tags = [row.texts[0][start:end] for start, end in row.spans], row.label
+                told = {} if tags is None else {"tokens": words, "tags": list(tags)}
+                row = replace(row, source={"text": row.texts[0], **told})
             yield row
 
 
@@ -292,7 +293,7 @@ def _objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Ite
                 unit = unit or _unit([other.get(name) for _, other in head if not isinstance(other, InvalidRow)])
                 yield _marked(text, marks, unit, number, source)
             elif words or not isinstance(text, str):
-                yield _tagged(row, format, number, source)
+                yield _tagged(row, text, format, number, source)
             else:
                 yield Example((text,), None, number, source=source)
         except (ValueError, TypeError):
@@ -300,9 +301,12 @@ def _objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Ite
 
 
 def _tagged(
-    row: Mapping[str, Any], format: TableFormat, number: int, source: Mapping[str, Any] | None
+    row: Mapping[str, Any], text: Any, format: TableFormat, number: int, source: Mapping[str, Any] | None
 ) -> Example | InvalidRow:
-    """Returns the example of a row with words and tags. Raises ValueError for a row without words."""
+    """Returns the example of a row with words and tags. Raises ValueError for a row without words.
+
+    text: has the spaces between the words, if it consists of them.
+    """
     names = (format.label,) if format.label else TAGS
     words, tags = row.get("tokens"), next((row[name] for name in names if row.get(name) is not None), None)
     if words is None:
@@ -310,7 +314,23 @@ def _tagged(
     if isinstance(tags, list):
         tags = [str(tag) if type(tag) is int else tag for tag in tags]
     found = of_words(words, tags, number)
-    return replace(found, source=source) if isinstance(found, Example) else found
+    if not isinstance(found, TaggedExample):
+        return found
+    spans = _places(text, cast(list[str], words)) if isinstance(text, str) else None
+    found = replace(found, texts=(text,), spans=spans) if spans else found
+    return replace(found, source=source)
+
+
+def _places(text: str, words: Sequence[str]) -> tuple[Span, ...] | None:
+    """Returns where the words are in their text; None if there is more between them than spaces."""
+    spans, end = list[Span](), 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
+            return None
+        end = start + len(word)
+        spans.append((start, end))
+    return None if text[end:].strip() else tuple(spans)
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:

@@ -145,6 +145,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             "model does on new texts"
         )
     if config.per_label:
+        if all(kind.stratify_by(example) is None for example in train):
+            raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
         few_of = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
         remedy = "raise per_label" if len(few_of) < len(train) else remedy
         train = few_of

@@ -330,7 +330,7 @@ class Run:
             changed = {"label_check": "none", "baselines": False, "select": "last"}
             config = with_steps(self.config.model_copy(update=changed), len(train))
             run = Run(config, place, replace(self.examples, train=train, dev=asked, notes=[]))
-            run.warnings = []
+            run.notes, run.warnings = [], []
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
 
