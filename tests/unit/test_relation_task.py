@@ -183,3 +183,10 @@ def test_klue_re_from_files_to_answers(tmp_path: Path, bertie: CommandLine) -> N
     (answer,) = map(json.loads, bertie.good("predict", tmp_path / "run/model", tmp_path / "new.json").splitlines())
     assert answer["label"] == "per:origin"
     assert len(answer["scores"]) == 30
+
+
+def test_a_label_for_no_relation_that_no_example_has_is_told() -> None:
+    examples = [Example(("x",), label, n) for n, label in enumerate(LABELS)]
+    notes = {name: RelationTask.make(LABELS, {"outside": name}).notes(examples, []) for name in ("no_relation", "none")}
+    assert any("'none' (task_options.outside)" in note for note in notes["none"])
+    assert not any("outside" in note for note in notes["no_relation"])

@@ -108,6 +108,11 @@ class RelationTask(SequenceTask):
             text = text[: entity.start] + name + text[entity.end :]
         return text
 
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Warns also if no example has the label for no relation, so that all labels count."""
+        told = f"no training example has the label {self.outside!r} (task_options.outside): micro F1 counts all labels"
+        return super().notes(train, dev) + [told] * (self.outside not in self.labels)
+
     @classmethod
     def sample(cls, texts: int) -> str:
         """Returns a text with the positions of its two entities, the last character included."""
