@@ -118,6 +118,9 @@ def test_entities_by_characters_as_annotation_programs_write_them(tmp_path):
     assert other == InvalidRow(5, "no tags and no entities")
     assert [*TaggingTask.rows(path, TableFormat(label="mine"))][-1].label == ("B-PER",)
     assert [row.label for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [None] * 5
+    refused = [json.dumps({**rows[1], "answer": answer}) for answer in ("accept", "reject", "ignore")]
+    kept, *skipped = sentences(write(tmp_path, "prodigy.jsonl", "\n".join(refused)), TableFormat())
+    assert (kept.label, skipped) == (wide.label, [InvalidRow(2, "answer is reject"), InvalidRow(3, "answer is ignore")])
     task = TaggingTask(("O", "B-LOC"))
     assert task.notes([first, wide], [wide])[0].startswith("1 training entities begin or end within a word")
 

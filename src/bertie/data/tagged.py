@@ -39,6 +39,7 @@ TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
+UNUSED = ("reject", "ignore")  # answers in Prodigy
 UNSPACED = re.compile("[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af]")
 WORD_TABLES = ("csv", "tsv", "xlsx")
 WORD, TAG = ("word", "token", "단어"), ("tag", "label", "ner_tag", "태그", "라벨")
@@ -289,7 +290,9 @@ def _objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Ite
         tagged = words and not format.label and any(row.get(tags) is not None for tags in TAGS)
         marks = _marks(row, format) if format.labelled and not tagged else None
         try:
-            if isinstance(text, str) and marks is not None:
+            if format.labelled and (answer := row.get("answer")) in UNUSED:
+                yield InvalidRow(number, f"answer is {answer}")
+            elif isinstance(text, str) and marks is not None:
                 unit = unit or _unit([other.get(name) for _, other in head if not isinstance(other, InvalidRow)])
                 yield _marked(text, marks, unit, number, source)
             elif words or not isinstance(text, str):
