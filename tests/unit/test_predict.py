@@ -266,7 +266,7 @@ def test_pairs_for_a_model_of_pairs_only(run, folder, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"premise": "a", "hypothesis": "b"}\n')
     done = run("predict", folder, tmp_path / "p.jsonl")
     assert done.returncode == 3
-    assert "trained on single texts" in done.stderr
+    assert "the model reads single texts" in done.stderr
 
 
 def test_evaluate_prints_figures_and_json(run, folder, tmp_path):

@@ -23,7 +23,7 @@ from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import Entity, RelationExample, RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
-from toys import toy_model
+from toys import CommandLine, toy_model
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 
@@ -183,7 +183,7 @@ def test_label_sets_in_every_notation(tmp_path):
 # Choices ------------------------------------------------------------------------------------------------------------
 
 
-def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path):
+def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path, monkeypatch, capsys):
     rng = random.Random(2)
     lines = []
     for i in range(240):
@@ -201,6 +201,9 @@ def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path):
     assert (two.label, five.label) == ("1", "3")
     assert len(five.scores) == 5
     assert sum(five.scores.values()) == pytest.approx(1)
+    begun = tmp_path / "begun.csv"  # two columns of context, where the training file had one
+    begun.write_text("sent1,sent2,ending0,ending1,label\na b.,a,c,d z,1\n")
+    assert CommandLine(monkeypatch, capsys).good("evaluate", tmp_path / "run" / "model", begun).startswith("accuracy")
 
 
 def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):

@@ -280,7 +280,7 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     if len(found.text) != predictor.texts and predictor.texts_known:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
         raise DataError(
-            f"{where}: the model was trained on {wants}, but the file has {' + '.join(found.text)}. Choose "
+            f"{where}: the model reads {wants}, but the file has {' + '.join(found.text)}. Choose "
             f"the column{'s' if predictor.texts == 2 else ''} with --text."
         )
 

@@ -138,6 +138,8 @@ class Predictor:
         self.texts_known: bool = scores_pairs or trained["texts_known"]
         if self._task and len(self._task.input_texts) == 1:
             self.texts, self.texts_known = self._task.input_texts[0], True
+        elif self._task and self.texts not in self._task.input_texts:
+            self.texts_known = False  # the columns of a context are joined, so their number is free
         if isinstance(self._task, SeveralTask):
             several, asked = self._task, [head] if head else list(self._task.members)
             self._task = several.part(head) if head else several
