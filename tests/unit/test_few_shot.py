@@ -122,6 +122,13 @@ def test_a_public_folder_where_the_pooler_is_read(start: Path, tmp_path: Path, c
     np.testing.assert_allclose(list(answer.scores.values()), wanted.numpy(), atol=1e-5)
 
 
+def test_vectors_that_an_lstm_follows_are_not_a_sentence_model(start: Path, tmp_path: Path, cli: CommandLine) -> None:
+    train = table(tmp_path / "train.csv", rows())
+    options = ("--train", train, "--dev", train, "-o", tmp_path / "run", *FAST, "epochs=1", "max_length=32", "lstm=1")
+    cli.good("finetune", start, "--few-shot", *options)
+    assert not (tmp_path / "run/model/modules.json").exists()
+
+
 @pytest.mark.parametrize(
     ("examples", "more", "told"),
     [

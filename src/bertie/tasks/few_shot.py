@@ -137,7 +137,7 @@ class FewShotTask(SequenceTask):
         pooling: Any = {"first": "cls", "cls": None}.get(
             config.heads.label.label_pooling, config.heads.label.label_pooling
         )
-        if pooling not in get_args(Pooling):
+        if pooling not in get_args(Pooling) or config.heads.label.label_lstm:
             return {}
         return EmbedTask(pooling=pooling, normalize=True).files(config, max_length)
 
