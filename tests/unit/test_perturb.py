@@ -11,6 +11,7 @@ from bertie.errors import UsageError
 from bertie.evaluation import perturb
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask
+from bertie.tasks.relation import RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 
@@ -136,6 +137,7 @@ def test_opposites_exchange_the_label(table):
         ("contrast", SequenceTask(("a", "b", "c")), "the model has 3"),
         ("contrast", RegressionTask(()), "exchanges two labels"),
         ("typos", SpanTask(()), "not the task span"),
+        ("typos", RelationTask(("a", "b")), "not the task relation"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(table, name, task, message):
