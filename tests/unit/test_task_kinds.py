@@ -359,6 +359,6 @@ def test_one_text_with_two_relations_is_no_contradiction():
     train = [
         RelationExample(("Ada taught Bob",), label, 1, entities=pair) for label, pair in zip("ab", ends, strict=True)
     ] * 2
-    assert RelationTask.from_examples(train, (), {}).notes(train, []) == []
+    assert RelationTask.from_examples(train, (), {"outside": "a"}).notes(train, []) == []
     plain = [Example(("Ada taught Bob",), label, 1) for label in "ab"] * 2
     assert "more than one label" in SequenceTask.from_examples(plain, (), {}).notes(plain, [])[0]
