@@ -169,11 +169,8 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
         console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
     if changes.missing:
         some = f"{changes.missing[0]}{', ...' if len(changes.missing) > 1 else ''}"
-        files = console.counted(len(changes.missing), "file")
-        console.warn(
-            f"The index still has {files} that no longer exist ({some}). To remove one: bertie index FILE -o {out} "
-            "--remove"
-        )
+        files = console.counted(len(changes.missing), "deleted file")
+        console.warn(f"The index still has {files} ({some}). To remove one: bertie index FILE -o {out} --remove")
 
 
 def _check(folder: Path) -> None:
