@@ -219,11 +219,12 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
     names = format.columns
     again.extend(itertools.islice(source, 1))
     head = again[0][1] if again else ""
-    if isinstance(head, str) and (named := SEPARATOR.fullmatch(head)):
-        again.clear()
-        separator = named[1]
-    else:
-        separator = _separator(head, len(names)) if isinstance(head, str) else ","
+    separator = ","
+    if isinstance(head, str):
+        named = SEPARATOR.fullmatch(head)
+        separator = named[1] if named else _separator(head, len(names))
+        if named:
+            again.clear()
     reader = csv.reader(lines(), delimiter=separator)
     while True:
         taken.clear()

@@ -140,10 +140,12 @@ def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
         listed = checksums.read(folder)["files"]
     for file, (size, digest) in remote.files.items():
         blob = blobs / digest if digest else (folder / file).resolve()
-        if digest and blob.exists():
+        if not blob.exists():
+            continue
+        if digest:
             damaged = not _intact(blob, size, digest)
         else:
-            damaged = not digest and blob.exists() and file in listed and checksums.problem(blob, listed[file]) != ""
+            damaged = file in listed and checksums.problem(blob, listed[file]) != ""
         if damaged:
             (folder / file).unlink(missing_ok=True)
             blob.unlink(missing_ok=True)

@@ -66,11 +66,15 @@ class Form:
 
     def named(self, name: str) -> str:
         """Returns the name of an appended column."""
-        own, prefixed = {*(self.own or ())}, ("input_" if name in NUMBERS else "predicted_") + name
-        if not own.isdisjoint(LABELS):
-            own.update(LABELS)  # a reader would take an answer called `label` before the labels of the column `labels`
+        prefixed = ("input_" if name in NUMBERS else "predicted_") + name
         names = itertools.chain((name, prefixed), (f"{prefixed}_{i}" for i in itertools.count(2)))
-        return next(name for name in names if name not in own)
+        return next(name for name in names if not self._takes(name))
+
+    def _takes(self, name: str) -> bool:
+        """Returns whether the rows have a column of this name, or of another name for labels."""
+        own = self.own or ()
+        # A reader would take an answer called `label` before the labels of the column `labels`.
+        return name in own or (name in LABELS and any(other in own for other in LABELS))
 
 
 @contextmanager
