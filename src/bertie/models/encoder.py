@@ -23,6 +23,7 @@ from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
+from bertie.nn.graphs import GraphedLayers
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns
@@ -68,6 +69,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.compute_dtype: torch.dtype | None = None  # None: that of the weights
+        self.graphs: GraphedLayers | None = None  # set in training on a GPU
         self.embeddings = Embeddings(
             config.vocab_size,
             config.hidden_size,
@@ -165,16 +167,19 @@ class Encoder(nn.Module):
         elif seen is None:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:
-                read = None if cache is None else cache.mask()
-                keys = layout.max_seqlen if read is None else read.shape[1]
-                seen = self.relative.added(seen, layout.max_seqlen, keys, read, hidden.dtype)
+                mask_BK = None if cache is None else cache.mask()
+                keys = layout.max_seqlen if mask_BK is None else mask_BK.shape[1]
+                seen = self.relative.added(seen, layout.max_seqlen, keys, mask_BK, hidden.dtype)
         if self.viewed:
             turned = {theta: turns(position_ids, self.config.head_size, theta) for theta in rotations(self.config)}
             seen = Views(seen, window_mask(given, None, causal=self.config.causal, cache=cache), turned)  # type: ignore[arg-type]
         hidden_states, attentions = [hidden], []
         whole = read is None or output_hidden_states or output_attentions or cache is not None
-        layers = list(self.in_order())
-        for i, layer in enumerate(layers):
+        layers, first = list(self.in_order()), 0
+        if self.graphs is not None and plain and not output_hidden_states:
+            below = self.graphs.run(layers[:-1], hidden, seen)
+            hidden, first = (hidden, 0) if below is None else (below, len(layers) - 1)
+        for i, layer in enumerate(layers[first:], first):
             reads = {} if cache is None else {"cache": cache.layer(i)}
             part = layout if whole or i + 1 < len(layers) else replace(layout, part=read)
             found, probs = layer(hidden, part, seen, output_attentions=output_attentions, **reads)

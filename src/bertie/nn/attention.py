@@ -10,7 +10,7 @@ B sequences · T real tokens · Q, K query and key positions (S of them) · N he
 from collections.abc import Mapping
 from contextlib import nullcontext
 from math import sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.dropout import dropout
+from bertie.nn.fused import unbiased
 from bertie.nn.groups import Groups
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
@@ -127,6 +128,8 @@ class SelfAttention(MultiHeadAttention):
         With a cache, hidden follows the tokens in the cache, and is added to it. Groups and Varlen replace a bias for
         attention without padding, which has no cache and returns no probabilities.
         """
+        if isinstance(bias, Varlen) and bias.short:
+            return self.of_context(bias.attention(*unbiased(self.qkv, hidden), **self._choices()), layout), None
         return self.attended(self.qkv(hidden), layout, bias, cache=cache, output_attentions=output_attentions)
 
     def attended(
@@ -140,13 +143,19 @@ class SelfAttention(MultiHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` from the projections on: qkv (T, 3 N D) or (B, S, 3 N D)."""
         if isinstance(bias, Groups | Varlen):
-            dropout_p = self.dropout_p if self.training else 0.0
-            context = bias.attention(qkv, scaled=self.scaled, dropout_p=dropout_p)
-            return self.output(layout.kept(context)), None
+            return self.of_context(bias.attention(qkv, **self._choices()), layout), None
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)
         return self._attended((q_BNQD, k_BNKD, v_BNKD), bias, layout, output_attentions)
+
+    def of_context(self, context: Tensor, layout: Layout) -> Tensor:
+        """The output of attention without padding, for the rows that the layout keeps. (R, N D) -> (R, H)"""
+        output: Tensor = self.output(layout.kept(context))
+        return output
+
+    def _choices(self) -> dict[str, Any]:
+        return {"scaled": self.scaled, "dropout_p": self.dropout_p if self.training else 0.0}
 
 
 class CrossAttention(MultiHeadAttention):

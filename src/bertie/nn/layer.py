@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertie.nn.cache import LayerCache
 from bertie.nn.dropout import add_dropout, dropout
+from bertie.nn.fused import add_norm, bias_act, norm, unbiased
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 
@@ -91,7 +92,7 @@ class Layer(nn.Module):
         self.inner_dropout_p = dropout_p if dropout_inside else 0.0
         self.attended_dropout_p = dropout_p if attended_dropout_p is None else attended_dropout_p
         self.fed_dropout_p = dropout_p if fed_dropout else 0.0
-        self.gated = activation in GATES
+        self.gated, self.activation_name = activation in GATES, activation
         self.activation = GATES[activation] if self.gated else ACTIVATIONS[activation]
         self.attention = attention
         self.attention_norm = NORMS[norm_type](hidden_size, eps) if attention_norm else nn.Identity()
@@ -125,35 +126,37 @@ class Layer(nn.Module):
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """The first half, as `forward`."""
-        x = self.attention_norm(hidden) if self.pre_norm else hidden
+        x = norm(hidden, self.attention_norm) if self.pre_norm else hidden
         reads = {} if cache is None else {"cache": cache}  # full attention alone has one
         x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
         return self.joined(layout.kept(hidden), x), probs
 
     def joined(self, hidden: Tensor, x: Tensor) -> Tensor:
         """The residual connection around attention, whose output is x. Both (..., H) -> (..., H)"""
-        hidden = add_dropout(hidden, x, self.attended_dropout_p, self.training)
-        return hidden if self.pre_norm else self.attention_norm(hidden)
+        if self.pre_norm:
+            return add_dropout(hidden, x, self.attended_dropout_p, self.training)
+        return add_norm(hidden, x, None, self.attention_norm, self.attended_dropout_p, self.training)
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """The second half. (..., H) -> (..., H)"""
-        x = self.output_norm(hidden) if self.pre_norm else hidden
-        x = self.activated(self.rise(x))
-        x = self.down(dropout(x, self.inner_dropout_p, self.training))
-        hidden = add_dropout(hidden, x, self.fed_dropout_p, self.training)
-        return hidden if self.pre_norm else self.output_norm(hidden)
+        x = norm(hidden, self.output_norm) if self.pre_norm else hidden
+        x = self.activated(*unbiased(self.rise, x))
+        x = dropout(x, self.inner_dropout_p, self.training)
+        if self.pre_norm:
+            return add_dropout(hidden, self.down(x), self.fed_dropout_p, self.training)
+        return add_norm(hidden, *unbiased(self.down, x), self.output_norm, self.fed_dropout_p, self.training)
 
     @property
     def rise(self) -> nn.Module:
         """The first matrix of the feed-forward network, with the gate where there is one."""
         return self.gate_up if self.gated else self.up
 
-    def activated(self, x: Tensor) -> Tensor:
-        """What the second matrix reads, from the output of the first. (..., I or 2 I) -> (..., I)"""
-        if not self.gated:
-            return self.activation(x)
-        gate, up = x.chunk(2, -1)
-        return self.activation(gate) * up
+    def activated(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """What the second matrix reads, from the output of the first. (..., I or 2 I) -> (..., I)
+
+        bias: of the first, where its output is without.
+        """
+        return bias_act(x, bias, self.activation_name, self.activation, gated=self.gated)
 
 
 class DecoderLayer(Layer):

@@ -5,10 +5,14 @@ gradients. torch.autocast would keep the residual stream and the norms in float3
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, ones, zeros
+from torch.autograd.function import once_differentiable
+
+from bertie.nn.seeds import current_seeds
 
 
 class Linear(nn.Linear):
@@ -24,7 +28,46 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in_features) -> (..., out_features)"""
+        if _mixed_on_gpu(x, self.weight):
+            return _product(x, self.weight, self.bias)
         return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+
+    def product(self, x: Tensor) -> Tensor:
+        """`forward` without the bias."""
+        return _product(x, self.weight, None) if _mixed_on_gpu(x, self.weight) else F.linear(x, self.weight.to(x.dtype))
+
+
+def _mixed_on_gpu(x: Tensor, weight: Tensor) -> bool:
+    return x.device.type == "cuda" and weight.dtype == torch.float32 != x.dtype and current_seeds() is not None
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = _Product.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    return y if x.ndim == 2 else y.unflatten(0, x.shape[:-1])
+
+
+class _Product(torch.autograd.Function):
+    """x W^T + b in half precision, whose product for the weight's gradient writes float32. x (R, I) -> (R, O)
+
+    torch's own backward pass writes it in half precision, and converts it in another pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        weight = weight.to(x.dtype)
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, None if bias is None else bias.to(x.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            grad @ weight if of_x else None,
+            torch.mm(grad.mT, x, out_dtype=torch.float32) if of_weight else None,
+            grad.sum(0, dtype=torch.float32) if of_bias else None,
+        )
 
 
 class LayerNorm(nn.LayerNorm):

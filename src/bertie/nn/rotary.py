@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bertie.nn.attention import SelfAttention, lowest_where, split_heads
 from bertie.nn.cache import LayerCache
+from bertie.nn.fused import Rotate, runs_kernels
 from bertie.nn.groups import Groups
 from bertie.nn.layout import Layout
 from bertie.nn.varlen import Varlen
@@ -30,7 +31,7 @@ class Views:
     """Inputs of layers: the mask of all tokens (`whole`), the window, and the rotations by their base."""
 
     whole: Tensor | Groups | Varlen | None
-    window: WindowMask
+    window: WindowMask | None
     turns: Mapping[float, tuple[Tensor, Tensor]]
     bands: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
 
@@ -85,6 +86,9 @@ class TurnedAttention(SelfAttention):
 
     def turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Queries and keys turned, values as they are. qkv (..., 3 N D), cos and sin (..., D / 2) -> (..., 3 N D)"""
+        if runs_kernels():
+            rotated: Tensor = Rotate.apply(qkv, cos, sin, self.num_heads)  # type: ignore[no-untyped-call]
+            return rotated
         parts = qkv.view(*qkv.shape[:-1], 3, self.num_heads, 2 * cos.shape[-1])
         first, second = parts[..., :2, :, :].chunk(2, -1)
         cos, sin = cos[..., None, None, :], sin[..., None, None, :]

@@ -1,6 +1,6 @@
-"""Attention on an NVIDIA GPU: torch's FlashAttention kernel reads sequences of different lengths one after another.
+"""Attention on an NVIDIA GPU: a kernel reads sequences of different lengths one after another.
 
-There is no padding, no mask and no copy. Dao 2023. The reference implementation is `attention.formula` on the padded
+In training on sequences of at most 128 tokens it is our own (kernels.py), else torch's FlashAttention. There is no padding, no mask and no copy. Dao 2023. The reference implementation is `attention.formula` on the padded
 (B, S) layout.
 
 R rows of a packed batch, T tokens and some more · S longest sequence · N heads · D head size
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bertie.nn.fused import biased, short_attention
 from bertie.nn.groups import Groups, grouped
 from bertie.nn.layout import Layout, Packed
 
@@ -31,6 +32,8 @@ class Varlen:
     num_heads: int
     cu_seqlens: Tensor
     radius: int | None = None
+    short: bool = False
+    """Whether our own kernel computes it, inside graphs.py."""
 
     @classmethod
     def of(cls, layout: Packed, num_heads: int) -> "Varlen":
@@ -41,8 +44,20 @@ class Varlen:
         )
         return cls(layout, num_heads, torch.cat([starts, ends.clamp(max=rows)]))
 
-    def attention(self, qkv: Tensor, *, scaled: bool, dropout_p: float) -> Tensor:
-        """qkv (R, 3 N D) in half precision -> context (R, N D)"""
+    def attention(self, qkv: Tensor, bias: Tensor | None = None, *, scaled: bool, dropout_p: float) -> Tensor:
+        """qkv (R, 3 N D) in half precision, and what is added to it (3 N D) -> context (R, N D)"""
+        if self.short:
+            return short_attention(
+                qkv,
+                bias,
+                self.cu_seqlens,
+                num_heads=self.num_heads,
+                longest=self.layout.max_seqlen,
+                radius=self.radius,
+                scaled=scaled,
+                dropout_p=dropout_p,
+            )
+        qkv = biased(qkv, bias)
         q_RND, k_RND, v_RND = qkv.view(len(qkv), 3, self.num_heads, -1).unbind(1)
         context_RND: Tensor = flash_attention(
             q_RND,

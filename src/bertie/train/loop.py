@@ -31,7 +31,7 @@ from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
-from bertie.nn.compiled import compiled_parts
+from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
 from bertie.plan.meter import Meter
 from bertie.settings import Config
@@ -147,10 +147,8 @@ def fit(
         world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
-            if train.compile:
-                if ranks.together:
-                    raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
-                stack.enter_context(compiled_parts(model))
+            if train.graphs and world.size == 1 and graphs.can_record(device, dtype):
+                stack.enter_context(graphs.graphed_layers(model.encoder))
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             loop.meter = meter or loop.meter
             start = loop.start(found, allow_change, Config if config is None else type(config), on_start)

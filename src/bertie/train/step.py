@@ -103,6 +103,10 @@ def backward(
     in step; additional passes repeat the last micro-batch with weight 0. run: calls a forward pass.
     """
     sums = StepTotals()
+    if device.type == "cuda" and max(passes, len(batches)) > 1:  # or the first gradients would be those of a graph,
+        for parameter in model.parameters():  # which writes the next ones over them
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
     for micro in range(max(passes, len(batches))):
         torch.manual_seed(int(key(*seed, micro)))
         batch = batches[min(micro, len(batches) - 1)].to(device)

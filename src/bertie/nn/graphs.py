@@ -1,0 +1,120 @@
+"""Training on an NVIDIA GPU: the layers of an encoder recorded as CUDA graphs, one for each shape of a batch.
+
+A step of a small model has hundreds of kernels that take longer to launch than to run. A graph launches all of them at
+once, forward or backward. Layers then run as the kernels of fused.py, whose launches alone would cost more than they
+gain. The last layer stays outside, since it computes another number of tokens each time.
+
+R rows of a packed batch · H hidden size
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bertie.nn.fused import LONGEST, has_triton
+from bertie.nn.layer import Layer
+from bertie.nn.layout import Packed
+from bertie.nn.rotary import Views
+from bertie.nn.seeds import draw_seeds, using_kernels
+from bertie.nn.varlen import Varlen
+
+MOST = 12  # graphs, each with gradients of all weights; batches of more shapes run without
+SITES = 4  # of dropout in a layer, at most
+HEAD_SIZES = (16, 32, 64, 128)  # of our own attention: a tile has sides of powers of two
+
+
+class Graphed(Protocol):
+    """Protocol of an encoder whose layers can be recorded."""
+
+    graphs: "GraphedLayers | None"
+
+
+@contextmanager
+def graphed_layers(encoder: Graphed) -> Iterator[None]:
+    """Context in which an encoder records its layers and runs the graphs, in training."""
+    encoder.graphs = GraphedLayers()
+    try:
+        yield
+    finally:
+        encoder.graphs = None
+
+
+def can_record(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether layers can be recorded: in half precision, on an NVIDIA GPU, with triton."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return half and device.type == "cuda" and torch.version.cuda is not None and has_triton()
+
+
+class GraphedLayers:
+    """The graphs of an encoder's layers by the shape of a batch."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[object, nn.Module] = {}
+        self.pool: Any = None
+
+    def run(self, layers: Sequence[nn.Module], hidden: Tensor, seen: object) -> Tensor | None:
+        """Returns the output of the layers, or None where no graph is for them. hidden (R, H) -> (R, H)"""
+        whole = seen.whole if isinstance(seen, Views) else seen
+        turns = seen.turns if isinstance(seen, Views) else {}
+        plain = layers and all(type(layer) is Layer and layer.training for layer in layers)
+        if not plain or not isinstance(whole, Varlen) or not torch.is_grad_enabled():
+            return None
+        longest = max(16, 1 << (whole.layout.max_seqlen - 1).bit_length())
+        cu_seqlens = sequence_bounds(whole.layout, longest)
+        inputs = [hidden, cu_seqlens, draw_seeds(SITES * len(layers), hidden.device)]
+        inputs += [x for pair in turns.values() for x in pair]
+        key = (*hidden.shape, hidden.dtype, hidden.requires_grad, len(cu_seqlens), longest)
+        if key not in self.graphs:
+            if len(self.graphs) == MOST:
+                return None
+            self.graphs[key] = self._record(Stack(layers, whole.num_heads, longest, tuple(turns)), inputs)
+        output: Tensor = self.graphs[key](*inputs)
+        return output
+
+    def _record(self, stack: "Stack", inputs: Sequence[Tensor]) -> nn.Module:
+        if self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
+        sample = tuple(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs)
+        graphed: nn.Module = torch.cuda.make_graphed_callables(
+            stack, sample, num_warmup_iters=2, allow_unused_input=True, pool=self.pool
+        )
+        return graphed
+
+
+class Stack(nn.Module):
+    """Layers one after the other as a function of tensors alone. Shared layers (ALBERT) may occur repeatedly."""
+
+    def __init__(self, layers: Sequence[nn.Module], num_heads: int, longest: int, thetas: Sequence[float]) -> None:
+        super().__init__()
+        distinct = list(dict.fromkeys(layers))
+        self.layers = nn.ModuleList(distinct)
+        self.order = [distinct.index(layer) for layer in layers]
+        self.num_heads, self.longest, self.thetas = num_heads, longest, thetas
+
+    def forward(self, hidden: Tensor, cu_seqlens: Tensor, seeds: Tensor, *turns: Tensor) -> Tensor:
+        """hidden (R, H), cu_seqlens to R, seeds (n, 2), cosine and sine of each base (R, D / 2) -> (R, H)"""
+        layout = Packed(cu_seqlens, self.longest, len(hidden), len(hidden))
+        head_size = hidden.shape[-1] // self.num_heads
+        short = self.longest <= LONGEST and head_size in HEAD_SIZES
+        whole = Varlen(layout, self.num_heads, cu_seqlens, short=short)
+        pairs: Mapping[float, tuple[Tensor, Tensor]] = dict(
+            zip(self.thetas, zip(turns[::2], turns[1::2], strict=True), strict=True)
+        )
+        seen = Views(whole, None, pairs) if pairs else whole
+        with using_kernels(seeds):
+            for number in self.order:
+                hidden, _ = self.layers[number](hidden, layout, seen)
+        return hidden
+
+
+def sequence_bounds(layout: Packed, longest: int) -> Tensor:
+    """The starts of the sequences of a batch, and the end R; the rows after T are further ones. -> (B + 1 + n,) int32
+
+    n depends on R alone: `rounded` adds less than a sixteenth.
+    """
+    rows, count = layout.num_rows, -(-(layout.num_rows // 16 + 1) // longest)
+    ends = torch.arange(1, count + 1, dtype=torch.int32, device=layout.cu_seqlens.device) * longest
+    return torch.cat([layout.cu_seqlens, (ends + layout.num_tokens).clamp(max=rows)])

@@ -1,0 +1,48 @@
+"""Where the kernels of fused.py run: inside `using_kernels`, with the seeds of their dropout.
+
+Seeds are a tensor on the device, so that a recorded graph (graphs.py) draws new masks each time it runs.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from bertie.nn.layout import moved
+
+
+class Seeds:
+    """Seeds (n, 2) int32, handed out one after the other."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table, self.used = table, 0
+
+    def take(self) -> Tensor:
+        """Returns the next seed. -> (2,) int32"""
+        self.used += 1
+        return self.table[self.used - 1]
+
+
+_SEEDS: ContextVar[Seeds | None] = ContextVar("seeds", default=None)
+
+
+def draw_seeds(count: int, device: torch.device) -> Tensor:
+    """Draws seeds from torch's default generator. -> (count, 2) int32 on `device`"""
+    return moved(torch.randint(2**31 - 1, (count, 2), dtype=torch.int32), device)
+
+
+@contextmanager
+def using_kernels(seeds: Tensor) -> Iterator[None]:
+    """Context in which layers run as kernels, whose dropout has these seeds (n, 2)."""
+    token = _SEEDS.set(Seeds(seeds))
+    try:
+        yield
+    finally:
+        _SEEDS.reset(token)
+
+
+def current_seeds() -> Seeds | None:
+    """Returns the seeds of the kernels; None where layers run their formulas."""
+    return _SEEDS.get()
