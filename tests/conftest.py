@@ -16,7 +16,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with mu
 # some took 40 times as long. Set before torch is imported, and inherited by commands; another given number is kept.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not os.path.exists("/dev/nvidia0"):
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # the kernels of a GPU run on the CPU; triton reads this when imported
+    os.environ.setdefault(
+        "TRITON_INTERPRET", "1"
+    )  # the kernels of a GPU run on the CPU; triton reads this when imported
 
 # Machines are shared and slow at times; a test never fails for that. The same examples every run.
 settings.register_profile("bertie", deadline=None, derandomize=True, max_examples=50)

@@ -139,7 +139,7 @@ def test_attention(
     heads, longest = 2, max(lengths)
     starts = torch.tensor([0, *lengths]).cumsum(0)
     dropout = dropout_of(p)
-    tile = max(16, 1 << (longest - 1).bit_length())
+    most = max(16, 1 << (longest - 1).bit_length())
 
     def ours(qkv: Tensor, bias: Tensor | None) -> Tensor:
         at = starts.int().to(DEVICE)
@@ -157,7 +157,7 @@ def test_attention(
             q, k, v = qkv[start:end].view(-1, 3, heads, size).permute(1, 2, 0, 3)
             probs = (q @ k.mT / size**0.5).masked_fill(far, float("-inf")).softmax(-1)
             if p:
-                at = ((number * heads + torch.arange(heads)[:, None, None]) * tile + place.cpu()[:, None]) * tile
+                at = ((number * heads + torch.arange(heads)[:, None, None]) * most + place.cpu()[:, None]) * most
                 probs = probs * masks(dropout, at + place.cpu()).to(probs)
             contexts.append((probs @ v).transpose(0, 1).flatten(1))
         return torch.cat(contexts)
@@ -185,15 +185,17 @@ def test_layers_run_them(changes: dict[str, Any], lengths: list[int], monkeypatc
     monkeypatch.setattr(
         "bertie.models.encoder.unpadded", lambda layout, _hidden, heads, _size: Varlen.of(layout, heads)
     )
-    config = SMALL.replace(hidden_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=3, **changes)
+    config = SMALL.replace(
+        hidden_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=3, **changes
+    )
     encoder = Encoder(config).to(DEVICE).train()
     initialize(encoder, std=0.2, seed=0)
     layout = Packed.from_lengths(torch.tensor(lengths)).to(DEVICE)
     ids = torch.randint(5, config.vocab_size, (sum(lengths),), generator=torch.Generator().manual_seed(0)).to(DEVICE)
     results = []
-    for graphs in (Recorder(), None):
+    for layers in (Recorder(), None):
         encoder.zero_grad()
-        encoder.graphs = graphs
+        encoder.graphs = layers
         monkeypatch.setattr("bertie.nn.varlen.flash_attention", formula_of_flash)
         hidden = encoder(ids, layout=layout).last_hidden_state
         hidden.backward(drawn(*hidden.shape, seed=1).to(DEVICE))

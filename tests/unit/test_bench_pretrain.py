@@ -52,7 +52,6 @@ def test_both_sides_are_at_their_best_on_this_machine(bf16: bool, monkeypatch: p
     monkeypatch.setattr(machine, "cpu_rates", lambda: machine.Rates(fp32=10, bf16=60 if bf16 else 1))
     peers = []
     monkeypatch.setattr(pretrain, "TrainerPeer", lambda *_, **way: peers.append(way.get("bf16", False)))
-    pretrain.TrainerPeer.WARMUP_STEPS = 3
     made = pretrain.runners(Setup("tiny"), tmp_path)
     assert ("bertie bf16" in made) == bf16
     made["transformers"](), made["transformers best"]()

@@ -32,7 +32,7 @@ def folders(home):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
-    small = ["train.batch_size=4", "train.micro_batch_size=2", "train.device=cpu", "train.compile=false"]
+    small = ["train.batch_size=4", "train.micro_batch_size=2", "train.device=cpu"]
     small += ["train.steps=10", "train.log_every=5", "train.precision=fp32"]
     given = configs.load(PretrainConfig, recipe)
     paths = {"corpus": str(folders / "corpus"), "tokenizer": str(folders / "tokenizer")}

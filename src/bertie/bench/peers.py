@@ -121,11 +121,10 @@ class TrainerPeer:
     rows: list[NDArray[np.int64]]
     batch_size: int
     steps: int
+    warmup_steps: int
     bf16: bool = False
     compile: bool = False
     device: str = "cpu"
-
-    WARMUP_STEPS = 3  # of every round
 
     def __post_init__(self) -> None:
         from transformers import BertForMaskedLM
@@ -136,14 +135,14 @@ class TrainerPeer:
         """Train a round. -> real tokens, seconds"""
         from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
 
-        last = self.WARMUP_STEPS + self.steps
+        last = self.warmup_steps + self.steps
         rows = [self.rows[i % len(self.rows)] for i in range(last * self.batch_size)]
         seconds = train(
             self.model,
             [_row(ids) for ids in rows],
             DataCollatorForLanguageModeling(BertTokenizerFast.from_pretrained(self.model_folder), mlm_probability=0.15),
             steps=last,
-            warmup=self.WARMUP_STEPS,
+            warmup=self.warmup_steps,
             per_device_train_batch_size=self.batch_size,
             bf16=self.bf16,
             torch_compile=self.compile,

@@ -10,6 +10,7 @@ same precision, measured in the same run.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -31,7 +32,6 @@ from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
-from bertie.nn.compiled import has_compiler
 from bertie.objectives.mlm import MaskedLM
 from bertie.plan.meter import peak_bytes
 from bertie.train.config import OptimConfig, TrainConfig
@@ -66,6 +66,11 @@ class Setup:
         """Measured optimizer steps of a round."""
         return STEPS[self.model] * (1 if self.device == "cpu" else ON_GPU)
 
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of a round before those, in which a GPU's layers are recorded for all shapes of the batches."""
+        return 3 if self.device == "cpu" else 20
+
 
 @dataclass
 class Rows:
@@ -94,18 +99,17 @@ class BertieRunner:
     source: Rows
     setup: Setup
     precision: str
-    compile: bool = False
 
     def __post_init__(self) -> None:
         self.model, _ = families.load(self.model_folder)
 
     def __call__(self) -> tuple[float, float]:
         """Train a round. -> real tokens, seconds"""
-        last = TrainerPeer.WARMUP_STEPS + self.setup.steps
+        last = self.setup.warmup_steps + self.setup.steps
         marks: dict[int, float] = {}
 
         def mark(step: int) -> None:
-            if step in (TrainerPeer.WARMUP_STEPS, last):
+            if step in (self.setup.warmup_steps, last):
                 harness.wait_for(self.setup.device)
                 marks[step] = time.perf_counter()
 
@@ -120,7 +124,6 @@ class BertieRunner:
                     batch_size=self.source.batch_size,
                     precision=self.precision,
                     device=self.setup.device,
-                    compile=self.compile,
                     save_every=never,
                     eval_every=never,
                 ),
@@ -128,9 +131,9 @@ class BertieRunner:
                 run=run,
                 on_step=mark,
             )
-        timed = range(TrainerPeer.WARMUP_STEPS, last)
+        timed = range(self.setup.warmup_steps, last)
         tokens = sum(batch.tokens for step in timed for batch in self.source.batches(step))
-        return float(tokens), marks[last] - marks[TrainerPeer.WARMUP_STEPS]
+        return float(tokens), marks[last] - marks[self.setup.warmup_steps]
 
 
 def sequences(count: int, vocab_size: int, length: int, *, seed: int = 0) -> list[NDArray[np.int64]]:
@@ -162,21 +165,21 @@ def write_model(setup: Setup, folder: Path) -> None:
 def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner]]:
     """What makes each runner: a runner holds a model, so memory is measured with one alone."""
     size = families.config(SIZES[setup.model]).vocab_size
-    rows = sequences(setup.batch_size * (setup.steps + TrainerPeer.WARMUP_STEPS), size, setup.length)
+    rows = sequences(setup.batch_size * (setup.steps + setup.warmup_steps), size, setup.length)
     source = Rows(rows, vocabulary(size), setup.batch_size)
     full = full_rows(rows, setup.length)
 
-    def bertie(precision: str, compiled: bool = False) -> Callable[[], harness.Runner]:
-        return lambda: BertieRunner(folder, source, setup, precision, compiled)
+    def bertie(precision: str) -> Callable[[], harness.Runner]:
+        return lambda: BertieRunner(folder, source, setup, precision)
 
     def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
-        return lambda: TrainerPeer(folder, rows, setup.batch_size, setup.steps, device=setup.device, **way)
+        return lambda: TrainerPeer(
+            folder, rows, setup.batch_size, setup.steps, setup.warmup_steps, device=setup.device, **way
+        )
 
-    compiles, bf16 = has_compiler(), harness.bf16_is_quicker(setup.device)
-    best = "bf16" if bf16 else "fp32"
+    compiles, bf16 = shutil.which("g++") or shutil.which("clang++"), harness.bf16_is_quicker(setup.device)
     return {
         **({"bertie bf16": bertie("bf16")} if bf16 else {}),
-        **({"bertie compiled": bertie(best, compiled=True)} if compiles and setup.device != "cpu" else {}),
         "bertie fp32": bertie("fp32"),
         "transformers": peer(rows),
         "transformers best": peer(full, bf16=bf16),

@@ -150,9 +150,15 @@ class SelfAttention(MultiHeadAttention):
         return self._attended((q_BNQD, k_BNKD, v_BNKD), bias, layout, output_attentions)
 
     def of_context(self, context: Tensor, layout: Layout) -> Tensor:
-        """The output of attention without padding, for the rows that the layout keeps. (R, N D) -> (R, H)"""
-        output: Tensor = self.output(layout.kept(context))
-        return output
+        """The output of attention without padding, for the rows that the layout keeps. (R, N D) -> (R, H)
+
+        Where kernels run, it is without its bias, which the layer adds.
+        """
+        return unbiased(self.output, layout.kept(context))[0]
+
+    def output_bias(self) -> Tensor | None:
+        """What the layer adds to the output of attention without padding, where kernels run. -> (H,)"""
+        return self.output.bias
 
     def _choices(self) -> dict[str, Any]:
         return {"scaled": self.scaled, "dropout_p": self.dropout_p if self.training else 0.0}

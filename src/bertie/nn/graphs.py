@@ -7,7 +7,7 @@ gain. The last layer stays outside, since it computes another number of tokens e
 R rows of a packed batch · H hidden size
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from bertie.nn.varlen import Varlen
 
 MOST = 12  # graphs, each with gradients of all weights; batches of more shapes run without
 SITES = 4  # of dropout in a layer, at most
-HEAD_SIZES = (16, 32, 64, 128)  # of our own attention: a tile has sides of powers of two
+HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 
 
 class Graphed(Protocol):
@@ -36,9 +36,12 @@ class Graphed(Protocol):
 def graphed_layers(encoder: Graphed) -> Iterator[None]:
     """Context in which an encoder records its layers and runs the graphs, in training."""
     encoder.graphs = GraphedLayers()
+    # Layers are recorded on another stream; gradients are added up on this one, which torch orders, and warns of.
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     try:
         yield
     finally:
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(True)
         encoder.graphs = None
 
 
@@ -52,7 +55,7 @@ class GraphedLayers:
     """The graphs of an encoder's layers by the shape of a batch."""
 
     def __init__(self) -> None:
-        self.graphs: dict[object, nn.Module] = {}
+        self.graphs: dict[object, Callable[..., Tensor]] = {}
         self.pool: Any = None
 
     def run(self, layers: Sequence[nn.Module], hidden: Tensor, seen: object) -> Tensor | None:
@@ -74,14 +77,15 @@ class GraphedLayers:
         output: Tensor = self.graphs[key](*inputs)
         return output
 
-    def _record(self, stack: "Stack", inputs: Sequence[Tensor]) -> nn.Module:
+    def _record(self, stack: "Stack", inputs: Sequence[Tensor]) -> Callable[..., Tensor]:
         if self.pool is None:
             self.pool = torch.cuda.graph_pool_handle()
         sample = tuple(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs)
-        graphed: nn.Module = torch.cuda.make_graphed_callables(
+        graphed = torch.cuda.make_graphed_callables(
             stack, sample, num_warmup_iters=2, allow_unused_input=True, pool=self.pool
         )
-        return graphed
+        torch.cuda.empty_cache()  # of what warming up took: graphs have memory of their own
+        return graphed  # type: ignore[return-value]
 
 
 class Stack(nn.Module):
@@ -103,7 +107,7 @@ class Stack(nn.Module):
         pairs: Mapping[float, tuple[Tensor, Tensor]] = dict(
             zip(self.thetas, zip(turns[::2], turns[1::2], strict=True), strict=True)
         )
-        seen = Views(whole, None, pairs) if pairs else whole
+        seen = Views(whole, None, pairs) if pairs else whole  # type: ignore[arg-type] # no mask without padding
         with using_kernels(seeds):
             for number in self.order:
                 hidden, _ = self.layers[number](hidden, layout, seen)

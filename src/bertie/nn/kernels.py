@@ -3,11 +3,11 @@
 Each reads and writes its tensors once, computes in float32, and draws dropout from a counter: an element is kept by a
 hash of its number and of the seed, so that the backward pass draws the same mask again, and none is stored.
 
-R rows · H columns · S longest sequence · N heads · D head size
+R rows · H columns · S longest sequence · N heads · D head size. Arguments in upper case are known when a kernel is
+compiled, but for R and H.
 """
 
 # The names of this file are those of triton's language: upper case is known when a kernel is compiled.
-# ruff: noqa: N803
 
 import triton
 import triton.language as tl
@@ -244,7 +244,7 @@ def _heads(qkv, bias, at, real, N: tl.constexpr, D: tl.constexpr, BIAS: tl.const
 
 
 @triton.jit
-def visible(place, length, radius, WINDOW: tl.constexpr):
+def _visible(place, length, radius, WINDOW: tl.constexpr):
     """Which keys (columns) a query (row) sees."""
     seen = (place[None] < length) & (place[:, None] >= 0)
     if WINDOW:
@@ -264,7 +264,7 @@ def _attend(
     real = place[:, None] < length
     q, k, v = _heads(qkv, bias, row * 3 * N * D + cell, real & (cell >= 0), N, D, BIAS)
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
-    scores = tl.where(visible(place, length, radius, WINDOW), scores, float("-inf"))
+    scores = tl.where(_visible(place, length, radius, WINDOW), scores, -1e30)
     highest = tl.max(scores, 1)
     probs = tl.exp(scores - highest[:, None])
     total = tl.sum(probs, 1)
@@ -316,7 +316,7 @@ def _attend_back(
     delta = tl.sum(grad.to(tl.float32) * attended, 1)[:, None]
     logsum = tl.load(lse + (start + place) * N + tl.program_id(1), mask=place < length, other=0.0)
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
-    probs = tl.where(real & visible(place, length, radius, WINDOW), tl.exp(scores - logsum[:, None]), 0.0)
+    probs = tl.where(real & _visible(place, length, radius, WINDOW), tl.exp(scores - logsum[:, None]), 0.0)
     grad_probs = tl.dot(grad, tl.trans(v), input_precision="ieee")
     dropped = probs
     if DROPOUT:

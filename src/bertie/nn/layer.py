@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertie.nn.cache import LayerCache
 from bertie.nn.dropout import add_dropout, dropout
-from bertie.nn.fused import add_norm, bias_act, norm, unbiased
+from bertie.nn.fused import add_norm, bias_act, biased, norm, runs_kernels, unbiased
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 
@@ -133,9 +133,10 @@ class Layer(nn.Module):
 
     def joined(self, hidden: Tensor, x: Tensor) -> Tensor:
         """The residual connection around attention, whose output is x. Both (..., H) -> (..., H)"""
+        bias = self.attention.output_bias() if runs_kernels() else None  # type: ignore[operator]
         if self.pre_norm:
-            return add_dropout(hidden, x, self.attended_dropout_p, self.training)
-        return add_norm(hidden, x, None, self.attention_norm, self.attended_dropout_p, self.training)
+            return add_dropout(hidden, biased(x, bias), self.attended_dropout_p, self.training)
+        return add_norm(hidden, x, bias, self.attention_norm, self.attended_dropout_p, self.training)
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
         """The second half. (..., H) -> (..., H)"""

@@ -32,7 +32,7 @@ class Linear(nn.Linear):
             return _product(x, self.weight, self.bias)
         return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
 
-    def product(self, x: Tensor) -> Tensor:
+    def without_bias(self, x: Tensor) -> Tensor:
         """`forward` without the bias."""
         return _product(x, self.weight, None) if _mixed_on_gpu(x, self.weight) else F.linear(x, self.weight.to(x.dtype))
 
@@ -43,7 +43,7 @@ def _mixed_on_gpu(x: Tensor, weight: Tensor) -> bool:
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     y: Tensor = _Product.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
-    return y if x.ndim == 2 else y.unflatten(0, x.shape[:-1])
+    return y if x.ndim == 2 else y.view(*x.shape[:-1], -1)
 
 
 class _Product(torch.autograd.Function):

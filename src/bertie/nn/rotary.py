@@ -31,7 +31,7 @@ class Views:
     """Inputs of layers: the mask of all tokens (`whole`), the window, and the rotations by their base."""
 
     whole: Tensor | Groups | Varlen | None
-    window: WindowMask | None
+    window: WindowMask
     turns: Mapping[float, tuple[Tensor, Tensor]]
     bands: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
 

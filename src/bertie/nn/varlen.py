@@ -1,7 +1,7 @@
 """Attention on an NVIDIA GPU: a kernel reads sequences of different lengths one after another.
 
-In training on sequences of at most 128 tokens it is our own (kernels.py), else torch's FlashAttention. There is no padding, no mask and no copy. Dao 2023. The reference implementation is `attention.formula` on the padded
-(B, S) layout.
+It is torch's FlashAttention (Dao 2023), or our own in recorded layers with at most 128 tokens (graphs.py). There is no
+padding, no mask and no copy. The reference implementation is `attention.formula` on the padded (B, S) layout.
 
 R rows of a packed batch, T tokens and some more · S longest sequence · N heads · D head size
 """
