@@ -178,8 +178,8 @@ def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, name, target):
     few = ("cls", "pooler_output", "sequence") if labeled else ("cls",)
     whole = engine.run(read, ("last_hidden_state", "mean", *few))  # of all tokens
     assert rows_read(model.config, few) == "firsts"
-    for name, found in engine.run(read, few).items():
-        np.testing.assert_allclose(found, whole[name], atol=1e-6, rtol=0)
+    for output, found in engine.run(read, few).items():
+        np.testing.assert_allclose(found, whole[output], atol=1e-6, rtol=0)
     np.testing.assert_allclose(engine.run(read, ("mean",))["mean"], whole["mean"], atol=1e-6, rtol=0)
 
 

@@ -27,6 +27,10 @@ MORE: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3,
     },
     "alternating": {"positions": "rotary", "attention": "alternating", "local_attention": 8, "norm": "pre"},
+    "learned relative": {"positions": "learned_relative"},
+    "disentangled": {"positions": "disentangled", "max_relative_positions": 256},
+    "rotary": {"positions": "rotary"},
+    "relative, pre-norm": {"positions": "relative", "norm": "pre", "norm_type": "rms"},
     "pre-norm": {"norm": "pre", "pooler": True},
     "post-norm": {"pooler": True},
 }
@@ -103,15 +107,27 @@ def test_a_head_on_all_tokens_reads_all(changes: dict[str, Any]) -> None:
     assert not model.summary_only("sequence")
 
 
-def test_the_last_layer_computes_no_other_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = model_of(MORE["post-norm"], layouts()["packed"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("kind", [*KINDS, *MORE])
+def test_the_last_layer_computes_no_other_token(kind: str, layout: str) -> None:
+    model, batch = model_of({**KINDS, **MORE}[kind], layouts()[layout])
     rows: list[int] = []
-    last = list(model.encoder.layers)[-1]
-    last.up.register_forward_hook(lambda _module, inputs, _output: rows.append(len(inputs[0])))
-    model.encode_for("sequence", batch)
-    model.encode(batch, read=torch.tensor([1, 4]))
-    model.encode(batch, read=SUMMARY, output_hidden_states=True)
-    assert rows == [4, 6, 72]  # 69 tokens run as 72
+    *_, last = model.encoder.in_order()
+    of_layer = lambda _module, inputs, _output: rows.append(inputs[0].flatten(0, -2).shape[0])  # noqa: E731
+    last.down.register_forward_hook(of_layer)
+    last.attention.output.register_forward_hook(of_layer)
+
+    def computed(**which: Any) -> list[int]:  # by attention's output and by the feed-forward network
+        rows.clear()
+        model.encode(batch, **which)
+        return rows[-2:]
+
+    places = torch.tensor([1, 4])  # besides the four [CLS]
+    assert computed(read=SUMMARY) == [4, 4]
+    assert computed(read=places) == [6, 6]
+    whole = 72 if layout == "packed" else 4 * 29  # 69 tokens run as 72
+    assert computed() == [whole, whole]
+    assert computed(read=SUMMARY, output_hidden_states=True) == [whole, whole]
 
 
 @pytest.mark.parametrize("objective", [MaskedLM(), MaskedLM() + NextSentence()], ids=lambda one: one.name)

@@ -1,7 +1,7 @@
-"""Triton kernels of training on an NVIDIA GPU. `fused.py` calls them, and has the formulas they stand for.
+"""Triton kernels of training on an NVIDIA GPU. `fused.py` calls them, and has their formulas.
 
-Each reads and writes its tensors once, computes in float32, and draws dropout from a counter: an element is kept by a
-hash of its number and of the seed, so that the backward pass draws the same mask again, and none is stored.
+Each reads and writes its tensors once, and computes in float32. Dropout keeps an element by a hash of its number and of
+a seed. The backward pass draws the same mask again, so that none is stored.
 
 R rows · H columns · S longest sequence · N heads · D head size. Arguments in upper case are known when a kernel is
 compiled, but for R and H.
