@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -180,32 +179,18 @@ def test_two_downloads_of_one_model_at_once(command, hub, model):
         assert all("people/toy" in said for said in pool.map(lambda _: command("download", NAME), range(2)))
 
 
-def test_an_upload_reports_what_was_sent(hub, model, monkeypatch):
-    """In parts while the library sends, all bytes once, and the library's own bars are back afterwards."""
+def test_an_upload_leaves_the_library_as_it_was(hub, model, monkeypatch):
+    """Its progress bar is its own, and no part of it is replaced."""
     from huggingface_hub import constants
 
-    tqdm, xet = (
-        import_module("huggingface_hub.utils.tqdm"),
-        import_module("huggingface_hub.utils._xet_progress_reporting"),
-    )
-    own = tqdm.tqdm, xet.XetUploadProgressReporter
+    bars = import_module("huggingface_hub.utils.tqdm")
+    own = bars.tqdm
     monkeypatch.setattr(constants, "ENDPOINT", hub.address)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # of the tests
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    parts: list[int] = []
-    remote.upload(model, "people/mine", advance=parts.append)
-    sizes = [(model / file).stat().st_size for file in checksums.names(model)]
-    assert sum(parts) == sum(sizes)
-    assert sum(parts[:-1]) == (model / "model.safetensors").stat().st_size, "reported before the commit"
-    assert (tqdm.tqdm, xet.XetUploadProgressReporter) == own
-    done: list[int] = []
-    with remote._sending(100, done.append):  # as hf_xet reports: the sum so far
-        reporter = xet.XetUploadProgressReporter(n_lines=3)
-        for total in (10, 10, 60, 200):
-            reporter.update_progress(SimpleNamespace(total_bytes_completed=total), {})
-        reporter.close()
-    assert done == [10, 0, 50, 40, 0]
+    assert remote.upload(model, "people/mine").endswith("people/mine")
+    assert bars.tqdm is own
 
 
 def test_packaged_models_are_names(monkeypatch, tmp_path):

@@ -6,7 +6,6 @@ the commands, so that --help is fast.
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -44,39 +43,7 @@ ORDER = (
 )
 
 
-def _with_complete_names(format_help: Any) -> Any:
-    """Returns a function that prints the help of a command: typer shortens long names of options on 80 columns."""
-
-    def complete(ctx: Any, formatter: Any) -> None:
-        from rich.table import Table
-        from rich.text import Text
-        from typer import rich_utils
-
-        class OptionsTable(Table):
-            def add_row(self, *cells: Any, **kwargs: Any) -> None:
-                if len(cells) > 5:  # options; of a switch, --no-NAME goes below --NAME and not into a column of its own
-                    *first, name, short, off, off_short, kind, text = cells
-                    names = (Text("\n").join(filter(None, pair)) for pair in ((name, off), (short, off_short)))
-                    cells = (*first, *names, kind, text)
-                super().add_row(*cells, **kwargs)
-                for column in self.columns[:-1]:
-                    column.no_wrap = True  # only the description is wrapped
-
-        rich_utils.Table = OptionsTable  # type: ignore[attr-defined]
-        rich_utils.RANGE_STRING = "\n[{}]"
-        format_help(ctx, formatter)
-
-    return complete
-
-
 class _Group(typer.core.TyperGroup):
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        for command in filter(None, (found, *getattr(found, "commands", {}).values())):
-            command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")  # rich wraps paragraphs, not lines
-            command.format_help = _with_complete_names(command.format_help)
-        return found
-
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
@@ -165,7 +132,7 @@ app = Commands(
     cls=_Group,
     help="Train and use BERT-style models, from raw text to predictions.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

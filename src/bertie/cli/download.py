@@ -77,10 +77,7 @@ def upload(
     if damage := [check["found"] for check in verify(model)["checks"] if not check["ok"]]:
         raise DataError(f"{damage[0]} Nothing was uploaded.")
     size = sum((model / file).stat().st_size for file in remote.uploaded(model)) / 1e6
-    with console.progress(f"uploading {model}", size, unit="MB") as advance:
-        address = remote.upload(
-            model, name, private=private, message=message, advance=lambda count: advance(count / 1e6)
-        )
+    address = remote.upload(model, name, private=private, message=message)
     _show(f"{model}: {size:,.1f} MB, at {address}", {"output": address})
 
 

@@ -5,16 +5,14 @@ a checksums.json, which later damage is found with.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from bertie import checksums
+from bertie import checksums, console
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
@@ -188,11 +186,12 @@ def _resume(remote: Remote, file: str, partial: Path, advance: Advance) -> None:
         raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
 
 
-def upload(folder: Path, name: str, *, private: bool = False, message: str = "", advance: Advance) -> str:
+def upload(folder: Path, name: str, *, private: bool = False, message: str = "") -> str:
     """Uploads a model folder as one commit of a repository, which is made if it does not exist. -> its address.
 
-    Files that the Hub has already are not sent again. Raises UsageError without an access token or the right to write;
-    DataError if a file differs from the folder's checksums.json, or the folder contains pickles.
+    huggingface_hub shows its own progress. Files that the Hub has already are not sent again. Raises UsageError without
+    an access token or the right to write; DataError if a file differs from the folder's checksums.json, or the folder
+    contains pickles.
     """
     hub = _library()
     if not REPOSITORY.fullmatch(name) or "@" in name:
@@ -205,9 +204,10 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "",
     api = hub.HfApi()
     with _errors(name):
         address = api.create_repo(name, private=private, exist_ok=True)
+        if console.verbosity.level < 0 or console.verbosity.json:
+            hub.utils.disable_progress_bars()
         parts = [hub.CommitOperationAdd(path_in_repo=file, path_or_fileobj=folder / file) for file in files]
-        with _sending(sum((folder / file).stat().st_size for file in files), advance):
-            api.create_commit(name, parts, commit_message=message or "Upload a model")
+        api.create_commit(name, parts, commit_message=message or "Upload a model")
     return str(address)
 
 
@@ -216,45 +216,6 @@ def uploaded(folder: Path) -> list[str]:
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     shown = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
     return sorted({*shown} - {checksums.CHECKSUMS})
-
-
-@contextmanager
-def _sending(size: int, advance: Advance) -> Iterator[None]:
-    """Context in which the library's own bars report to `advance`, which has no other way to see an upload.
-
-    size: bytes of all files. What no bar reported (small files, files that the Hub has already) is added at the end.
-    """
-    sent, lock = 0, Lock()
-
-    def count(arrived: int) -> None:
-        nonlocal sent
-        with lock:
-            new = min(arrived, size - sent)  # a part that is sent again counts once
-            sent += new
-        advance(new)
-
-    class Reporter:  # of uploads by hf_xet
-        def __init__(self, *_: Any, **__: Any) -> None:
-            self.done = 0
-
-        def update_progress(self, group: Any, _: Any = None) -> None:
-            new, self.done = group.total_bytes_completed - self.done, group.total_bytes_completed
-            count(max(0, new))
-
-        def close(self) -> None:
-            pass
-
-    places = {
-        ("huggingface_hub.utils.tqdm", "tqdm"): _bar(count),
-        ("huggingface_hub.utils._xet_progress_reporting", "XetUploadProgressReporter"): Reporter,
-    }
-    with ExitStack() as stack:
-        for (module, name), mine in places.items():
-            if hasattr(found := import_module(module), name):  # another version may have another bar
-                stack.callback(setattr, found, name, getattr(found, name))
-                setattr(found, name, mine)
-        yield
-    advance(size - sent)
 
 
 def _library() -> Any:
