@@ -7,7 +7,7 @@ in objectives/ and tasks/.
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -19,15 +19,18 @@ from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
 from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
 from bertie.nn.attention import attention_bias
+from bertie.nn.attention_plan import AttentionPlan
 from bertie.nn.cache import Cache
+from bertie.nn.disentangled import Distances
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
 from bertie.nn.graphs import GraphedLayers
+from bertie.nn.groups import Groups as AttentionGroups
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns
-from bertie.nn.varlen import unpadded
+from bertie.nn.varlen import Varlen, unpadded
 from bertie.nn.window import window_mask
 
 
@@ -143,48 +146,28 @@ class Encoder(nn.Module):
         Raises:
             DataError: A sequence is longer than the number of positions of the model.
         """
-        if layout is None:
-            layout = Padded.of(input_ids, attention_mask)
-        given, layout = layout, layout.roomy()
-        positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
+        given = Padded.of(input_ids, attention_mask) if layout is None else layout
+        layout, windowed = given.roomy(), isinstance(self.config.attention, Window)
+        positions = self._positions(input_ids, layout, position_ids, cache)
         self.check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
-        if position_ids is not None:
-            position_ids = layout.fill(position_ids)
-        elif self.config.position_offset:
-            position_ids = positions_after_pad(layout.fill(input_ids), layout, self.config.pad_token_id)
-            position_ids = position_ids if cache is None else position_ids + positions[:, :1]
-        else:
-            position_ids = positions
         types = None if token_type_ids is None else layout.fill(token_type_ids)
-        hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout, features)
+        hidden = self.embeddings(layout.fill(input_ids), types, positions, layout, features)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
-        windowed = isinstance(self.config.attention, Window)
-        plain = self.config.attends_to_all and cache is None and not output_attentions
-        heads, head_size = self.config.num_attention_heads, self.config.head_size
-        seen: object = unpadded(layout, hidden, heads, head_size) if plain else None
         if windowed:
-            seen = window_mask(given, global_attention_mask, causal=self.config.causal, cache=cache)
-        elif seen is None:
-            seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
-            if self.relative is not None:
-                mask_BK = None if cache is None else cache.mask()
-                keys = layout.max_seqlen if mask_BK is None else mask_BK.shape[1]
-                seen = self.relative.added(seen, layout.max_seqlen, keys, mask_BK, hidden.dtype)
-        if self.viewed:
-            turned = {theta: turns(position_ids, self.config.head_size, theta) for theta in rotations(self.config)}
-            seen = Views(seen, window_mask(given, None, causal=self.config.causal, cache=cache), turned)  # type: ignore[arg-type]
-        hidden_states, attentions = [hidden], []
+            plan: AttentionPlan = window_mask(given, global_attention_mask, causal=self.config.causal, cache=cache)
+        else:
+            plan = self._plan(given, layout, hidden, positions, cache, formula=output_attentions)
         whole = read is None or output_hidden_states or output_attentions or cache is not None
-        layers, first = list(self.in_order()), 0
-        if self.graphs is not None and plain and not output_hidden_states:
-            below = self.graphs.run(layers[:-1], hidden, seen)
-            hidden, first = (hidden, 0) if below is None else (below, len(layers) - 1)
-        for i, layer in enumerate(layers[first:], first):
+        hidden_states, attentions = [hidden], []
+        layers: Sequence[nn.Module] = list(self.in_order())
+        if self.graphs is not None and not output_hidden_states:
+            layers, hidden = self.graphs.run(layers, hidden, plan)
+        for i, layer in enumerate(layers):
             reads = {} if cache is None else {"cache": cache.layer(i)}
             part = layout if whole or i + 1 < len(layers) else replace(layout, part=read)
-            found, probs = layer(hidden, part, seen, output_attentions=output_attentions, **reads)
-            hidden = part.spread(found, hidden)
-            if output_hidden_states:
+            states, probs = layer(hidden, part, plan, output_attentions=output_attentions, **reads)
+            hidden = part.spread(states, hidden)
+            if output_hidden_states:  # or they would stay in memory
                 hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(probs)
@@ -200,6 +183,40 @@ class Encoder(nn.Module):
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
             summary_last=self.config.summary_last,
         )
+
+    def _positions(self, input_ids: Tensor, layout: Layout, position_ids: Tensor | None, cache: Cache | None) -> Tensor:
+        """Returns the positions of all rows; those of a cache's new tokens follow the ones in it."""
+        positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
+        if position_ids is not None:
+            return layout.fill(position_ids)
+        if not self.config.position_offset:
+            return positions
+        after_pad = positions_after_pad(layout.fill(input_ids), layout, self.config.pad_token_id)
+        return after_pad if cache is None else after_pad + positions[:, :1]
+
+    def _plan(
+        self, given: Layout, layout: Layout, hidden: Tensor, positions: Tensor, cache: Cache | None, *, formula: bool
+    ) -> AttentionPlan:
+        """Returns which tokens attend to which, where attention has no window in all layers.
+
+        formula: whether probabilities are needed, which attention without padding does not have.
+        """
+        config = self.config
+        plan: Tensor | AttentionGroups | Varlen | Distances | None = None
+        if config.attends_to_all and cache is None and not formula:
+            plan = unpadded(layout, hidden, config.num_attention_heads, config.head_size)
+        if plan is None:
+            bias = attention_bias(layout, hidden.dtype, causal=config.causal, cache=cache)
+            plan = bias
+            if self.relative is not None:
+                mask_BK = None if cache is None else cache.mask()
+                keys = layout.max_seqlen if mask_BK is None else mask_BK.shape[1]
+                plan = self.relative.added(bias, layout.max_seqlen, keys, mask_BK, hidden.dtype)
+        if not self.viewed:
+            return plan
+        assert not isinstance(plan, Distances), "EncoderConfig has one kind of positions"
+        turned = {theta: turns(positions, config.head_size, theta) for theta in rotations(config)}
+        return Views(plan, window_mask(given, None, causal=config.causal, cache=cache), turned)
 
     def pool(self, token: Tensor) -> Tensor | None:
         """Returns the pooler's output for hidden states of summary tokens (B, H), or None without a pooler."""

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from bertie.nn.attention import SelfAttention, split_heads
 from bertie.nn.cache import LayerCache
-from bertie.nn.dropout import add_dropout, dropout
-from bertie.nn.layer import ACTIVATIONS, Layer
+from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import LayerNorm
 
@@ -112,30 +111,3 @@ def shifted(by_distance: Tensor, length: int) -> Tensor:
     padded = F.pad(by_distance, (0, 1)).flatten(-2)[..., : length * (2 * length - 1)]
     askew = padded.view(*padded.shape[:-1], length, 2 * length - 1)
     return askew[..., length - 1 :]
-
-
-class ConvolvedLayer(Layer):
-    """The normalized sum of a layer and a convolution over neighboring tokens (DeBERTa v2's first layer)."""
-
-    def __init__(self, *sizes: int, kernel_size: int, conv_act: str, **options: Any) -> None:
-        super().__init__(*sizes, **options)
-        self.conv = nn.Conv1d(sizes[0], sizes[0], kernel_size, padding=(kernel_size - 1) // 2)
-        self.conv_norm, self.conv_activation = LayerNorm(sizes[0], options["eps"]), ACTIVATIONS[conv_act]
-
-    def forward(
-        self,
-        hidden: Tensor,
-        layout: Layout,
-        seen: object,
-        *,
-        cache: LayerCache | None = None,
-        output_attentions: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """As `Layer.forward`."""
-        found, probs = super().forward(hidden, layout, seen, output_attentions=output_attentions)
-        rectangle_BSH = layout.rectangle(hidden) * layout.mask()[..., None]
-        weight, bias = self.conv.weight.to(hidden.dtype), self.conv.bias
-        assert bias is not None
-        near_BHS = F.conv1d(rectangle_BSH.mT, weight, bias.to(hidden.dtype), padding=self.conv.padding)
-        near = self.conv_activation(dropout(layout.flat(near_BHS.mT), self.dropout_p, self.training))
-        return self.conv_norm(add_dropout(found, near, 0.0, self.training)), probs

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from bertie.nn.attention_plan import AttentionPlan
 from bertie.nn.fused import LONGEST, has_triton
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Packed
@@ -58,24 +59,29 @@ class GraphedLayers:
         self.graphs: dict[object, Callable[..., Tensor]] = {}
         self.pool: Any = None
 
-    def run(self, layers: Sequence[nn.Module], hidden: Tensor, seen: object) -> Tensor | None:
-        """Returns the output of the layers, or None where no graph is for them. hidden (R, H) -> (R, H)"""
-        whole = seen.whole if isinstance(seen, Views) else seen
-        turns = seen.turns if isinstance(seen, Views) else {}
-        plain = layers and all(type(layer) is Layer and layer.training for layer in layers)
+    def run(
+        self, layers: Sequence[nn.Module], hidden: Tensor, plan: AttentionPlan
+    ) -> tuple[Sequence[nn.Module], Tensor]:
+        """Runs all layers but the last as a graph. -> the layers that are left, and their input (R, H)
+
+        All layers are left where no graph is for them.
+        """
+        *below, last = layers
+        whole = plan.whole if isinstance(plan, Views) else plan
+        turns = plan.turns if isinstance(plan, Views) else {}
+        plain = below and all(type(layer) is Layer and layer.training for layer in below)
         if not plain or not isinstance(whole, Varlen) or not torch.is_grad_enabled():
-            return None
+            return layers, hidden
         longest = max(16, 1 << (whole.layout.max_seqlen - 1).bit_length())
         cu_seqlens = sequence_bounds(whole.layout, longest)
-        inputs = [hidden, cu_seqlens, draw_seeds(SITES * len(layers), hidden.device)]
+        inputs = [hidden, cu_seqlens, draw_seeds(SITES * len(below), hidden.device)]
         inputs += [x for pair in turns.values() for x in pair]
         key = (*hidden.shape, hidden.dtype, hidden.requires_grad, len(cu_seqlens), longest)
         if key not in self.graphs:
             if len(self.graphs) == MOST:
-                return None
-            self.graphs[key] = self._record(Stack(layers, whole.num_heads, longest, tuple(turns)), inputs)
-        output: Tensor = self.graphs[key](*inputs)
-        return output
+                return layers, hidden
+            self.graphs[key] = self._record(Stack(below, whole.num_heads, longest, tuple(turns)), inputs)
+        return [last], self.graphs[key](*inputs)
 
     def _record(self, stack: "Stack", inputs: Sequence[Tensor]) -> Callable[..., Tensor]:
         if self.pool is None:
@@ -107,10 +113,10 @@ class Stack(nn.Module):
         pairs: Mapping[float, tuple[Tensor, Tensor]] = dict(
             zip(self.thetas, zip(turns[::2], turns[1::2], strict=True), strict=True)
         )
-        seen = Views(whole, None, pairs) if pairs else whole  # type: ignore[arg-type] # no mask without padding
+        plan = Views(whole, None, pairs) if pairs else whole  # type: ignore[arg-type] # no mask without padding
         with using_kernels(seeds):
             for number in self.order:
-                hidden, _ = self.layers[number](hidden, layout, seen)
+                hidden, _ = self.layers[number](hidden, layout, plan)
         return hidden
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertie.nn.attention_plan import AttentionPlan
 from bertie.nn.cache import LayerCache
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.fused import add_norm, bias_act, biased, norm, runs_kernels, unbiased
@@ -65,8 +66,8 @@ ACTIVATIONS |= GATES  # where there is no gate, as in a head: the gate's own
 class Layer(nn.Module):
     """A transformer encoder layer. norm "post": norm(x + f(x)), as BERT; "pre": x + f(norm(x)).
 
-    attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`. dropout_inside: between
-    the feed-forward network's two matrices too. attended_dropout_p: after attention's output, by default dropout_p;
+    attention: one of attention.py, window.py or blocks.py, which reads the plan. dropout_inside: between the
+    feed-forward network's two matrices too. attended_dropout_p: after attention's output, by default dropout_p;
     fed_dropout: whether one follows the other half.
     """
 
@@ -107,20 +108,20 @@ class Layer(nn.Module):
         self,
         hidden: Tensor,
         layout: Layout,
-        seen: object,
+        plan: AttentionPlan,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, or the layout's part; the probabilities on request."""
-        hidden, probs = self.attend(hidden, layout, seen, cache=cache, output_attentions=output_attentions)
+        hidden, probs = self.attend(hidden, layout, plan, cache=cache, output_attentions=output_attentions)
         return self.feed_forward(hidden), probs
 
     def attend(
         self,
         hidden: Tensor,
         layout: Layout,
-        seen: object,
+        plan: AttentionPlan,
         *,
         cache: LayerCache | None,
         output_attentions: bool,
@@ -128,7 +129,7 @@ class Layer(nn.Module):
         """The first half, as `forward`."""
         x = norm(hidden, self.attention_norm) if self.pre_norm else hidden
         reads = {} if cache is None else {"cache": cache}  # full attention alone has one
-        x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
+        x, probs = self.attention(x, layout, plan, output_attentions=output_attentions, **reads)
         return self.joined(layout.kept(hidden), x), probs
 
     def joined(self, hidden: Tensor, x: Tensor) -> Tensor:
