@@ -16,34 +16,45 @@ import typer.core
 
 from bertie import console
 
-# The order in --help: from text to predictions, then the tools around it.
-ORDER = (
-    *(
-        "sample",
-        "corpus",
-        "tokenizer",
-        "plan",
-        "pretrain",
-        "report",
-        "compare",
-        "verify",
-        "export-checkpoint",
-        "data",
-        "vary",
-        "cloze",
-        "finetune",
-        "tune",
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Start here": ("demo", "download", "finetune", "predict", "evaluate", "serve"),
+    "Data and text": ("sample", "data", "corpus", "tokenizer", "vary", "cloze", "counterfactual", "submission"),
+    "Pre-train and tune": ("pretrain", "tune", "plan", "vocabulary"),
+    "Runs": ("report", "compare", "verify", "export-checkpoint", "reproduce", "bench"),
+    "Use a model": (
+        *("embed", "index", "search", "negatives", "write", "fill-mask", "next-sentence", "perplexity", "reload"),
+        "upload",
     ),
-    *("evaluate", "predict", "write", "embed", "serve", "submission"),
-    *("index", "search", "negatives"),
-    *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
-    *("probe", "words", "audit", "debias", "counterfactual", "trace", "info", "families"),
-    *("download", "upload"),
-    *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
-)
+    "Understand a model": ("explain", "attention", "heads", "probe", "words", "audit", "trace", "info", "families"),
+    "Change a model": ("compress", "export", "convert", "grow", "shrink", "debias"),
+}
+"""Heading of --help -> its commands, in the order of the list."""
+ORDER = tuple(name for names in GROUPS.values() for name in names)
+FIRST_STEPS = """\
+Bertie trains and uses BERT-style models, from raw text to predictions. Three commands to begin with:
+
+  bertie finetune starter-en --train reviews.csv -o runs/reviews    train on a table with a text and a label column
+  bertie predict runs/reviews/model new.txt                         label new texts
+  bertie serve runs/reviews/model                                   answer over HTTP, with a page to try it
+
+bertie --help lists all commands, and bertie COMMAND --help explains one."""
 
 
 class _Group(typer.core.TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands below the headings of GROUPS; those of a group of commands below one."""
+        groups = GROUPS if ctx.parent is None else {"Commands": self.list_commands(ctx)}
+        width = max(map(len, self.commands))
+        for heading, names in groups.items():
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(200))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
@@ -131,7 +142,7 @@ app = Commands(
     name="bertie",
     cls=_Group,
     help="Train and use BERT-style models, from raw text to predictions.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -148,11 +159,13 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand is None:
+        print(FIRST_STEPS)
 
 
 Overwrite = Annotated[
