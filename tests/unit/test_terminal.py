@@ -1,10 +1,12 @@
 """What the terminal shows at 80 columns."""
 
 import io
+import re
 import sys
 from types import SimpleNamespace
 
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
 from bertie import console
@@ -64,3 +66,18 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_cells(monkeypatch, capsys, columns,
     table.add_row("one", "two")
     console.show(table)
     assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+def test_no_name_in_a_file_commands_the_terminal(monkeypatch, capsys):
+    """Escape codes could write to the clipboard or hide a message. Bertie's own colors stay."""
+    name = "a\x1b]52;c;aGk=\x07b\rc\x9b2J"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for tell in (console.say, console.warn, console.show):
+        tell(f"Unknown weight {name}")
+    table = Table()
+    table.add_column("name", style="red")
+    table.add_row(name)
+    console.show(table)
+    printed = "".join(capsys.readouterr())
+    assert "\x1b[31m" in printed
+    assert not set(re.sub("\x1b\\[[0-9;]*m", "", printed)) & set("\x1b\x07\r\x9b")

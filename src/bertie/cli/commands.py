@@ -75,11 +75,11 @@ def main() -> None:
             console.hush()
             sys.exit(0)
         raise
-    except Terminated:
+    except Terminated as end:
         _tell(
             "stopped:",
             "yellow",
-            "SIGTERM ended the command. Files that were saved before are intact. Run the same command again.",
+            f"{end} ended the command. Files that were saved before are intact. Run the same command again.",
         )
         sys.exit(Stopped.exit_code)
     except BertieError as error:
@@ -99,25 +99,29 @@ def main() -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Context in which SIGTERM raises Terminated, so that unfinished files are removed. A second one ends the process.
+    """Context in which SIGTERM and SIGHUP raise Terminated, so that unfinished files are removed.
 
-    A training run and a server install handlers of their own. Outside the main thread, there can be none.
+    A second SIGTERM ends the process. A training run and a server install handlers of their own. Outside the main thread, there can be none.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise Terminated
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # a shell sends it too, beside the system
+            console.leave_terminal()
+        raise Terminated(signal.Signals(number).name)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, terminate) for number in console.end_signals()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(kind: str, style: str, message: str) -> None:
     console.stderr().print(kind, style=style, end=" ")
-    console.stderr().print(message)
+    console.stderr().print(console.harmless(message))

@@ -107,7 +107,8 @@ def _no_main() -> Iterator[None]:
 
 def _begin() -> None:
     """First of all in a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal, for the process that started this one
+        signal.signal(number, signal.SIG_IGN)
     os.environ |= dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes are the parallelism
     os.dup2(2, 1)  # what a library prints must not come between the command's results
     threading.Thread(target=_end_with_the_caller, daemon=True).start()

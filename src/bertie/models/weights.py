@@ -4,6 +4,7 @@ Only safetensors files are opened. A header is checked against its file before m
 code.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -93,7 +94,10 @@ class WeightsFolder:
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
             opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
-            wrapped = len(_wrapper([name for *_, entries in opened for name in entries], self.table.base))
+            names = [name for *_, entries in opened for name in entries]
+            if not names:
+                raise DataError(f"{opened[0][0]} contains no tensors. Copy the model's weights again.")
+            wrapped = len(_wrapper(names, self.table.base))
             for path, file, entries in opened:
                 for name, shape in entries.items():
                     if (today := self.table.today(name[wrapped:])) is not None:
@@ -188,7 +192,7 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         index = read_json(folder / INDEX)
         shards = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
             raise DataError(f"{folder / INDEX} has no weight_map from weight names to file names.")
         names = sorted(set(shards.values()))
         if any(Path(name).name != name for name in names):
@@ -217,11 +221,10 @@ def _way_out(folder: Path, name: str) -> str:
 
 
 def _wrapper(names: Iterable[str], base: str) -> str:
-    """The common prefix of weights that were saved from within another module."""
-    names, found = list(names), ""
-    while wrapper := next((w for w in WRAPPERS if w != base and all(n.startswith(found + w) for n in names)), ""):
-        found += wrapper
-    return found if names else ""
+    """Returns the common prefix of weights that were saved from within another module."""
+    wrappers = re.compile(f"(?:{'|'.join(re.escape(wrapper) for wrapper in WRAPPERS if wrapper != base)})*")
+    common = os.path.commonprefix([match[0] for name in names if (match := wrappers.match(name))])
+    return match[0] if (match := wrappers.match(common)) else ""
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:
