@@ -101,7 +101,8 @@ def main() -> None:
 def _terminable() -> Iterator[None]:
     """Context in which SIGTERM and SIGHUP raise Terminated, so that unfinished files are removed.
 
-    A second SIGTERM ends the process. A training run and a server install handlers of their own. Outside the main thread, there can be none.
+    A second SIGTERM ends the process. A training run and a server install handlers of their own. Outside the main
+    thread, there can be none.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:

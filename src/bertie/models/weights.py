@@ -223,7 +223,7 @@ def _way_out(folder: Path, name: str) -> str:
 def _wrapper(names: Iterable[str], base: str) -> str:
     """Returns the common prefix of weights that were saved from within another module."""
     wrappers = re.compile(f"(?:{'|'.join(re.escape(wrapper) for wrapper in WRAPPERS if wrapper != base)})*")
-    common = os.path.commonprefix([match[0] for name in names if (match := wrappers.match(name))])
+    common = os.path.commonprefix([match[0] for name in names if (match := wrappers.match(name))])  # noqa: RUF071 (cut between two wrappers below)
     return match[0] if (match := wrappers.match(common)) else ""
 
 
