@@ -9,8 +9,9 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,6 +147,54 @@ def whole_lines(path: Path) -> list[bytes]:
     if end < len(data):
         os.truncate(path, end)
     return data[:end].splitlines()
+
+
+def files_in(folder: Path, *, hidden: bool = False) -> tuple[list[Path], list[str]]:
+    """Returns the files in a folder and those inside, sorted, and what cannot be read there: "PATH (reason)".
+
+    hidden: whether files and folders whose names begin with a dot are included. Links to folders are not followed.
+    """
+    files, unreadable = list[Path](), list[str]()
+
+    def leave_out(error: OSError) -> None:
+        unreadable.append(f"{error.filename} ({error.strerror})")
+
+    for root, folders, names in os.walk(folder, onerror=leave_out):
+        if not hidden:
+            folders[:], names[:] = ([one for one in some if not one.startswith(".")] for some in (folders, names))
+        for name in (*folders, *names):
+            path = os.path.join(root, name)
+            try:
+                mode = os.stat(path).st_mode
+            except OSError as error:
+                leave_out(error)
+                continue
+            if stat.S_ISREG(mode):
+                files.append(Path(path))
+            elif not stat.S_ISDIR(mode):
+                unreadable.append(f"{path} (a pipe or a device)")
+            elif os.path.islink(path):
+                unreadable.append(f"{path} (a link to a folder)")
+    return sorted(files), sorted(unreadable)
+
+
+def some_of(names: Collection[str], most: int = 3) -> str:
+    """Returns the first names of a list for a message: "a, b, c, ..."."""
+    return ", ".join([*islice(names, most), *(["..."] if len(names) > most else [])])
+
+
+def check_readable(path: Path) -> None:
+    """Raises DataError with the reason where an existing file cannot be opened.
+
+    For libraries that report a missing file, or a damaged one, whatever the reason is.
+    """
+    try:
+        with open(path, "rb"):
+            pass
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_small(path: Path, *, most: int = SMALL) -> bytes:

@@ -90,7 +90,7 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
     assert found["a.md"][0].title == "Head"
     assert [one.text for one in found["squad.json"]] == ["C1"]
     assert "CP949" in found["korean.txt"][0].reason
-    names, passed_over = expand([str(tmp_path)])
+    names, passed_over, _ = expand([str(tmp_path)])
     assert len(names) == len(files)
     assert not passed_over
     (tmp_path / "x.exe").touch()

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bertie.errors import DataError, cache_hint
-from bertie.files import atomic_write, read_json
+from bertie.files import atomic_write, check_readable, read_json
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 
@@ -186,7 +186,17 @@ def has_weights(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Returns the weight files of a folder. Raises DataError when there are none in safetensors format."""
+    """Returns the weight files of a folder.
+
+    Raises DataError when there are none in safetensors format, and for one that may not be read.
+    """
+    files = _weight_files(folder)
+    for path in files:
+        check_readable(path)
+    return files
+
+
+def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():

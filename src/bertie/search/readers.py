@@ -21,7 +21,7 @@ from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.data.streams import FAILURES, cause, opened, uncompressed
 from bertie.data.tables import Example
 from bertie.errors import DataError
-from bertie.files import file_hash, seal
+from bertie.files import file_hash, files_in, seal
 from bertie.registry import Registry, library
 
 PACKAGES = "python:"
@@ -181,31 +181,32 @@ def kind_of(path: str) -> str:
     return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
 
 
-def expand(inputs: list[str]) -> tuple[list[str], list[str]]:
-    """Returns the files of files, folders and globs, each once and in order, and the skipped files of folders.
+def expand(inputs: list[str]) -> sources.Inputs:
+    """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
     """
     names: dict[str, None] = {}
-    passed_over: list[str] = []
+    passed_over, unreadable = list[str](), list[str]()
     for given in inputs:
         if given.startswith(PACKAGES):
             names[given] = None
             continue
         if not os.path.isdir(given):
-            found, _ = sources.expand([given], ReadOptions(format="txt"))
-            if unknown := [name for name in found if not kind_of(name)]:
+            found = sources.expand([given], ReadOptions(format="txt"))
+            if unknown := [name for name in found.names if not kind_of(name)]:
                 raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
-            names.update(dict.fromkeys(found))
+            names.update(dict.fromkeys(found.names))
+            unreadable += found.unreadable
             continue
-        inside = sorted(path for path in Path(given).rglob("*") if path.is_file())
-        visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(given).parts)]
+        visible, hidden = files_in(Path(given))
+        unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
-            raise DataError(f"The folder {given} contains no file of a known format ({', '.join(SUFFIXES)[2:]}).")
+            raise sources.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
         names.update(dict.fromkeys(known))
         passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return list(names), passed_over
+    return sources.Inputs(list(names), passed_over, unreadable)
 
 
 def content(path: str) -> str:
