@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bertie.data.records import DroppedRecord
 from bertie.errors import DataError
+from bertie.search import readers
 from bertie.search.passages import OVERLAP, passages
 from bertie.search.readers import Document, Reading, expand, read
 from bertie.search.snippets import snippet
@@ -147,7 +148,7 @@ def test_half_of_a_surrogate_pair_in_a_pdf_can_be_stored(tmp_path: Path, monkeyp
     writer.add_blank_page(100, 100)
     writer.write(tmp_path / "a.pdf")
     monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "moon \ud835 \ud835\udc00")
-    (found,) = read(str(tmp_path / "a.pdf"), Reading())
+    (found,) = readers._pdf_pages(str(tmp_path / "a.pdf"), "a.pdf")
     assert found.text == "moon \ufffd \U0001d400"
 
 
