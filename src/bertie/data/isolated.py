@@ -36,7 +36,7 @@ def call(function: Callable[..., T], *arguments: Any, size: int = 0, **named: An
     return value  # type: ignore[no-any-return]
 
 
-def results(function: Callable[..., Iterator[T]], *arguments: Any, size: int = 0) -> Iterator[T]:
+def results(function: Callable[..., Iterator[T]], *arguments: Any, size: int = 0) -> Generator[T, None, None]:
     """Yields what a generator function of a module yields, computed in another process.
 
     size: bytes that are read for one result, which may take longer then. Arguments and results are pickled. Raises what
@@ -149,7 +149,7 @@ def _serve(connection: Connection) -> None:
 
 def _messages(
     function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...], seconds: int
-) -> Generator[tuple[str, Any]]:
+) -> Generator[tuple[str, Any], None, None]:
     try:
         found = iter(function(*arguments))
         while True:

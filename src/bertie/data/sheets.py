@@ -70,7 +70,7 @@ def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
         for sheet in book.worksheets:
             number = 0
             for number, values in enumerate(_all_rows(sheet), 1):
-                if all(value is None for value in values):
+                if not values:
                     empty.append(number)
                     continue
                 yield from ((row, ()) for row in empty)
@@ -86,7 +86,7 @@ def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
 
 
 def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
-    """Yields the values of the rows of a worksheet, filled up to the width that the file states.
+    """Yields the values of the rows of a worksheet, filled up to the width that the file states; none of an empty row.
 
     Some programs state one cell, or the whole grid. Without the statement, openpyxl returns the rows that are there.
     """
@@ -94,7 +94,8 @@ def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
     width = stated if stated < COLUMNS else 0
     sheet.reset_dimensions()
     for values in sheet.iter_rows(values_only=True):
-        yield (*map(_unescaped, values), *[None] * (width - len(values)))
+        empty = all(value is None for value in values)
+        yield () if empty else (*map(_unescaped, values), *[None] * (width - len(values)))
 
 
 def _unescaped(value: Any) -> Any:
