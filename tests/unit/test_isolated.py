@@ -11,6 +11,7 @@ import pytest
 
 from bertie.data import formats, isolated, pages
 from bertie.data.records import DroppedRecord, ReadOptions
+from bertie.data.rows import unique
 from bertie.data.streams import Unreadable
 from bertie.errors import DataError
 from bertie.search.readers import Document, Reading, read
@@ -135,4 +136,12 @@ def test_lines_of_many_damaged_documents_are_counted_once(tmp_path: Path, conten
         if reader is formats.text
         else [2, 4, 6]
     )
+    assert time.process_time() - began < BRIEF_S
+
+
+def test_names_of_many_columns_become_unique_in_time() -> None:
+    began = time.process_time()
+    names = unique(["a", "a", "a.1", *[""] * 100_000])
+    assert names[:4] == ("a", "a.2", "a.1", "")
+    assert len(set(names)) == len(names)
     assert time.process_time() - began < BRIEF_S
