@@ -19,7 +19,6 @@ from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
 from bertie.data.records import DroppedRecord, ReadOptions, file_size
 from bertie.data.streams import FAILURES, cause, opened, uncompressed
-from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.files import file_hash, files_in, seal
 from bertie.registry import Registry, library
@@ -87,8 +86,10 @@ def json(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in questions(path):
-        if isinstance(row, Example) and row.texts[1] not in seen:
+    for row in questions(path, rows.TableFormat(labelled=False)):
+        if isinstance(row, InvalidRow):
+            yield DroppedRecord(row.reason, path)
+        elif row.texts[1] not in seen:
             seen.add(row.texts[1])
             yield Document(row.texts[1])
 
