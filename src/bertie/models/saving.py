@@ -13,7 +13,7 @@ from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
 from bertie.models.packed import PackedWeight, quantization
-from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
+from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
 
 
@@ -81,7 +81,8 @@ def save(
     public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
-        public |= write_labels(labels, problem_type)
+        old = {*OF_LABELS, variant.label_count}  # of the head of the model that this one was made from
+        public = {key: value for key, value in public.items() if key not in old} | write_labels(labels, problem_type)
         public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
     if tokenizer is not None:
         public |= {**_told_ids(variant, tokenizer), **public}
