@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bertie.files import shown
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -68,7 +70,7 @@ COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 
 def harmless(text: str) -> str:
     """Returns a text with its control characters written as codes: names in files of others may contain any."""
-    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return shown(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text))
 
 
 def counted(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ from bertie.errors import DataError, Stopped, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
+UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of a file name that are not UTF-8 (surrogateescape)
 OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
 LOCK = ".lock"  # held by the process that writes to a folder
 
@@ -56,6 +57,17 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             if stopped := full_disk(error, path):
                 raise stopped from None
             raise
+
+
+@contextmanager
+def atomic_writes(paths: Iterable[Path]) -> Iterator[list[IO[bytes]]]:
+    """Opens files as `atomic_write` does: at the end all are written, or none, also on a full disk."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(atomic_write(path)) for path in paths]
+        yield files
+        for file in files:  # the disk may be found full only here; nothing is renamed before
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def sweep(path: Path) -> None:
@@ -133,9 +145,30 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text in UTF-8, atomically; bytes of file names as `shown`."""
+    write_bytes(path, shown(text).encode())
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` as indented UTF-8 JSON, atomically, with a final newline."""
-    write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns `value` as indented UTF-8 JSON with a final newline; bytes of file names as `shown`."""
+    return (shown(json.dumps(value, ensure_ascii=False, indent=2), backslash="\\\\") + "\n").encode()
+
+
+def shown(text: str, *, backslash: str = "\\") -> str:
+    """Returns a text that can be written: bytes of a file name that are not UTF-8 as \\xff.
+
+    Python has such a byte as half of a surrogate pair; any other half is U+FFFD. backslash: as the format escapes it.
+    """
+    if text.isascii():
+        return text
+    text = UNDECODED.sub(lambda match: f"{backslash}x{ord(match[0]) - 0xDC00:02x}", text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -184,10 +217,12 @@ def some_of(names: Collection[str], most: int = 3) -> str:
 
 
 def check_readable(path: Path) -> None:
-    """Raises DataError with the reason where an existing file cannot be opened.
+    """Raises DataError with the reason where an existing file cannot be opened, or has a name that is not UTF-8.
 
     For libraries that report a missing file, or a damaged one, whatever the reason is.
     """
+    if UNDECODED.search(str(path)):
+        raise DataError(f"The name {shown(str(path))} is not UTF-8, which libraries need to open it. Rename it.")
     try:
         with open(path, "rb"):
             pass

@@ -107,7 +107,7 @@ def evaluate(
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluation import compare
-    from bertie.files import check_new_file, write_json
+    from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
     from bertie.metrics.base import baseline_notes, summary, undefined
     from bertie.metrics.intervals import with_intervals
@@ -167,8 +167,7 @@ def evaluate(
         found["notes"] += notes
     if perturb:
         found["perturbed"] = perturbing.measure(predictor, path, format, perturb, without=found.get("undefined", ()))
-    if output:
-        write_json(output, found)
+    written = {output: json_bytes(found)} if output else {}
     if report and findings:
         what = "standard input" if file == "-" else Path(path).name
         notes = [*found["notes"], *undefined(found), *baseline_notes(found)]
@@ -181,7 +180,11 @@ def evaluate(
             notes=notes,
             source=what,
         )
-        page.footer(docs="docs/reports.md").save(report)
+        written[report] = page.footer(docs="docs/reports.md").encode()
+    with atomic_writes(written) as files:
+        for out, content in zip(files, written.values(), strict=True):
+            out.write(content)
+    if report:
         console.say(f"Report: {report}")
     if console.verbosity.json:
         emit(found)

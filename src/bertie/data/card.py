@@ -9,7 +9,7 @@ import numpy as np
 from bertie.console import counted
 from bertie.data.shards import Shards
 from bertie.data.statistics import LONGEST, Statistics, quantiles
-from bertie.files import read_json, write_bytes, write_json
+from bertie.files import read_json, write_json, write_text
 
 BAR = 30  # characters of the longest bar
 SHARES = (0.1, 0.5, 0.9, 0.99)
@@ -23,7 +23,7 @@ def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -
         speed = shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9)
         found |= {"elapsed_s": round(elapsed_s, 2), "workers": workers, "input_mb_per_s": round(speed, 2)}
     write_json(shards.folder / "card.json", found)
-    write_bytes(shards.folder / "card.md", render(found).encode())
+    write_text(shards.folder / "card.md", render(found))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from bertie.errors import DataError, UsageError
-from bertie.files import write_bytes, write_json
+from bertie.files import write_json, write_text
 from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
@@ -95,7 +95,7 @@ def save(
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)
-    write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
+    write_text(folder / "README.md", card or default_card(model, variant, public, labels))
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
 
 
