@@ -12,7 +12,7 @@ from bertie.data.corpus import build
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_writes, check_readable, json_bytes, read_json, shown, write_text
 from bertie.folders import ANYTHING, check
-from bertie.report.page import Page
+from bertie.report.page import Report
 
 NAME = os.fsdecode(b"\xc7\xd1.txt")  # 한 in CP949, as old archives have it
 
@@ -30,7 +30,7 @@ def test_a_file_of_such_a_name_is_read_and_told_of(tmp_path: Path) -> None:
     assert shards.num_documents == 1
     assert read_json(tmp_path / "corpus" / "card.json")["inputs"]["names"] == [rf"{tmp_path}/\xc7\xd1.txt"]
     assert r"\xc7\xd1.txt" in (tmp_path / "corpus" / "card.md").read_text()
-    page = Page("title", NAME)
+    page = Report("title", NAME)
     page.save(tmp_path / "page.html")
     write_text(tmp_path / "card.md", NAME)
     assert (tmp_path / "card.md").read_text() == r"\xc7\xd1.txt"
@@ -55,8 +55,7 @@ def test_several_outputs_are_all_written_or_none(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(Stopped, match="The disk is full"), atomic_writes(paths) as files:
-        for file in files:
-            file.write(b"a")
+        files[0].write(b"a")
     assert not list(tmp_path.iterdir())
     with atomic_writes(paths) as files:
         for file in files:
