@@ -26,7 +26,7 @@ Int = NDArray[np.int64]
 
 MATRIX = 200  # labels beyond which the matrix is left out of the report
 CONFUSED = 20  # pairs of labels in the report
-CELLS = 10_000_000  # numbers of the bootstrap held at once
+CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at once
 
 
 @dataclass
