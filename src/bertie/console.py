@@ -6,12 +6,17 @@ stderr and results to stdout, so that output can be piped. NO_COLOR and FORCE_CO
 
 import io
 import os
+import re
+import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from bertie.files import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,14 +54,23 @@ def say(message: str, *, level: int = 0, markup: bool = False) -> None:
     markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
     """
     if verbosity.level >= level:
-        stderr().print(message, markup=markup)
+        stderr().print(harmless(message), markup=markup)
 
 
 def warn(message: str) -> None:
     """Prints a warning to stderr, also under --json, but not under --quiet."""
     if verbosity.level >= 0:
         stderr().print("warning:", style="yellow", end=" ")
-        stderr().print(message)
+        stderr().print(harmless(message))
+
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of which some move the cursor, or begin a terminal's commands
+COLOR = re.compile("(\x1b\\[[0-9;]*m)")
+
+
+def harmless(text: str) -> str:
+    """Returns a text with its control characters written as codes: names in files of others may contain any."""
+    return shown(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text))
 
 
 def counted(number: int, noun: str) -> str:
@@ -76,7 +90,8 @@ def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     console = Console(highlight=False, soft_wrap=isinstance(table, str | Text), markup=markup, emoji=False, width=wide)
     with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
         console.print(table)
-    print(shown.get(), end="", flush=True)
+    parts = COLOR.split(shown.get())  # text and colors in turn
+    print("".join(part if odd % 2 else harmless(part) for odd, part in enumerate(parts)), end="", flush=True)
 
 
 def prepare_streams() -> None:
@@ -104,6 +119,23 @@ def hush() -> None:
     """Redirects standard output to nothing after its reader has closed it, so that the last flush raises no error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def end_signals() -> list[signal.Signals]:
+    """Returns the signals that ask a process to end: SIGTERM, and SIGHUP of a closed terminal unless `nohup` ignores
+    it."""
+    hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
+
+
+def leave_terminal() -> None:
+    """Redirects output to nothing after the terminal was closed, so that no message raises an error."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode):  # isatty() is false for a closed terminal
+                os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 Advance = Callable[..., None]

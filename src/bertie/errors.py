@@ -46,13 +46,13 @@ class DataError(BertieError):
 
 
 class Stopped(BertieError):
-    """The run was stopped early (SIGTERM, a full disk) and can be resumed. Exit code 75."""
+    """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the command. It is not an Exception, so that no reader takes it for a damaged record."""
+    """SIGTERM or SIGHUP ended the command. It is not an Exception, so that no reader takes it for a damaged record."""
 
 
 MANY = 30  # choices: of more, an error lists only similar names

@@ -9,8 +9,9 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,7 @@ from bertie.errors import DataError, Stopped, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
+UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of a file name that are not UTF-8 (surrogateescape)
 OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
 LOCK = ".lock"  # held by the process that writes to a folder
 
@@ -55,6 +57,17 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             if stopped := full_disk(error, path):
                 raise stopped from None
             raise
+
+
+@contextmanager
+def atomic_writes(paths: Iterable[Path]) -> Iterator[list[IO[bytes]]]:
+    """Opens files as `atomic_write` does: at the end all are written, or none, also on a full disk."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(atomic_write(path)) for path in paths]
+        yield files
+        for file in files:  # the disk may be found full only here; nothing is renamed before
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def sweep(path: Path) -> None:
@@ -132,9 +145,30 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text in UTF-8, atomically; bytes of file names as `shown`."""
+    write_bytes(path, shown(text).encode())
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes `value` as indented UTF-8 JSON, atomically, with a final newline."""
-    write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns `value` as indented UTF-8 JSON with a final newline; bytes of file names as `shown`."""
+    return (shown(json.dumps(value, ensure_ascii=False, indent=2), backslash="\\\\") + "\n").encode()
+
+
+def shown(text: str, *, backslash: str = "\\") -> str:
+    """Returns a text that can be written: bytes of a file name that are not UTF-8 as \\xff.
+
+    Python has such a byte as half of a surrogate pair; any other half is U+FFFD. backslash: as the format escapes it.
+    """
+    if text.isascii():
+        return text
+    text = UNDECODED.sub(lambda match: f"{backslash}x{ord(match[0]) - 0xDC00:02x}", text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -146,6 +180,56 @@ def whole_lines(path: Path) -> list[bytes]:
     if end < len(data):
         os.truncate(path, end)
     return data[:end].splitlines()
+
+
+def files_in(folder: Path, *, hidden: bool = False) -> tuple[list[Path], list[str]]:
+    """Returns the files in a folder and those inside, sorted, and what cannot be read there: "PATH (reason)".
+
+    hidden: whether files and folders whose names begin with a dot are included. Links to folders are not followed.
+    """
+    files, unreadable = list[Path](), list[str]()
+
+    def leave_out(error: OSError) -> None:
+        unreadable.append(f"{error.filename} ({error.strerror})")
+
+    for root, folders, names in os.walk(folder, onerror=leave_out):
+        if not hidden:
+            folders[:], names[:] = ([one for one in some if not one.startswith(".")] for some in (folders, names))
+        for name in (*folders, *names):
+            path = os.path.join(root, name)
+            try:
+                mode = os.stat(path).st_mode
+            except OSError as error:
+                leave_out(error)
+                continue
+            if stat.S_ISREG(mode):
+                files.append(Path(path))
+            elif not stat.S_ISDIR(mode):
+                unreadable.append(f"{path} (a pipe or a device)")
+            elif os.path.islink(path):
+                unreadable.append(f"{path} (a link to a folder)")
+    return sorted(files), sorted(unreadable)
+
+
+def some_of(names: Collection[str], most: int = 3) -> str:
+    """Returns the first names of a list for a message: "a, b, c, ..."."""
+    return ", ".join([*islice(names, most), *(["..."] if len(names) > most else [])])
+
+
+def check_readable(path: Path) -> None:
+    """Raises DataError with the reason where an existing file cannot be opened, or has a name that is not UTF-8.
+
+    For libraries that report a missing file, or a damaged one, whatever the reason is.
+    """
+    if UNDECODED.search(str(path)):
+        raise DataError(f"The name {shown(str(path))} is not UTF-8, which libraries need to open it. Rename it.")
+    try:
+        with open(path, "rb"):
+            pass
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_small(path: Path, *, most: int = SMALL) -> bytes:
@@ -213,7 +297,10 @@ def file_hash(path: Path) -> str:
 def seal(facts: Mapping[str, Any]) -> str:
     """Returns a hash of a JSON object without its own key "seal"."""
     rest = {key: value for key, value in facts.items() if key != "seal"}
-    return xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())
+    text = json.dumps(rest, sort_keys=True)
+    if "\\udc" in text:  # perhaps a byte of a file name, which is written otherwise, and so read
+        text = json.dumps(json.loads(json_bytes(rest)), sort_keys=True)
+    return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def home_of(name: str, folder: Path, key: str) -> Path:

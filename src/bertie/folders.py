@@ -21,7 +21,7 @@ from typing import Any
 
 from bertie import checksums, console
 from bertie.errors import DataError, UsageError
-from bertie.files import LOCK, folders_above, is_leftover, sync_folder
+from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
 
 SHOWN = 5  # unknown files that an error lists
 
@@ -95,6 +95,10 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
     new: whether existing content cannot be resumed. A file, a mount point that would be renamed, and a folder that
     another process is writing are refused. With `overwrite`, files that Bertie did not write are refused too.
     """
+    if UNDECODED.search(str(path)):
+        raise UsageError(
+            f"The name {shown(str(path))} is not UTF-8, and no weights could be read under it. Choose another."
+        )
     _check_link(path)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; an output folder was expected. Choose another name.")

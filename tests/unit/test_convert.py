@@ -210,8 +210,9 @@ def test_a_pickle_that_holds_more_than_numbers_is_refused(content: str, tmp_path
         torch.save([torch.zeros(2)], path)
     else:
         path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(DataError, match="was not converted"):
+    with pytest.raises(DataError, match="was not converted: it ") as caught:
         convert(families.family(folder), folder, tmp_path / "new", unsafe=True)
+    assert "weights_only" not in str(caught.value)  # torch advises to turn its protection off
     assert not marker.exists()
     assert not (tmp_path / "new" / "config.json").exists()  # so that it is no model folder
 

@@ -44,7 +44,7 @@ def test_sigterm_in_the_middle_of_a_record_stops_the_build_and_loses_nothing(ber
     (tmp_path / "dump.xml").write_text(f"<mediawiki>{pages}</mediawiki>")
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
-        patched.setattr(dumps, "plain_text", terminate)
+        patched.setattr(dumps, "_article", terminate)
         code, _, err = bertie("corpus", "dump.xml", "-o", "out")
     assert (code, "stopped: SIGTERM ended the command." in err) == (75, True)
     assert signal.getsignal(signal.SIGTERM) is before

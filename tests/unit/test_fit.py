@@ -136,7 +136,7 @@ def test_the_model_is_left_in_the_mode_and_precision_it_came_in(tmp_path):
 # Signals -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_step_saves_and_resumes_equal(unbroken, tmp_path, number):
     before = signal.getsignal(number)
     with pytest.raises(Stopped, match=f"{number.name} after step 7.*checkpoint-7 is saved") as caught:

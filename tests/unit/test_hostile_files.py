@@ -170,3 +170,27 @@ def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path):
     with pytest.raises(OSError, match="name too long") as error:
         write_bytes(path, b"")
     assert error.value.filename == str(path)
+
+
+def test_a_regular_expression_that_explodes_is_an_error_of_the_tokenizer(tmp_path: Path) -> None:
+    train(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    (tmp_path / "vocab.txt").unlink()
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pre_tokenizer": split}))
+    tokenizer = Tokenizer.load(tmp_path)
+    for read in (tokenizer.encode, lambda text: tokenizer.ids([text]), lambda text: tokenizer.flat_ids([text])):
+        assert read("the cat") is not None
+        with pytest.raises(DataError, match="The tokenizer cannot read a text"):
+            read("a" * 50 + "b")
+
+
+def test_rules_that_multiply_a_text_are_refused(tmp_path: Path) -> None:
+    """Twelve replacements of one letter by ten would make a terabyte of it."""
+    train(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    rules = {"type": "Sequence", "normalizers": [replace] * 12}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": rules}))
+    with pytest.raises(DataError, match="can make a text 1e\\+12 times as long"):
+        Tokenizer.load(tmp_path)

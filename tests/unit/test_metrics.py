@@ -1,7 +1,10 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn import metrics as sk
 
+from bertie.cli.evaluate import show_details
 from bertie.metrics.confusion import Confusion, metrics_of, sums
 
 THREE = ("bird", "cat", "dog")
@@ -87,3 +90,17 @@ def test_very_many_labels_cost_what_occurs():
     assert report["accuracy"] == pytest.approx(250 / 300)
     assert report["confusion"] is None
     assert len(report["per_label"]) == 100_000
+
+
+def test_many_unknown_labels_are_told_in_few_words_and_little_memory(capsys):
+    counts = Confusion(("no", "yes"))
+    counts.add([f"x{n}" for n in range(20_000)], ["yes"] * 20_000)
+    tracemalloc.start()
+    report = counts.report(resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 128 << 20
+    show_details(report | {"unknown_labels": counts.unknown})
+    printed = capsys.readouterr()
+    assert "and 19,990 more" in printed.err
+    assert len(printed.err) + len(printed.out) < 20_000

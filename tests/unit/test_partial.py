@@ -108,3 +108,23 @@ def test_small_published_sets_have_several_seeds():
     assert usual_seeds(FinetuneConfig(model="m", data="rte")) == 5
     assert usual_seeds(FinetuneConfig(model="m", data="sst2")) == 1
     assert usual_seeds(FinetuneConfig(model="m", train_file="t.csv")) == 1
+
+
+def test_what_is_below_the_layers_is_frozen_with_them_and_learns_slowest():
+    """ELMo's words come from a network of their characters."""
+    sizes = {
+        "vocab_size": 30,
+        "hidden_size": 16,
+        "intermediate_size": 8,
+        "embedding_size": 4,
+        "filters": ((1, 4), (2, 4)),
+    }
+    built = families.build(families.VARIANTS["elmo"].base.replace(**sizes), heads=TASK.heads, variant="elmo")
+    moved = step(built, OptimConfig(lr=1e-3, weight_decay=0.0, layer_decay=0.5))
+    of_characters = {far for name, far in moved.items() if name.startswith("encoder.characters.")}
+    assert max(of_characters) < moved["encoder.mix.gamma"] / 4
+    freeze(built, 1)
+    moved = step(built, OptimConfig(lr=1e-3))
+    assert {name for name, far in moved.items() if far == 0} == {
+        name for name in moved if name.startswith(("encoder.characters.", "encoder.layers.0."))
+    }

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bertie.data.records import DroppedRecord
 from bertie.errors import DataError
+from bertie.search import readers
 from bertie.search.passages import OVERLAP, passages
 from bertie.search.readers import Document, Reading, expand, read
 from bertie.search.snippets import snippet
@@ -90,7 +91,7 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
     assert found["a.md"][0].title == "Head"
     assert [one.text for one in found["squad.json"]] == ["C1"]
     assert "CP949" in found["korean.txt"][0].reason
-    names, passed_over = expand([str(tmp_path)])
+    names, passed_over, _ = expand([str(tmp_path)])
     assert len(names) == len(files)
     assert not passed_over
     (tmp_path / "x.exe").touch()
@@ -147,7 +148,7 @@ def test_half_of_a_surrogate_pair_in_a_pdf_can_be_stored(tmp_path: Path, monkeyp
     writer.add_blank_page(100, 100)
     writer.write(tmp_path / "a.pdf")
     monkeypatch.setattr(pypdf.PageObject, "extract_text", lambda page: "moon \ud835 \ud835\udc00")
-    (found,) = read(str(tmp_path / "a.pdf"), Reading())
+    (found,) = readers._pdf_pages(str(tmp_path / "a.pdf"), "a.pdf")
     assert found.text == "moon \ufffd \U0001d400"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import bertie as library
 from bertie.errors import UsageError
+from bertie.search.index import index
 from bertie.search.models import answers, relevance, vectors
+from bertie.search.searcher import Searcher
 from serving import make_models
 
 TEXTS = ["ada rows a boat", "bo swims in the sea", "the sea is cold", "boats are slow"]
@@ -124,3 +127,12 @@ def test_every_stage_on_the_command_line(
     for command in (("search", "index", QUESTION), ("index", "docs.jsonl", "-o", "index", "--embed", models["embed"])):
         code, _, err = bertie(*command)
         assert (code, "vectors-000001.safetensors is missing" in " ".join(err.split())) == (3, True), err
+
+
+def test_threads_share_a_searcher(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(TEXTS))
+    index([tmp_path / "a.txt"], tmp_path / "index")
+    searcher = Searcher(tmp_path / "index")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(searcher.search, [QUESTION] * 400))
+    assert {one.hits[0].passage.text for one in found} == {found[0].hits[0].passage.text}

@@ -291,7 +291,7 @@ def test_folders_and_globs_give_known_files_in_order_once(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.jsonl", ".hidden.txt", "d.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "in c"}\n' if name.endswith("jsonl") else f"in {name}")
-    names, passed_over = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], ReadOptions())
+    names, passed_over, _ = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], ReadOptions())
     assert [name.removeprefix(f"{tmp_path}/") for name in names] == ["a.txt", "b.txt", "sub/c.jsonl"]
     assert passed_over == [str(tmp_path / "d.pdf")]
     assert texts(read(tmp_path)) == ["in a.txt", "in b.txt", "in c"]
@@ -304,7 +304,7 @@ def seconds_to_plan(folder, count):
         if number % 10 == 0:
             (folder / f"{number:06d}.bin").touch()
     begun = time.perf_counter()
-    units, passed_over = sources.plan([str(folder)], ReadOptions())
+    units, (_, passed_over, _) = sources.plan([str(folder)], ReadOptions())
     elapsed_s = time.perf_counter() - begun
     assert [Path(item[0]).name for unit in units for item in unit.items] == [f"{n:06d}.txt" for n in range(count)]
     assert len(passed_over) == -(-count // 10)

@@ -10,6 +10,7 @@ from bertie.data.questions import MISPLACED, placed, questions
 from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
+from bertie.search.readers import Reading, read
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
@@ -407,3 +408,19 @@ def test_an_id_of_zero_is_an_id(tmp_path):
     data = {"data": [{"paragraphs": [{"context": "Ada ran.", "qas": asked}]}]}
     path = write(tmp_path, "q.json", json.dumps(data))
     assert [one.id for one in questions(path, TableFormat())] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("answers", [["in 1999"], [{"text": 3}], "x", {"text": ["a"]}, [{"answer_start": 0}]])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_answers_that_nothing_needs_may_be_damaged(tmp_path, name, answers):
+    qa = {"id": "q", "question": "When?", "answers": answers}
+    squad = {"data": [{"paragraphs": [{"context": "It was in 1999.", "qas": [qa]}]}]}
+    rows = squad if name == "a.json" else {**qa, "context": "It was in 1999."}
+    (tmp_path / name).write_text(json.dumps(rows))
+    (found,) = questions(tmp_path / name, TableFormat(labelled=False))
+    assert (found.texts, found.label) == (("When?", "It was in 1999."), None)
+    (found,) = questions(tmp_path / name)
+    assert found.reason == "answers are not text and answer_start"
+    if name == "a.json":
+        (found,) = read(str(tmp_path / name), Reading())
+        assert found.text == "It was in 1999."

@@ -18,7 +18,7 @@ from bertie.nn.init import initialize
 from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.sequence import label_names
+from bertie.tasks.sequence import _highest, label_names
 from bertie.tasks.source import Targets, TaskSource, encode, pieces, steps_of
 from bertie.text.tokenizer import Tokenizer
 
@@ -242,3 +242,10 @@ def test_vectors_are_measured_on_pairs():
     task = EmbedTask()
     with pytest.raises(DataError, match=r"measured on pairs.*--text"):
         task.count(task.scores(), [Example(("a",), "1")], [Prediction([0.5, 0.5], None, {})])
+
+
+@pytest.mark.parametrize("kinds", [2, 50, 10**6])
+def test_the_highest_of_many_values_are_those_of_a_sort(kinds):
+    values_EL = np.random.default_rng(0).integers(0, kinds, (20, 3000)).astype(np.float32)
+    sorted_ES = np.argsort(-values_EL, axis=-1, kind="stable")[:, :400]
+    assert [_highest(row, 400) for row in values_EL] == sorted_ES.tolist()

@@ -1,15 +1,20 @@
 """What the terminal shows at 80 columns."""
 
+import errno
 import io
+import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from rich.table import Table
 from typer.testing import CliRunner
 
 from bertie import console
 from bertie.cli.app import app
 from bertie.families import VARIANTS
+from bertie.search.readers import Reading, read
 
 
 def shown(*arguments: str) -> list[str]:
@@ -64,3 +69,57 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_cells(monkeypatch, capsys, columns,
     table.add_row("one", "two")
     console.show(table)
     assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+def test_no_name_in_a_file_commands_the_terminal(monkeypatch, capsys):
+    """Escape codes could write to the clipboard or hide a message. Bertie's own colors stay."""
+    name = "a\x1b]52;c;aGk=\x07b\rc\x9b2J"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for tell in (console.say, console.warn, console.show):
+        tell(f"Unknown weight {name}")
+    table = Table()
+    table.add_column("name", style="red")
+    table.add_row(name)
+    console.show(table)
+    printed = "".join(capsys.readouterr())
+    assert "\x1b[31m" in printed
+    assert not set(re.sub("\x1b\\[[0-9;]*m", "", printed)) & set("\x1b\x07\r\x9b")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many files are open. Raise the limit"),
+        (OSError(errno.EMFILE, "Too many open files", "a.txt"), "Too many files are open. Raise the limit"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "There is not enough memory."),
+        (MemoryError(), "There is not enough memory."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), "There is not enough memory."),
+        (RuntimeError("can't start new thread"), "There is not enough memory."),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "There is not enough memory."),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(bertie, monkeypatch, error, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("bertie.data.sources.plan", fail)
+    code, _, err = bertie("corpus", "a.txt", "-o", "corpus", "--dry-run")
+    assert (code, message in err, "Traceback" in err) == (1, True, False)
+
+
+def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a")
+
+    def fail(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("bertie.data.formats.blocks", fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(read(str(tmp_path / "a.txt"), Reading()))
+
+
+def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    command = [sys.executable, "-c", "import os; os.rmdir(os.getcwd()); from bertie.cli import main; main()", "info"]
+    done = subprocess.run(command, cwd=tmp_path / "a", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "The working directory cannot be used" in done.stderr) == (2, True)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from bertie import checksums, console
 from bertie.cli.app import app
+from bertie.data.corpus import covered
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import file_hash
 from bertie.runs.pretrain import pretrain
@@ -47,6 +48,7 @@ def test_a_whole_run_is_well(run):
         "tokenizer",
         "corpus",
         "models read",
+        "folders read",
         "files",
     ]
     assert all(line.startswith("ok") for line in shown(report).splitlines())
@@ -221,3 +223,17 @@ def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, r
     pretrain(config, run)
     assert verify(run)["ok"], shown(verify(run))
     assert [path.name for path in run.glob(".*")] == [".lock"]
+
+
+def test_a_flipped_bit_in_a_folder_that_a_run_reads_is_found(home, tmp_path):
+    corpus = make_corpus(tmp_path / "corpus", documents(60))
+    (corpus / "card.md").write_text("# A corpus of many documents\n")
+    checksums.write(corpus, "corpus", covered=covered)
+    pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
+    found = {check["name"]: check for check in verify(tmp_path / "run")["checks"]}
+    assert found["folders read"]["ok"], found
+    assert f"{corpus}: files intact" in found["folders read"]["found"]
+    flip(corpus / "card.md")
+    bad = [check for check in verify(tmp_path / "run")["checks"] if not check["ok"]]
+    assert [check["name"] for check in bad] == ["folders read"]
+    assert "card.md is damaged: its hash differs" in bad[0]["found"]

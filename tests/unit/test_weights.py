@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import resource
+import signal
 
 import pytest
 import torch
@@ -305,3 +306,19 @@ def test_weights_of_the_encoder_that_nothing_reads_are_told(folder, capsys):
     save_file({**tensors, name.replace("key", "pos_key"): weight.clone()}, folder / "model.safetensors")
     families.load(folder)
     assert "the encoder does not read these weights" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("names", [[], ["module." * 200_000], ["model.module._orig_mod.x"], ["model"], ["", "model."]])
+def test_names_without_an_encoder_are_refused_in_time(folder, names):
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it does not end"))
+    signal.alarm(60)
+    try:
+        save_file({name: torch.zeros(1) for name in names}, folder / "model.safetensors")
+        with pytest.raises(DataError):
+            families.load(folder)
+    finally:
+        signal.alarm(0)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    with pytest.raises(DataError, match="has no weight_map"):
+        families.load(folder)

@@ -24,7 +24,7 @@ from bertie.audit.page import page
 from bertie.audit.sets import SETS
 from bertie.data.tables import TableFormat
 from bertie.errors import DataError, UsageError, nearest
-from bertie.files import read_json, write_json
+from bertie.files import files_in, read_json, some_of, write_json
 from bertie.folders import Kind, held
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import EngineName
@@ -120,7 +120,9 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files = sorted(one for one in given.rglob("*") if one.is_file()) if given.is_dir() else [given]
+        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
+        if unreadable:
+            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
         known = [(name, file) for file in files for name in _recognized(file)]
         if not known:
             raise DataError(

@@ -59,7 +59,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     write,
 )
 from bertie.cli.app import app
-from bertie.errors import BertieError, Stopped, Terminated
+from bertie.errors import BertieError, Stopped, Terminated, UsageError
 from bertie.threads import spin_briefly
 
 
@@ -68,6 +68,7 @@ def main() -> None:
     console.prepare_streams()
     spin_briefly()
     try:
+        _check_folder()
         with _terminable():
             app()
     except SystemExit as end:
@@ -75,11 +76,11 @@ def main() -> None:
             console.hush()
             sys.exit(0)
         raise
-    except Terminated:
+    except Terminated as end:
         _tell(
             "stopped:",
             "yellow",
-            "SIGTERM ended the command. Files that were saved before are intact. Run the same command again.",
+            f"{end} ended the command. Files that were saved before are intact. Run the same command again.",
         )
         sys.exit(Stopped.exit_code)
     except BertieError as error:
@@ -91,33 +92,75 @@ def main() -> None:
             console.hush()
             _tell("stopped:", "yellow", "The disk is full: standard output could not be written. Free some space.")
             sys.exit(Stopped.exit_code)
+        if console.verbosity.level <= 0 and (message := _lack(error)):
+            _tell("error:", "red", message)
+            sys.exit(1)
         if error.filename is None or console.verbosity.level > 0:
             raise
         _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")
         sys.exit(1)
+    except (MemoryError, ImportError, RuntimeError) as error:
+        if console.verbosity.level > 0 or not (message := _lack(error)):
+            raise
+        _tell("error:", "red", message)
+        sys.exit(1)
+
+
+def _check_folder() -> None:
+    """Raises UsageError where the working directory was removed: libraries end the process over it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(f"The working directory cannot be used: {error.strerror}. Change to another one.") from None
+
+
+NO_MEMORY = (
+    "allocate memory",
+    "failed to map segment",
+    "start new thread",
+    "out of memory",
+)  # torch, the loader, Python
+
+
+def _lack(error: Exception) -> str:
+    """Returns the message about a lack of memory or of file descriptors; "" for another error."""
+    number, text = getattr(error, "errno", None), str(error)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "Too many files are open. Raise the limit, as with `ulimit -n 4096`, or pass fewer --workers."
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or any(part in text for part in NO_MEMORY):
+        return (
+            "There is not enough memory. Use smaller batches, shorter texts or fewer --workers, or raise the limit of "
+            "`ulimit -v` (-v shows the traceback)."
+        )
+    return ""
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Context in which SIGTERM raises Terminated, so that unfinished files are removed. A second one ends the process.
+    """Context in which SIGTERM and SIGHUP raise Terminated, so that unfinished files are removed.
 
-    A training run and a server install handlers of their own. Outside the main thread, there can be none.
+    A second SIGTERM ends the process. A training run and a server install handlers of their own. Outside the main
+    thread, there can be none.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise Terminated
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # a shell sends it too, beside the system
+            console.leave_terminal()
+        raise Terminated(signal.Signals(number).name)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.signal(number, terminate) for number in console.end_signals()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(kind: str, style: str, message: str) -> None:
     console.stderr().print(kind, style=style, end=" ")
-    console.stderr().print(message)
+    console.stderr().print(console.harmless(message))

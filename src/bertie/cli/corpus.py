@@ -8,6 +8,7 @@ import typer
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Overwrite, app, emit
 from bertie.cli.options import Flag, OptionValues, configured
+from bertie.files import some_of
 
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
@@ -151,26 +152,38 @@ def _kinds(inputs: list[str], config: "CorpusConfig") -> set[str]:
     """Returns the formats of the files of a build."""
     from bertie.data import sources
 
-    names, _ = sources.expand([name for name in inputs if name != "-"], config.reading)
-    return {sources.kind_of(name, config.reading)[0] for name in names} | {"txt" for name in inputs if name == "-"}
+    found = sources.expand([name for name in inputs if name != "-"], config.reading)
+    return {sources.kind_of(name, config.reading)[0] for name in found.names} | {
+        "txt" for name in inputs if name == "-"
+    }
 
 
 def _plan(inputs: list[str], config: "CorpusConfig") -> None:
     """Prints the files that a build would read."""
     from bertie.data import sources
 
-    units, passed_over = sources.plan([name for name in inputs if name != "-"], config.reading)
+    units, found = sources.plan([name for name in inputs if name != "-"], config.reading)
     files = {(unit.source, str(item[0])) for unit in units for item in unit.items}
     kinds = {kind: sum(source == kind for source, _ in files) for kind, _ in sorted(files)}
     megabytes = sum(unit.size for unit in units) / 1e6
     if console.verbosity.json:
-        emit({"files": kinds, "units": len(units), "megabytes": megabytes, "passed_over": passed_over})
+        emit(
+            {
+                "files": kinds,
+                "units": len(units),
+                "megabytes": megabytes,
+                "passed_over": found.passed_over,
+                "unreadable": found.unreadable,
+            }
+        )
         return
     shown = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "standard input"
     console.show(
         f"Would read {shown} in {console.counted(len(units), 'unit')} of work, and skip "
-        f"{console.counted(len(passed_over), 'file')}."
+        f"{console.counted(len(found.passed_over), 'file')}."
     )
+    if found.unreadable:
+        console.warn(f"What cannot be read would be skipped: {some_of(found.unreadable)}.")
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from bertie.cli.search import AnswerModel, EmbedModel, NoEmbed, RerankModel, Sta
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
+RENAMED = 10  # labels that a message names
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def evaluate(
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluation import compare
-    from bertie.files import check_new_file, write_json
+    from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
     from bertie.metrics.base import baseline_notes, summary, undefined
     from bertie.metrics.intervals import with_intervals
@@ -167,8 +169,7 @@ def evaluate(
         found["notes"] += notes
     if perturb:
         found["perturbed"] = perturbing.measure(predictor, path, format, perturb, without=found.get("undefined", ()))
-    if output:
-        write_json(output, found)
+    written = {output: json_bytes(found)} if output else {}
     if report and findings:
         what = "standard input" if file == "-" else Path(path).name
         notes = [*found["notes"], *undefined(found), *baseline_notes(found)]
@@ -181,7 +182,11 @@ def evaluate(
             notes=notes,
             source=what,
         )
-        page.footer(docs="docs/reports.md").save(report)
+        written[report] = page.footer(docs="docs/reports.md").encode()
+    with atomic_writes(written) as files:
+        for out, content in zip(files, written.values(), strict=True):
+            out.write(content)
+    if report:
         console.say(f"Report: {report}")
     if console.verbosity.json:
         emit(found)
@@ -203,6 +208,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
 
     from bertie.metrics.base import baselines_of, undefined, verdict
     from bertie.metrics.tags import split_tag
+    from bertie.report.sections import unknown_labels
 
     unknown = report.get("undefined", {})
     for name, figures in report.get("parts", {}).items():
@@ -231,10 +237,9 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     if "ece" in report:
         console.show(f"ECE {report['ece']:z.3f}")
     if report.get("unknown_labels"):
-        labels = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
-        console.warn(f"labels that the model does not know, counted as errors: {labels}")
+        console.warn(unknown_labels(report)[0])
         if occur and occur.keys() <= {name for tag in report["unknown_labels"] for name in (tag, split_tag(tag)[1])}:
-            renamed = ",".join(f"{label}=NAME" for label in occur)
+            renamed = ",".join(f"{label}=NAME" for label in islice(occur, RENAMED)) + ",..." * (len(occur) > RENAMED)
             console.warn(
                 f"no label is one of the model's, which `bertie info` prints. To rename those of the file: "
                 f"--label-names {renamed}"

@@ -12,6 +12,7 @@ from bertie.cli.app import Overwrite, app, emit
 from bertie.cli.options import grouped
 from bertie.cli.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
 from bertie.errors import DataError, UsageError
+from bertie.files import some_of
 
 if TYPE_CHECKING:
     from bertie.search.index import Changes
@@ -167,6 +168,8 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
         console.warn(f"{changes.rejected:,} records could not be read ({reasons}). bertie index -o {out} --check")
     if changes.passed_over:
         console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
+    if changes.unreadable:
+        console.warn(f"Skipped what cannot be read: {some_of(changes.unreadable)}.")
     if changes.missing:
         some = f"{changes.missing[0]}{', ...' if len(changes.missing) > 1 else ''}"
         files = console.counted(len(changes.missing), "deleted file")

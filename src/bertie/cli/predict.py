@@ -85,7 +85,7 @@ def predict(
       bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
     """
     from bertie.data.tables import Columns, InvalidRow, SkipReport
-    from bertie.files import atomic_write, check_new_file
+    from bertie.files import atomic_writes, check_new_file
     from bertie.infer.candidates import choose_from
     from bertie.infer.predict import TextCount
     from bertie.infer.records import WRITERS
@@ -147,8 +147,8 @@ def predict(
                 advance(1)
 
     if files:
-        with ExitStack() as stack:
-            write_all(*((stack.enter_context(atomic_write(path)), forms[path]) for path in files))
+        with atomic_writes(files) as outs:
+            write_all(*zip(outs, (forms[path] for path in files), strict=True))
         written = " and ".join(map(str, files))
         console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labeled: {written}")
     else:

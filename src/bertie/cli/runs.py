@@ -21,7 +21,8 @@ def verify(folder: Written) -> None:
     """Check the integrity of a folder that Bertie wrote.
 
     Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
-    that corpus and tokenizer are those of the run. The exit code is 3 when something is wrong.
+    that corpus and tokenizer are those of the run, and every file of the folders that it read. The exit code is 3 when
+    something is wrong.
 
     [bold]Examples[/]
 

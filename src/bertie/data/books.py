@@ -1,5 +1,6 @@
 """Electronic books (epub): a zip file of XHTML chapters, read in their order as one document per book."""
 
+import os
 import posixpath
 import zipfile
 import zlib
@@ -8,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
+from bertie.data import isolated
 from bertie.data.lines import LIMIT, UTF16
-from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
+from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, file_size, spans
 from bertie.data.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
 from bertie.registry import library
 
@@ -29,17 +31,24 @@ def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
 
 def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """Yields the paragraphs of a book as one document, without its headings, tables and contents."""
-    with opened(item[0], seekable=True) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                text = "\n\n".join(filter(None, map(paragraphs, _chapters(archive, counts))))
-        except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
-            reason = ENCRYPTED if "encrypted" in str(error) else f"not a readable epub ({error})"
-            raise Unreadable(reason) from None
+    text, counted = isolated.call(_text, os.path.abspath(item[0]), size=file_size(item[0]))
+    counts.update(counted)
     yield text or DroppedRecord("a book without text", item[0])
 
 
 EPUB = Source(files, book)
+
+
+def _text(path: str) -> tuple[str, Counter[str]]:
+    """Returns the text of a book, and counts what was removed."""
+    counts = Counter[str]()
+    with opened(path, seekable=True) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return "\n\n".join(filter(None, map(paragraphs, _chapters(archive, counts)))), counts
+        except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
+            reason = ENCRYPTED if "encrypted" in str(error) else f"not a readable epub ({error})"
+            raise Unreadable(reason) from None
 
 
 def _chapters(archive: zipfile.ZipFile, counts: Counter[str]) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ import numpy as np
 from bertie.console import counted
 from bertie.data.shards import Shards
 from bertie.data.statistics import LONGEST, Statistics, quantiles
-from bertie.files import read_json, write_bytes, write_json
+from bertie.files import read_json, write_json, write_text
 
 BAR = 30  # characters of the longest bar
 SHARES = (0.1, 0.5, 0.9, 0.99)
@@ -23,7 +23,7 @@ def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -
         speed = shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9)
         found |= {"elapsed_s": round(elapsed_s, 2), "workers": workers, "input_mb_per_s": round(speed, 2)}
     write_json(shards.folder / "card.json", found)
-    write_bytes(shards.folder / "card.md", render(found).encode())
+    write_text(shards.folder / "card.md", render(found))
     return found
 
 
@@ -86,6 +86,8 @@ def render(card: dict[str, Any]) -> str:
     lines += ["", f"{counted(inputs['files'], 'file')}, {inputs['bytes'] / 1e6:,.1f} MB"]
     if inputs["passed_over"]:
         lines[-1] += f"; skipped in these folders: {counted(inputs['passed_over'], 'file')} of unknown format"
+    if inputs.get("unreadable"):  # cards of older versions do not have it
+        lines[-1] += f"; not readable: {counted(inputs['unreadable'], 'file')} or folders"
     lines += ["", "## Records", ""]
     rows = [("records read", records["in"]), *records["dropped"].items(), ("kept as documents", records["kept"])]
     lines += _table(["", "records", "share"], [[name, n, f"{n / records['in']:.2%}"] for name, n in rows])

@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from bertie import checksums
-from bertie.console import progress, say
+from bertie.console import progress, say, warn
 from bertie.data import card, dedup, executors, sources
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
@@ -33,7 +33,7 @@ from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write, file_hash
+from bertie.files import atomic_write, file_hash, some_of
 from bertie.folders import ANYTHING, Kind, check, held
 from bertie.text.sentences import splitter
 
@@ -93,7 +93,9 @@ def build(
     check(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work)) if str(name) == "-" else str(name) for name in inputs]
-        units, passed_over = sources.plan(names, config.reading)
+        units, found = sources.plan(names, config.reading)
+        if found.unreadable:
+            warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
         identity, facts, by_size = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             recorded = read_manifest(folder).get("inputs", {}).get("hash")
@@ -125,7 +127,7 @@ def build(
         account = {
             "kind": "text",
             "made_by": f"bertie {version('bertie')}",
-            "inputs": {**facts, "passed_over": len(passed_over)},
+            "inputs": {**facts, "passed_over": len(found.passed_over), "unreadable": len(found.unreadable)},
             "config": config.model_dump(),
         }
         if sets:

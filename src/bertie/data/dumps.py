@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
+from bertie.data import isolated
 from bertie.data.formats import WIKI_MARKUP
 from bertie.data.records import EXCERPT, DroppedRecord, Item, ReadOptions, Source, blocks, parts
 from bertie.data.streams import FAILURES, Unreadable, opened
 from bertie.registry import library
 
 BEGIN = rb"<page(?:\s[^>]*)?>"
-PAGE = re.compile(BEGIN + rb".*?</page>", re.DOTALL)
+PAGE = re.compile(BEGIN)
 PAGE_END = re.compile(rb"</page>")
 PAGE_BEGINS = re.compile(rb"\s*" + BEGIN)
 FILES, CATEGORIES = "6", "14"  # numbers of namespaces whose links are no text
@@ -40,11 +41,13 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
         if start == number == 0 and not re.search(rb"<(mediawiki|page)\b", block[: 1 << 16]):
             raise Unreadable("the file is XML, but not a dump of a wiki: no <mediawiki> and no <page>")
         last = 0
-        for match in PAGE.finditer(block):
-            last = match.end()
-            yield _article(match[0], path, hidden, counts)
-        if re.search(BEGIN, rest := block[last:]):
-            excerpt = rest[:EXCERPT].decode("utf-8", "replace")
+        while begin := PAGE.search(block, last):
+            last = block.find(b"</page>", begin.end()) + len(b"</page>")
+            if last < begin.end():
+                break
+            yield _article(block[begin.start() : last], path, hidden, counts)
+        if begin:
+            excerpt = block[begin.start() :][:EXCERPT].decode("utf-8", "replace")
             yield DroppedRecord("a page without its end", path, excerpt=excerpt)
 
 
@@ -67,11 +70,20 @@ def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]
     revisions = page.findall("revision")  # of a history, the newest is the last
     if not revisions or revisions[-1].findtext("model", "wikitext") != "wikitext":
         return DroppedRecord("a page without wikitext", path, excerpt=None)
+    wikitext = revisions[-1].findtext("text") or ""
     try:
-        return plain_text(revisions[-1].findtext("text") or "", hidden, counts)
-    except Exception as error:  # the parser's own, and RecursionError
+        text, removed = isolated.call(_read, wikitext, hidden, size=len(wikitext))
+    except Exception as error:  # the parser's own, and Unreadable
+        reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
         title = page.findtext("title", "")[:EXCERPT]
-        return DroppedRecord(f"wikitext that cannot be parsed ({type(error).__name__})", path, excerpt=title)
+        return DroppedRecord(f"wikitext that cannot be parsed ({reason})", path, excerpt=title)
+    counts.update(removed)
+    return text
+
+
+def _read(wikitext: str, hidden: frozenset[str]) -> tuple[str, Counter[str]]:
+    counts = Counter[str]()
+    return plain_text(wikitext, hidden, counts), counts
 
 
 @lru_cache(4)

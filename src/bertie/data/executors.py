@@ -76,9 +76,9 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
             _do(task, unit, file)
             yield number
         return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _begin)
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), begin_worker)
     try:
-        with _no_main():
+        with without_main():
             numbers = {pool.submit(_do, task, unit, file): number for number, unit, file in jobs}
             pool.submit(os.getpid)  # the pool watches the last process only from the next submission on
         for future in as_completed(numbers):
@@ -96,8 +96,8 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
 
 
 @contextmanager
-def _no_main() -> Iterator[None]:
-    """Processes started meanwhile do not import the caller's program, which may have no `if __name__ == "__main__"`."""
+def without_main() -> Iterator[None]:
+    """Context whose processes do not import the caller's program, which may have no `if __name__ == "__main__"`."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield
@@ -105,9 +105,10 @@ def _no_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin() -> None:
-    """First of all in a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+def begin_worker() -> None:
+    """Prepares a worker process, first of all."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal, for the process that started this one
+        signal.signal(number, signal.SIG_IGN)
     os.environ |= dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes are the parallelism
     os.dup2(2, 1)  # what a library prints must not come between the command's results
     threading.Thread(target=_end_with_the_caller, daemon=True).start()

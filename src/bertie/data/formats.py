@@ -22,6 +22,7 @@ from bertie.data.records import (
     NEVER,
     DroppedRecord,
     Item,
+    LineNumbers,
     ReadOptions,
     blocks,
     decoded,
@@ -43,13 +44,13 @@ def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
         if isinstance(block, DroppedRecord):
             yield block
             continue
-        start = 0
+        start, lines = 0, LineNumbers(block, line)
         for stop in [match.end() for match in end.finditer(block)] + [len(block)]:
             raw = block[start:stop]
             if raw and not raw.isspace():
-                document = decoded(raw, reading, path, line)
+                document = decoded(raw, reading, path, 0)
                 if isinstance(document, DroppedRecord):
-                    document = document._replace(line=document.line + block.count(b"\n", 0, start))
+                    document = document._replace(line=document.line + lines.at(start))
                 yield document
             start = stop
 
@@ -167,7 +168,7 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
         raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}); it may be truncated") from None
 
 
-WIKI_HEAD = re.compile(rb"<doc\b([^\n]*)>[ \t\r]*\n")
+WIKI_HEAD = re.compile(rb"<doc\b([^\n]*)\n")  # ends in ">", which is checked apart: a line may have many of both
 WIKI_TITLE = re.compile(r'\btitle="([^\n]*)"')
 # Lines that are markup and nothing else: table rows and templates, links to files and categories, lone tags.
 WIKI_MARKUP = re.compile(
@@ -190,17 +191,20 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
         if isinstance(block, DroppedRecord):
             yield block
             continue
-        last = 0
-        while head := WIKI_HEAD.search(block, last):
-            yield from _outside(block, last, head.start(), path, line)
+        last, lines = 0, LineNumbers(block, line)
+        heads = (match for match in WIKI_HEAD.finditer(block) if match[1].rstrip(b" \t\r").endswith(b">"))
+        for head in heads:
+            if head.start() < last:
+                continue
+            yield from _outside(block, last, head.start(), path, lines)
             stop = block.find(b"</doc>", head.end())
             if stop < 0:
                 last = head.start()
                 break
             last = stop + len(b"</doc>")
-            document = decoded(block[head.end() : stop], reading, path, line)
+            document = decoded(block[head.end() : stop], reading, path, 0)
             if isinstance(document, DroppedRecord):
-                yield document._replace(line=document.line + block.count(b"\n", 0, head.end()))
+                yield document._replace(line=document.line + lines.at(head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
             named = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
@@ -210,13 +214,13 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
             document, removed = WIKI_MARKUP.subn("", document)
             counts["lines of wiki markup removed"] += removed
             yield title, document
-        yield from _outside(block, last, len(block), path, line)
+        yield from _outside(block, last, len(block), path, lines)
 
 
-def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Iterator[DroppedRecord]:
+def _outside(block: bytes, start: int, stop: int, path: str, lines: LineNumbers) -> Iterator[DroppedRecord]:
     stray = block[start:stop].lstrip()
     if stray:
-        line += block.count(b"\n", 0, stop - len(stray))
+        line = lines.at(stop - len(stray))
         yield DroppedRecord(
             "text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").rstrip()
         )

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from bertie.data import isolated
 from bertie.data.lines import LIMIT
 from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
 from bertie.data.streams import Unreadable, opened
@@ -12,7 +13,7 @@ from bertie.registry import library
 
 NO_TEXT = "a page without text"
 CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
-TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
+TITLE, TITLE_END = (re.compile(rule, re.IGNORECASE) for rule in ("<title[^<>]*>", "</title"))
 NO_PROSE = ["//h1|//h2|//h3|//h4|//h5|//h6|//table"]  # include_tables=False alone leaves those of a short page
 AS_BROWSERS_DO = {  # a name of an old encoding means its Windows form (encoding.spec.whatwg.org, 4.2)
     **dict.fromkeys(("euc-kr", "euckr", "ks_c_5601-1987", "ks_c_5601-1989", "ksc5601"), "cp949"),
@@ -39,11 +40,18 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
     try:
         pruned = NO_PROSE if prose else None
         found = extract(text, include_comments=False, include_tables=not prose, favor_recall=True, prune_xpath=pruned)
+    except (MemoryError, RecursionError):
+        raise
     except Exception:  # what a damaged page raises inside the parser depends on the damage
         return "", ""
     shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
-    title = TITLE.search(shown)
-    return " ".join(html.unescape(title[1]).split()) if title else "", re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+    return _title(shown), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+
+
+def _title(page: str) -> str:
+    begin = TITLE.search(page)
+    end = TITLE_END.search(page, begin.end()) if begin else None  # one expression for both would try every <title>
+    return " ".join(html.unescape(page[begin.end() : end.start()]).split()) if begin and end else ""
 
 
 def decoded(page: bytes, charset: str = "") -> str | bytes:
@@ -66,6 +74,11 @@ def read_page(path: str) -> bytes:
     return page
 
 
+def no_text(page: bytes) -> str:
+    """Returns the reason of a page without text. A parser loses a text of more than 10 MB, so large pages say it."""
+    return f"{NO_TEXT} that can be read, of {len(page) / 1e6:,.0f} MB" if len(page) >= 1e6 else NO_TEXT
+
+
 def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a file of HTML as one item."""
     needed()
@@ -74,8 +87,10 @@ def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
 
 def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """Yields the main text of a page as one document. Its title and tables are left out."""
-    _, text = main_text(read_page(item[0]), charset=reading.encoding if reading.encoding != "utf-8" else "")
-    yield text or DroppedRecord(NO_TEXT, item[0])
+    content = read_page(item[0])
+    charset = reading.encoding if reading.encoding != "utf-8" else ""
+    _, text = isolated.call(main_text, content, charset=charset, size=len(content))
+    yield text or DroppedRecord(no_text(content), item[0])
 
 
 HTML = Source(files, page)

@@ -43,11 +43,11 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):
-                yield line if isinstance(line, InvalidRow) else _of_line(line, number, keep=format.keep)
+                yield line if isinstance(line, InvalidRow) else _of_line(line, number, format)
         return
     if (format.kind or kind_of(path)) == "parquet":
         for number, row in records(path, format):
-            yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, keep=format.keep)
+            yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, format)
         return
     check_encoding(format.encoding)
     try:
@@ -66,25 +66,25 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
             "expected. For one question per line, use a .jsonl file."
         ) from None
     for number, (context, qa) in enumerate(asked, 1):
-        yield _question(context, qa, number)
+        yield _question(context, qa, number, format)
 
 
-def _of_line(row: str, line: int, *, keep: bool) -> Example | InvalidRow:
+def _of_line(row: str, line: int, format: TableFormat) -> Example | InvalidRow:
     try:
         fields = json.loads(row)
     except (ValueError, RecursionError):
         return InvalidRow(line, "not JSON" if row.strip() else "empty line")
     if not isinstance(fields, dict):
         return InvalidRow(line, "not a JSON object")
-    return _of_fields(fields, line, keep=keep)
+    return _of_fields(fields, line, format)
 
 
-def _of_fields(fields: Mapping[str, Any], line: int, *, keep: bool) -> Example | InvalidRow:
-    found = _question(fields.get("context"), fields, line)
-    return replace(found, source=fields) if keep and getattr(found, "reason", "") != NO_TEXT else found
+def _of_fields(fields: Mapping[str, Any], line: int, format: TableFormat) -> Example | InvalidRow:
+    found = _question(fields.get("context"), fields, line, format)
+    return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != NO_TEXT else found
 
 
-def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
+def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Example | InvalidRow:
     question = qa.get("question") if isinstance(qa, Mapping) else None
     if not isinstance(context, str) or not isinstance(question, str):
         return InvalidRow(number, "no question or no context")
@@ -101,11 +101,14 @@ def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
     name = str(first_given(qa.get("id"), qa.get("guid"), number))
     if "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
+    answers: Answers | None
     try:
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
         answers = () if impossible else placed(qa.get("answers", ()), context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return InvalidRow(number, "answers are not text and answer_start")
+        if format.labelled:
+            return InvalidRow(number, "answers are not text and answer_start")
+        answers = None
     return Example((question, context), answers, number, name)
 
 

@@ -122,6 +122,19 @@ def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int, ends: byte
     return position
 
 
+class LineNumbers:
+    """The line numbers of growing positions in a block of bytes, each counted from the one before."""
+
+    def __init__(self, block: bytes, first: int) -> None:
+        self._block, self._line, self._position = block, first, 0
+
+    def at(self, position: int) -> int:
+        """Returns the line of a position, which is not before that of the last call."""
+        self._line += self._block.count(b"\n", self._position, position)
+        self._position = position
+        return self._line
+
+
 def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | DroppedRecord]]:
     """Yields (number of its first line, block of whole records) of a part of a file; lines count from the part's start.
 

@@ -162,11 +162,16 @@ FAULTS = {  # what the csv module says -> in our words
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Returns unique names of columns, composed: a, a, -> a, a.1."""
-    found: dict[str, None] = {}
     names = [composed(name) for name in names]
+    taken, first = set(names), set[str]()
+    numbers = {name: itertools.count(1) for name in taken}
+    found = []
     for name in names:
-        more = (f"{name}.{i}" for i in itertools.count(1))
-        found[name if name not in found else next(other for other in more if other not in (*found, *names))] = None
+        if name in first:
+            name = next(other for i in numbers[name] if (other := f"{name}.{i}") not in taken)
+            taken.add(name)
+        first.add(name)
+        found.append(name)
     return tuple(found)
 
 

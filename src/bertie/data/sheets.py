@@ -1,18 +1,23 @@
 """Worksheets of Excel (.xlsx), read and written with openpyxl (the extra `xlsx`)."""
 
-import io
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, time
+from itertools import islice
 from typing import IO, Any
 
+from bertie.data import isolated, streams
 from bertie.errors import DataError, UsageError
 
 CELL = 32_767  # characters of a cell, Excel's limit
 ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, or the underscore of a text like _x000D_
 TO_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 OLD = b"\xd0\xcf\x11\xe0"  # how a compound file of Windows begins: an encrypted .xlsx, and any .xls
+BLOCK = 256  # rows that come from the reading process at once
 ROWS, COLUMNS = 1_048_576, 16_384  # of a worksheet, Excel's limits
 
 
@@ -32,33 +37,56 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
     Empty rows at its end are left out. A formula is the value that Excel computed last. Raises DataError for another
     file, UsageError without openpyxl.
     """
-    openpyxl, empty = _openpyxl(), list[tuple[int, Sequence[Any]]]()
-    seekable = file if file.seekable() else io.BytesIO(file.read())
-    if seekable.read(len(OLD)) == OLD:
+    _openpyxl()
+    with tempfile.NamedTemporaryFile(prefix="bertie-") as copy:
+        path = getattr(file, "name", None)
+        if not isinstance(path, str) or not os.path.isfile(path):  # standard input, or decompressed
+            if file.seekable():
+                file.seek(0)
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            path = copy.name
+        try:
+            for rows in isolated.results(_blocks, os.path.abspath(path), where, size=os.path.getsize(path)):
+                yield from rows
+        except streams.Unreadable as error:
+            raise DataError(f"{where} is not a readable Excel workbook: {error}. Save it as .csv.") from None
+
+
+def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[Any]]]]:
+    with open(path, "rb") as file:
+        rows = _rows(file, where)
+        while block := list(islice(rows, BLOCK)):
+            yield block
+
+
+def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
+    openpyxl, empty = _openpyxl(), list[int]()
+    if file.read(len(OLD)) == OLD:
         raise DataError(f"{where} has a password, or is an old .xls file. Save it as .xlsx without a password.")
-    seekable.seek(0)
+    file.seek(0)
     try:
-        book = openpyxl.load_workbook(seekable, read_only=True, data_only=True)
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
         for sheet in book.worksheets:
             number = 0
             for number, values in enumerate(_all_rows(sheet), 1):
-                if all(value is None for value in values):
-                    empty.append((number, values))
+                if not values:
+                    empty.append(number)
                     continue
-                yield from empty
+                yield from ((row, ()) for row in empty)
                 empty.clear()
                 yield number, values
             if len(empty) < number:
                 break
             empty.clear()
-    except (DataError, UsageError, GeneratorExit):
+    except (DataError, UsageError, GeneratorExit, MemoryError):
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
         raise DataError(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
 
 
 def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
-    """Yields the values of the rows of a worksheet, filled up to the width that the file states.
+    """Yields the values of the rows of a worksheet, filled up to the width that the file states; none of an empty row.
 
     Some programs state one cell, or the whole grid. Without the statement, openpyxl returns the rows that are there.
     """
@@ -66,7 +94,8 @@ def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
     width = stated if stated < COLUMNS else 0
     sheet.reset_dimensions()
     for values in sheet.iter_rows(values_only=True):
-        yield (*map(_unescaped, values), *[None] * (width - len(values)))
+        empty = all(value is None for value in values)
+        yield () if empty else (*map(_unescaped, values), *[None] * (width - len(values)))
 
 
 def _unescaped(value: Any) -> Any:

@@ -22,7 +22,7 @@ from bertie.data.lines import check_encoding
 from bertie.data.records import LINE, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
 from bertie.data.streams import COMPRESSIONS, FAILURES, cause, opened, suffix_of
 from bertie.errors import DataError, UsageError, nearest
-from bertie.files import atomic_write, full_disk
+from bertie.files import atomic_write, files_in, full_disk, some_of
 from bertie.registry import Later, Registry
 
 
@@ -34,8 +34,24 @@ class Unit(NamedTuple):
     size: int
 
 
-def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[str]]:
-    """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the skipped files of folders.
+class Inputs(NamedTuple):
+    """The files (or "name:...") of the inputs, each once, and what was skipped in folders.
+
+    passed_over: files of unknown format. unreadable: files and folders that cannot be read, "PATH (reason)".
+    """
+
+    names: list[str]
+    passed_over: list[str]
+    unreadable: list[str]
+
+    def nothing(self, folder: str, endings: Iterable[str]) -> DataError:
+        """Returns the error about a folder without any file to read."""
+        reason = f" Some of it cannot be read: {some_of(self.unreadable)}." if self.unreadable else ""
+        return DataError(f"The folder {folder} contains no file of a known format ({', '.join(endings)}).{reason}")
+
+
+def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Inputs]:
+    """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the inputs as files.
 
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
     """
@@ -44,8 +60,8 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
-    names, passed_over = expand(inputs, reading)
-    for name in names:
+    found = expand(inputs, reading)
+    for name in found.names:
         kind, about = kind_of(name, reading)
         for item, bytes_ in SOURCES[kind].plan(about, reading):
             if not units or units[-1].source != kind or size >= UNIT:
@@ -54,7 +70,7 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[
             units[-1].items.append(item)
             size += bytes_
             units[-1] = units[-1]._replace(size=size)
-    return units, passed_over
+    return units, found
 
 
 def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
@@ -105,30 +121,58 @@ SUFFIXES = {
 }
 
 
-def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list[str]]:
-    """Returns every file (or "name:...") of the inputs once, and the files of unknown format in folders."""
+def expand(inputs: Iterable[str], reading: ReadOptions) -> Inputs:
+    """Returns every file (or "name:...") of the inputs. Raises DataError where one gives none."""
     names: dict[str, None] = {}
-    passed_over = []
+    passed_over, unreadable = list[str](), list[str]()
     for given in inputs:
         scheme, name = given.partition(":")[0], given and os.path.normpath(given)  # ./a.txt is a.txt
         if scheme in SOURCES and SOURCES[scheme].scheme:
             names[given] = None
         elif Path(name).is_dir():
-            inside = sorted(p for p in Path(name).rglob("*") if p.is_file())
-            visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]
+            visible, hidden = files_in(Path(name))
+            unreadable += hidden
             known = {p: None for p in visible if reading.format or suffix_of(p) in SUFFIXES}
             if not known:
-                raise DataError(f"The folder {name} contains no file of a known format ({', '.join(_endings())}).")
+                raise Inputs([], [], hidden).nothing(name, _endings())
             names.update(dict.fromkeys(map(str, known)))
             passed_over += [str(p) for p in visible if p not in known]
         elif Path(name).is_file():
             names[name] = None
         else:
             found = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
+            closed = _closed(name)
             if not found:
-                raise DataError(f"{name} does not exist{_hint(name)}")
+                raise DataError(_none(name, closed))
             names.update(dict.fromkeys(found))
-    return list(names), passed_over
+            unreadable += closed
+    return Inputs(list(names), passed_over, unreadable)
+
+
+def _closed(pattern: str) -> list[str]:
+    """Returns the folders that a pattern leads through and that cannot be read, which `glob` skips."""
+    parents = [str(parent) for parent in Path(pattern).parents]
+    folders = {path for parent in parents for path in glob.glob(parent, recursive=True) if os.path.isdir(path)}
+    closed = []
+    for path in sorted(folders):
+        try:
+            os.stat(os.path.join(path, "."))
+            os.scandir(path).close()
+        except OSError as error:
+            closed.append(f"{path} ({error.strerror})")
+    return closed
+
+
+def _none(name: str, closed: list[str]) -> str:
+    """Returns the error about a name or pattern that leads to no file."""
+    if closed:
+        return f"{name} cannot be read: {some_of(closed)}."
+    if Path(name).exists():
+        return (
+            f"{name} is a pipe or a device, which cannot be read twice. Save its content as a file, or pass it on "
+            f"standard input: - < {name}"
+        )
+    return f"{name} does not exist{_hint(name)}"
 
 
 def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Files as streams of bytes: plain, a part of a plain one, or decompressed, with protection against bombs."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -32,7 +33,12 @@ FAILURES = (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 def cause(error: Exception) -> str:
-    """Returns the reason of one of FAILURES for a record: what is wrong with the file, and that its rest is missing."""
+    """Returns the reason of one of FAILURES for a record: what is wrong with the file, and that its rest is missing.
+
+    Raises the error again where the machine lacks memory or file descriptors, which is no fault of the file.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise error
     strerror = error.strerror if isinstance(error, OSError) else None
     reason = "the file is truncated" if isinstance(error, EOFError) else strerror or str(error) or type(error).__name__
     return f"{reason}; it was not read to its end"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any
 
-from bertie.data import pages
+from bertie.data import isolated, pages
 from bertie.data.lines import LIMIT
 from bertie.data.records import EXCERPT, NEVER, DroppedRecord, Item, ReadOptions, Source, decoded, parts
 from bertie.data.streams import Unreadable, opened
@@ -75,8 +75,11 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
         text = pages.decoded(content, charset)
         found = text if isinstance(text, str) else decoded(content, reading, path, 0)
     else:
-        found = pages.main_text(content, charset=charset)[1]
-    return found or DroppedRecord(pages.NO_TEXT, path, excerpt=address)
+        try:
+            found = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
+        except Unreadable as error:
+            return DroppedRecord(f"a page that cannot be read: {error}", path, excerpt=address)
+    return found or DroppedRecord(pages.no_text(content), path, excerpt=address)
 
 
 def _still_compressed(encoding: str, content: bytes) -> bool:

@@ -76,7 +76,7 @@ def _content(text: str | None) -> dict[str, str]:
     """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
     if text is None:
         return {}
-    names, _ = sources.expand([text], ReadOptions())
+    names, *_ = sources.expand([text], ReadOptions())
     hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 

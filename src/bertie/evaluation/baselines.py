@@ -3,6 +3,7 @@
     majority      the most frequent label, or the mean number
     words         tf-idf of words + logistic regression (ridge regression for numbers)
     characters    the same of 1 to 4 characters
+    first         the first of several choices, or the passages of a question in their order
     overlap       the number of common words of two texts
     tag           the most frequent tag of each word
     copy          the text itself, for tasks that write a text
@@ -170,6 +171,19 @@ def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> An
     return _fitted(task, features[0], train, features[1])
 
 
+def _first(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers:
+    """A high score means that the data give the answer away by its place."""
+    if task.group(dev[0]) is None:
+        return [Prediction("0", None)] * len(dev)
+    places, answers = Counter[Any](), []
+    no, yes = task.labels
+    for example in dev:
+        places[task.group(example)] += 1
+        p = 1 / (1 + places[task.group(example)])
+        answers.append(Prediction(yes if p == 0.5 else no, None, {yes: p, no: 1 - p}))
+    return answers
+
+
 def _shares(first: str, second: str) -> tuple[float, float, float]:
     a, b = (set(WORD.findall(text[:LONGEST].lower())) for text in (first, second))
     both = len(a & b)
@@ -242,6 +256,7 @@ Baseline = Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None
 BASELINES: dict[str, tuple[str, Baseline]] = {
     "majority": ("the most frequent label", _majority),
     "mean": ("the mean", _majority),
+    "first": ("always the first", _first),
     "overlap": ("word overlap", _overlap),
     "words": ("word tf-idf + logistic regression", _tfidf("words")),
     "characters": ("character tf-idf + logistic regression", _tfidf("characters")),

@@ -26,7 +26,7 @@ Int = NDArray[np.int64]
 
 MATRIX = 200  # labels beyond which the matrix is left out of the report
 CONFUSED = 20  # pairs of labels in the report
-CELLS = 10_000_000  # numbers of the bootstrap held at once
+CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at once
 
 
 @dataclass
@@ -246,7 +246,7 @@ def bootstrap(
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
         for name, values in metrics_of(*sums(truth, predicted, draws_RC, labels)).items():
-            found.setdefault(name, []).append(values)
+            found.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 
 

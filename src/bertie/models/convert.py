@@ -21,8 +21,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertie.checksums import CHECKSUMS
+from bertie.console import warn
 from bertie.errors import DataError, UsageError, nearest
-from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
+from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
 from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
@@ -193,11 +194,14 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
     """Copies the tokenizer, the card and all other files except weights and code. Links to files are followed: all
     files in the cache of the Hub are links."""
     copied = []
-    for path in sorted(source.rglob("*")):
+    files, unreadable = files_in(source, hidden=True)
+    if unreadable:
+        warn(f"Not copied, since it cannot be read: {some_of(unreadable)}.")
+    for path in files:
         name = path.relative_to(source)
         ours = str(name) in (CONFIG, INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))
         weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
-        if not path.is_file() or weights or ours or path.suffix == ".py":
+        if weights or ours or path.suffix == ".py":
             continue
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, out / name)
@@ -243,6 +247,7 @@ def _pickles(source: Path) -> list[Path]:
 
 def _unpickle(pickle: Path, out: Path) -> None:
     """Reads the numbers of a pickle in a separate process, which gets only two paths."""
+    check_readable(pickle)
     command = [sys.executable, "-I", "-m", "bertie.models.unpickle", str(pickle.resolve()), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=UNPICKLE_LIMIT_S, check=False)
     if done.returncode:

@@ -106,7 +106,9 @@ def load(
         with shapes_only():
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
-            config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
+            # A new head that does not read the pooler leaves it behind, as the classes of transformers do
+            kept = _stored(variant, POOLER, weights) and not (fresh_heads and modules)
+            config = config.replace(pooler=_read_pooler(modules) or kept)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)

@@ -10,7 +10,8 @@ from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
 
 LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-EMBEDDINGS, POOLER = ("encoder.embeddings.", "encoder.relative."), "encoder.pooler."  # what all layers read
+EMBEDDINGS = ("encoder.embeddings.", "encoder.characters.", "encoder.relative.")  # what all layers read
+POOLER = "encoder.pooler."
 
 
 def layer_of(name: str) -> int:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from torch import nn
 
 from bertie.errors import DataError, UsageError
-from bertie.files import write_bytes, write_json
+from bertie.files import write_json, write_text
 from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
 from bertie.models.packed import PackedWeight, quantization
-from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
+from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
 
 
@@ -81,7 +81,8 @@ def save(
     public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
-        public |= write_labels(labels, problem_type)
+        old = {*OF_LABELS, variant.label_count}  # of the head of the model that this one was made from
+        public = {key: value for key, value in public.items() if key not in old} | write_labels(labels, problem_type)
         public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
     if tokenizer is not None:
         public |= {**_told_ids(variant, tokenizer), **public}
@@ -94,7 +95,7 @@ def save(
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)
-    write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
+    write_text(folder / "README.md", card or default_card(model, variant, public, labels))
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
 
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from bertie.errors import DataError
-from bertie.files import read_json
+from bertie.files import check_readable, read_json
 from bertie.text.sentence import length_file
 
 MODULES, POOLING, SETTINGS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
@@ -196,6 +196,7 @@ def _dense(folder: Path) -> Dense:
             f"opened here. If you trust it, convert it once, which only reads numbers: bertie convert --unsafe "
             f"{folder.parent} -o NEW"
         )
+    check_readable(path)
     try:
         weights = load_file(path)
         weight, bias = weights["linear.weight"].astype(np.float32), weights.get("linear.bias")

@@ -4,6 +4,7 @@ This is the only place that opens a pickle, in a separate process. `weights_only
 and refuses everything else. `bertie convert --unsafe` starts it.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,10 @@ def main(source: Path, out: Path) -> None:
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # the ways a file can be wrong are many; all of them end this process alone
-        sys.exit(f"it contains more than weights ({str(error).splitlines()[0]})")
+        # Torch's message advises to open the file anyway; of it, only the name of what the file calls is of use
+        if name := re.search(r"(?:GLOBAL|class) ([\w.]{1,100})", str(error)):
+            sys.exit(f"it contains more than weights: {name[1]}, which can run code")
+        sys.exit("it is damaged, or contains more than weights")
     tensors = dict(state) if isinstance(state, dict) else {}
     if not tensors or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in tensors.items()):
         sys.exit("it is not a dictionary of names and tensors")

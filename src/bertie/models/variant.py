@@ -25,6 +25,8 @@ OF_2018 = frozenset(
     | {"max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"}
 )
 """Keys of config.json in BERT's release, which had no model_type (SciBERT, BioBERT)."""
+OF_LABELS = ("id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task")
+"""Keys of config.json about the outputs of a classifier; transformers makes heads of other kinds by them too."""
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 

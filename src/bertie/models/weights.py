@@ -4,6 +4,7 @@ Only safetensors files are opened. A header is checked against its file before m
 code.
 """
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bertie.errors import DataError, cache_hint
-from bertie.files import atomic_write, read_json
+from bertie.files import atomic_write, check_readable, read_json
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 
@@ -93,7 +94,10 @@ class WeightsFolder:
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
             opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
-            wrapped = len(_wrapper([name for *_, entries in opened for name in entries], self.table.base))
+            names = [name for *_, entries in opened for name in entries]
+            if not names:
+                raise DataError(f"{opened[0][0]} contains no tensors. Copy the model's weights again.")
+            wrapped = len(_wrapper(names, self.table.base))
             for path, file, entries in opened:
                 for name, shape in entries.items():
                     if (today := self.table.today(name[wrapped:])) is not None:
@@ -182,13 +186,23 @@ def has_weights(folder: Path) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Returns the weight files of a folder. Raises DataError when there are none in safetensors format."""
+    """Returns the weight files of a folder.
+
+    Raises DataError when there are none in safetensors format, and for one that may not be read.
+    """
+    files = _weight_files(folder)
+    for path in files:
+        check_readable(path)
+    return files
+
+
+def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         index = read_json(folder / INDEX)
         shards = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
             raise DataError(f"{folder / INDEX} has no weight_map from weight names to file names.")
         names = sorted(set(shards.values()))
         if any(Path(name).name != name for name in names):
@@ -217,11 +231,10 @@ def _way_out(folder: Path, name: str) -> str:
 
 
 def _wrapper(names: Iterable[str], base: str) -> str:
-    """The common prefix of weights that were saved from within another module."""
-    names, found = list(names), ""
-    while wrapper := next((w for w in WRAPPERS if w != base and all(n.startswith(found + w) for n in names)), ""):
-        found += wrapper
-    return found if names else ""
+    """Returns the common prefix of weights that were saved from within another module."""
+    wrappers = re.compile(f"(?:{'|'.join(re.escape(wrapper) for wrapper in WRAPPERS if wrapper != base)})*")
+    common = os.path.commonprefix([match[0] for name in names if (match := wrappers.match(name))])  # noqa: RUF071 (cut between two wrappers below)
+    return match[0] if (match := wrappers.match(common)) else ""
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertie import checksums
-from bertie.files import write_bytes
+from bertie.files import write_text
 
 CARD = checksums.CARD
 NEXT = "\n## "
@@ -17,7 +17,7 @@ def put(folder: Path, title: str, *parts: str) -> None:
     before, _, after = text.partition(f"{NEXT}{title}\n")
     rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
     body = "\n\n".join(part.strip() for part in parts if part.strip())
-    write_bytes(path, f"{before.rstrip()}\n\n## {title}\n\n{body}\n{rest}".lstrip().encode())
+    write_text(path, f"{before.rstrip()}\n\n## {title}\n\n{body}\n{rest}".lstrip())
     checksums.update(folder, CARD)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from bertie import console
 from bertie.errors import DataError
-from bertie.files import write_bytes
+from bertie.files import shown, write_bytes
 from bertie.report.style import STYLE
 from bertie.report.values import number, probability, setting
 
@@ -227,7 +227,11 @@ class Report:
 
     def save(self, path: Path) -> None:
         """Writes the page atomically."""
-        write_bytes(path, self.render().encode())
+        write_bytes(path, self.encode())
+
+    def encode(self) -> bytes:
+        """Returns the bytes of the page."""
+        return shown(self.render()).encode()
 
     def _close(self) -> None:
         if self._open:

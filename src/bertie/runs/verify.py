@@ -49,8 +49,8 @@ def verify(folder: Path | str) -> dict[str, Any]:
     """Checks a folder that Bertie wrote: a run, runs with several seeds or from two models, trials, a corpus, a
     tokenizer, a model.
 
-    Every byte of every file is compared with its checksum. For a run, its inputs must be unchanged too. -> {"run",
-    "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
+    Every byte of every file is compared with its checksum. For a run, this includes the folders that it reads. ->
+    {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
     """
     folder = Path(folder)
     checks = [_checked(name, look) for name, look in _looks(folder)]
@@ -120,6 +120,7 @@ def _run_looks(run: Path) -> Iterator[Look]:
     yield "tokenizer", partial(_tokenizer, run)
     yield "corpus", partial(_corpus, run)
     yield "models read", partial(_models_read, run)
+    yield "folders read", partial(_folders_read, run)
 
 
 def _files(folder: Path) -> str:
@@ -272,6 +273,19 @@ def _corpus(run: Path) -> str:
             raise DataError(f"{path} now contains another corpus: {ids.fingerprint} instead of {recorded}.")
         said.append(f"{path} is the same: {ids.fingerprint}")
     return "; ".join(said)
+
+
+def _folders_read(run: Path) -> str:
+    """Compares every file of the folders that a run reads, such as a corpus' card, with the checksums there."""
+    config = run_config(run)
+    if isinstance(config, FinetuneConfig):
+        folders = [model_folder(config.model)]
+    else:
+        corpora = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
+        models = [config.tokenizer or config.model, *models_named(config).values()]
+        folders = [*map(Path, corpora), *map(model_folder, models)]
+    listed = [folder for folder in dict.fromkeys(folders) if (folder / checksums.CHECKSUMS).is_file()]
+    return "; ".join(f"{folder}: {_files(folder)}" for folder in listed) or "none has checksums"
 
 
 def _models_read(run: Path) -> str:

@@ -62,7 +62,8 @@ class IndexConfig:
 class Changes:
     """The changes of a call: sources added, replaced, unchanged and removed; new passages; unreadable records.
 
-    missing: files of the index that are no longer in the folders of the call.
+    missing: files of the index that are no longer in the folders of the call. unreadable: files and folders there that
+    cannot be read.
     """
 
     added: int = 0
@@ -74,6 +75,7 @@ class Changes:
     passages: int = 0
     rejected: int = 0
     passed_over: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -116,7 +118,7 @@ def index(
     if vectors not in get_args(Vectors):
         raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(Vectors))}")
     folder, changes = Path(folder), Changes()
-    names, changes.passed_over = readers.expand(list(map(str, inputs)))
+    names, changes.passed_over, changes.unreadable = readers.expand(list(map(str, inputs)))
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)
@@ -198,9 +200,18 @@ def _inside(file: str, folder: str) -> bool:
 def _missing(store: Store, names: Sequence[str], folders: Sequence[str]) -> list[str]:
     """Returns the files of the index that were in one of the folders, and no longer exist."""
     others = _known(store).difference(map(_stored, names))
-    return sorted(
-        one for one in others if any(_inside(one, _stored(folder)) for folder in folders) and not os.path.exists(one)
-    )
+    return sorted(one for one in others if any(_inside(one, _stored(folder)) for folder in folders) and _gone(one))
+
+
+def _gone(file: str) -> bool:
+    """Returns whether a file does not exist; of one in a folder that cannot be read, nobody knows."""
+    try:
+        os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _some(known: Iterable[str]) -> str:

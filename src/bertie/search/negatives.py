@@ -3,7 +3,7 @@
 Negatives are passages that the first stages of a search rank high and that do not answer (Karpukhin et al. 2020, 3.2).
 A passage that contains one of the known answers is left out, since it may answer too.
 
-    lists  {"question", "choices": [passage, negative, ...], "label": 0}     --task choice: a listwise loss
+    lists  {"question", "choices": [negative, passage, ...], "label": 1}     --task choice: a listwise loss
     pairs  {"question", "sentence", "label": 1 or 0}                         --task rank; --task embed, contrastive
 """
 
@@ -38,7 +38,7 @@ def negatives(
         questions: Questions with their documents.
         count: Negatives for each question, drawn from those that are ranked highest.
         form: lists or pairs.
-        seed: Of the draw.
+        seed: Of the draw, and of the place of the right passage.
         left: Counts the questions that gave no rows.
     """
     rng = np.random.default_rng(seed)
@@ -58,11 +58,13 @@ def negatives(
             continue
         hard = wrong[: 4 * count]
         chosen = [hard[number].whole for number in sorted(rng.choice(len(hard), count, replace=False).tolist())]
+        place = int(rng.integers(count + 1))  # anywhere, or a model and a metric could go by the place
+        texts = [*chosen[:place], right.whole, *chosen[place:]]
         if form == "lists":
-            yield {"question": question.text, "choices": [right.whole, *chosen], "label": 0}
+            yield {"question": question.text, "choices": texts, "label": place}
         else:
-            yield {"question": question.text, "sentence": right.whole, "label": 1}
-            yield from ({"question": question.text, "sentence": text, "label": 0} for text in chosen)
+            for number, text in enumerate(texts):
+                yield {"question": question.text, "sentence": text, "label": int(number == place)}
 
 
 def _is_wrong(passage: Passage, question: Question, documents: Mapping[int, float]) -> bool:

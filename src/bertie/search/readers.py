@@ -14,20 +14,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertie.data import formats, pages, rows, sources
+from bertie.data import formats, isolated, pages, rows, sources
 from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
-from bertie.data.records import DroppedRecord, ReadOptions
+from bertie.data.records import DroppedRecord, ReadOptions, file_size
 from bertie.data.streams import FAILURES, cause, opened, uncompressed
-from bertie.data.tables import Example
 from bertie.errors import DataError
-from bertie.files import file_hash, seal
+from bertie.files import file_hash, files_in, seal
 from bertie.registry import Registry, library
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
 CODE = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.M | re.S)  # its comments may begin with #
-HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.M)
+HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
 IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "context", "content", "document", "body")
 
 
@@ -87,8 +86,10 @@ def json(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in questions(path):
-        if isinstance(row, Example) and row.texts[1] not in seen:
+    for row in questions(path, rows.TableFormat(labelled=False)):
+        if isinstance(row, InvalidRow):
+            yield DroppedRecord(row.reason, path)
+        elif row.texts[1] not in seen:
             seen.add(row.texts[1])
             yield Document(row.texts[1])
 
@@ -118,22 +119,29 @@ def markdown(path: str, reading: Reading) -> Found:
             yield found
             continue
         heading = HEADING.search(CODE.sub("", found.text))
-        yield Document(found.text, title=heading[1].strip() if heading else "", line=1)
+        yield Document(found.text, title=heading[1].rstrip(" \t#").strip() if heading else "", line=1)
 
 
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
     pages.needed()
-    title, found = pages.main_text(pages.read_page(path), prose=False)
-    yield Document(found, title=title) if found else DroppedRecord(pages.NO_TEXT, path)
+    content = pages.read_page(path)
+    title, found = isolated.call(pages.main_text, content, prose=False, size=len(content))
+    yield Document(found, title=title) if found else DroppedRecord(pages.no_text(content), path)
 
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
+    library("pypdf", "PDF files", "documents")
+    yield from isolated.results(_pdf_pages, os.path.abspath(path), path, size=file_size(path))
+
+
+def _pdf_pages(file_path: str, path: str) -> Found:
+    """Yields the pages of a PDF. path: its name in records."""
     pypdf: Any = library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
-    with opened(path, seekable=True) as file:
+    with opened(file_path, seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
@@ -145,7 +153,7 @@ def pdf(path: str, reading: Reading) -> Found:
                 empty += not found.strip()
                 if found.strip():
                     yield Document(found, title=title, page=number)
-        except FAILURES:
+        except (*FAILURES, MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
             yield DroppedRecord(f"{LOCKED}; without a password, it can be read after pip install cryptography", path)
@@ -181,31 +189,32 @@ def kind_of(path: str) -> str:
     return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
 
 
-def expand(inputs: list[str]) -> tuple[list[str], list[str]]:
-    """Returns the files of files, folders and globs, each once and in order, and the skipped files of folders.
+def expand(inputs: list[str]) -> sources.Inputs:
+    """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
     """
     names: dict[str, None] = {}
-    passed_over: list[str] = []
+    passed_over, unreadable = list[str](), list[str]()
     for given in inputs:
         if given.startswith(PACKAGES):
             names[given] = None
             continue
         if not os.path.isdir(given):
-            found, _ = sources.expand([given], ReadOptions(format="txt"))
-            if unknown := [name for name in found if not kind_of(name)]:
+            found = sources.expand([given], ReadOptions(format="txt"))
+            if unknown := [name for name in found.names if not kind_of(name)]:
                 raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
-            names.update(dict.fromkeys(found))
+            names.update(dict.fromkeys(found.names))
+            unreadable += found.unreadable
             continue
-        inside = sorted(path for path in Path(given).rglob("*") if path.is_file())
-        visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(given).parts)]
+        visible, hidden = files_in(Path(given))
+        unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
-            raise DataError(f"The folder {given} contains no file of a known format ({', '.join(SUFFIXES)[2:]}).")
+            raise sources.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
         names.update(dict.fromkeys(known))
         passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return list(names), passed_over
+    return sources.Inputs(list(names), passed_over, unreadable)
 
 
 def content(path: str) -> str:

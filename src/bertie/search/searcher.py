@@ -7,6 +7,7 @@
 Every stage but the first is optional. Each is timed, and the ranking after each is kept.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,7 @@ class Found:
 
 
 class Searcher:
-    """An open index with the models of a search.
+    """An open index with the models of a search. Threads may share it; they wait for each other.
 
     Args:
         folder: The folder of an index, or an index that another engine keeps.
@@ -137,6 +138,7 @@ class Searcher:
     ) -> None:
         self.store: Index = Embedded(Path(folder)) if isinstance(folder, (str, Path)) else folder
         self.config = IndexConfig.of_json(self.store.get("config"))
+        self._lock = threading.RLock()
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
         self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
@@ -156,7 +158,7 @@ class Searcher:
             raise UsageError("The question is empty.")
         for attempt in (1, 2):
             try:
-                with self.store.reading():
+                with self._lock, self.store.reading():  # one connection, which has one transaction at a time
                     return self._search(question, top, vector)
             except Gone:  # a file of vectors was replaced between two reads
                 if attempt == 2:

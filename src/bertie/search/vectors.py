@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.errors import DataError
-from bertie.files import atomic_write, file_hash
+from bertie.files import atomic_write, check_readable, file_hash
 from bertie.models.int8 import nearest_rows
 
 ROWS = 1 << 17
@@ -48,6 +48,7 @@ class VectorFile:
         """Opens a file. Raises DataError when it is damaged, Gone when it is missing."""
         from safetensors import SafetensorError, safe_open
 
+        check_readable(path)
         try:
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())

@@ -52,7 +52,7 @@ class ChoiceTask(Task):
     input_texts = range(3, sys.maxsize)  # a context, and two or more choices
     no_windows = "Multiple choice does not support windows"
     metrics = ("accuracy",)
-    baselines = ("majority", "overlap")
+    baselines = ("first", "overlap")
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:

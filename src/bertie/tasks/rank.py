@@ -22,7 +22,7 @@ class RankTask(SequenceTask):
 
     one_label = False  # which passage is relevant depends on the others of its question
     metrics = ("mrr@10", "map")
-    baselines = ("overlap",)
+    baselines = ("first", "overlap")
 
     def __post_init__(self) -> None:
         super().__post_init__()

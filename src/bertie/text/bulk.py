@@ -16,7 +16,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from bertie.text.engine import without_added_tokens
+from bertie.text.engine import reading, without_added_tokens
 
 CACHED_CHUNKS = 1 << 20  # some 300 MB when full; then it starts again
 # White space to Python's str.split, but to BERT control characters, which it deletes without a gap.
@@ -117,7 +117,8 @@ def _exact(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]
 
 
 def _whole(encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> list[list[int]]:
-    try:
-        return encode(texts)
-    except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
-        return encode([SURROGATE.sub("\ufffd", text) for text in texts])
+    with reading():
+        try:
+            return encode(texts)
+        except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
+            return encode([SURROGATE.sub("\ufffd", text) for text in texts])

@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,6 +23,7 @@ from bertie.text.normalize import Normalizer
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 FILE_CLASS = "PreTrainedTokenizerFast"  # of `transformers`: reads tokenizer.json as it is
 MAX_FILE_BYTES = 128 << 20  # the largest published tokenizer.json is some 60 MB
+MAX_GROWTH = 10_000  # bytes for one character; published rules write a few, and each reads what the one before wrote
 MAX_PIECES = 2_000_000  # the largest published vocabulary has 901,629: XLM-V
 
 
@@ -101,7 +103,20 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
     with guarded(path):
         for charsmap in _charsmaps(tree.get("normalizer")):
             check_charsmap(base64.b64decode(charsmap, validate=True))
+        if (growth := prod(_growths(tree))) > MAX_GROWTH:
+            raise ValueError(f"its rules can make a text {growth:,.0e} times as long")
         return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+
+
+def _growths(part: Any) -> Iterator[int]:
+    """Yields how many bytes the replacements in a tokenizer.json write for one character, one after another."""
+    if isinstance(part, dict):
+        if part.get("type") == "Replace":
+            yield max(1, len(str(part.get("content", "")).encode("utf-8", "replace")))
+        for name in ("normalizer", "normalizers", "decoder", "decoders"):
+            inner = part.get(name) or ()
+            for one in inner if isinstance(inner, list) else [inner]:
+                yield from _growths(one)
 
 
 def make_lowercase(engine: tokenizers.Tokenizer) -> bool:
@@ -129,12 +144,31 @@ def guarded(path: Path) -> Iterator[None]:
     """Context that turns errors of the library about a file into a DataError with its name."""
     try:
         yield
-    except Exception as error:
-        raise DataError(f"{path} is not a valid tokenizer file ({error}).") from None
-    except BaseException as error:  # the engine's panics are not Exceptions
-        if type(error).__name__ != "PanicException":
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise DataError(f"{path} is not a valid tokenizer file ({error}).") from None
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Context that turns a panic of the library over a text into a DataError.
+
+    A regular expression of a tokenizer.json may need more steps for some text than the library takes.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise DataError(
+            f"The tokenizer cannot read a text ({error}). A regular expression in its tokenizer.json is damaged or "
+            "hostile. Use another model, or leave the text out."
+        ) from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == "PanicException"  # of Rust, and no Exception
 
 
 def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder: Path) -> None:

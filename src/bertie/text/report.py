@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.console import counted
 from bertie.text.encoding import Encoding
+from bertie.text.engine import reading
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
 def _spell(tokenizer: Tokenizer, text: str) -> str:
     """Returns the text to restore: as the tokenizer normalizes it, without spaces."""
     normalizer = tokenizer.engine.normalizer
-    return "".join((normalizer.normalize_str(text) if normalizer else text).split())
+    with reading():
+        return "".join((normalizer.normalize_str(text) if normalizer else text).split())
 
 
 def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:

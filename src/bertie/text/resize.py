@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 
 from bertie.console import counted
 from bertie.errors import UsageError
-from bertie.text.engine import state
+from bertie.text.engine import reading, state
 from bertie.text.tokenizer import Tokenizer
 
 BONUS = 0.1  # nats by which a new Unigram token beats the tokens that it replaces
@@ -105,10 +105,11 @@ def trim(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = 
 def _parts(tokenizer: Tokenizer, word: str) -> list[str]:
     """Returns the words that a text is split into before tokens."""
     engine = tokenizer.engine
-    text = engine.normalizer.normalize_str(word) if engine.normalizer else word
-    if isinstance(engine.pre_tokenizer, pre_tokenizers.ByteLevel) or "ByteLevel" in str(engine.pre_tokenizer):
-        text = f" {text.strip()}"
-    parts = engine.pre_tokenizer.pre_tokenize_str(text) if engine.pre_tokenizer else [(text, (0, 0))]
+    with reading():
+        text = engine.normalizer.normalize_str(word) if engine.normalizer else word
+        if isinstance(engine.pre_tokenizer, pre_tokenizers.ByteLevel) or "ByteLevel" in str(engine.pre_tokenizer):
+            text = f" {text.strip()}"
+        parts = engine.pre_tokenizer.pre_tokenize_str(text) if engine.pre_tokenizer else [(text, (0, 0))]
     return [part for part, _ in parts]
 
 

@@ -17,7 +17,7 @@ from bertie.text.charsmap import check_charsmap
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 MAX_BYTES = 128 << 20  # the largest published ones are some 15 MB
-MAX_PIECE_BYTES = 1 << 16
+MAX_PIECE_BYTES = 1 << 10  # BPE tries every cut of a piece, so time grows with the square
 
 Value = int | bytes
 

@@ -33,6 +33,7 @@ from bertie.text.engine import (
     public_settings,
     read_engine,
     read_vocabulary,
+    reading,
     spelled_out,
     state,
 )
@@ -325,7 +326,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Returns the text of token ids. The spaces around punctuation are approximate."""
-        return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)).strip()
+        with reading():
+            return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)).strip()
 
     def id_to_token(self, i: int) -> str:
         """Returns the token of an id. Raises UsageError for an id outside the vocabulary."""
@@ -337,7 +339,8 @@ class Tokenizer:
     def written(self, i: int) -> str:
         """Returns a token as it is written in a text: without "##", "▁" or byte codes."""
         token = self.id_to_token(i)
-        return token if i in self.special_ids else str(self.engine.decode([i])).removeprefix("##").strip()
+        with reading():
+            return token if i in self.special_ids else str(self.engine.decode([i])).removeprefix("##").strip()
 
     def token_to_id(self, token: str) -> int:
         """Returns the id of a token. Raises UsageError when it is not in the vocabulary."""
@@ -433,10 +436,10 @@ class Tokenizer:
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
         if self._words:
             read, origins = map(list, zip(*map(self._words, read), strict=True)) if read else ([], [])
+        with reading():
+            encodings = self._reader.encode_batch(read, add_special_tokens=False)
         result = []
-        for text, origin, found in zip(
-            read, origins, self._reader.encode_batch(read, add_special_tokens=False), strict=True
-        ):
+        for text, origin, found in zip(read, origins, encodings, strict=True):
             offsets = found.offsets
             if self._composes and not unicodedata.is_normalized("NFC", text):
                 offsets = whole_characters(text, offsets)

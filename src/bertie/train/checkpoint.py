@@ -28,7 +28,7 @@ from torch import Tensor
 
 from bertie import console
 from bertie.errors import DataError
-from bertie.files import file_hash, full_disk, read_json, sync_folder
+from bertie.files import check_readable, file_hash, full_disk, read_json, sync_folder
 from bertie.train.sharding import whole
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
@@ -50,6 +50,7 @@ class Checkpoint:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Returns the tensors of one of its files. Raises DataError when it cannot be read."""
+        check_readable(self.folder / name)
         try:
             return {_today(key): tensor for key, tensor in load_file(self.folder / name).items()}
         except (SafetensorError, OSError) as error:

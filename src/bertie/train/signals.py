@@ -1,4 +1,4 @@
-"""Graceful stop: the first SIGTERM or SIGINT stops the run after the step, and a second SIGINT interrupts it at
+"""Graceful stop: the first SIGTERM, SIGHUP or SIGINT stops the run after the step, and a second SIGINT interrupts it at
 once."""
 
 import signal
@@ -18,7 +18,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Context that records SIGTERM and SIGINT. Outside the main thread, signals cannot be recorded."""
+    """Context that records SIGTERM, SIGHUP and SIGINT. Outside the main thread, signals cannot be recorded."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -28,11 +28,14 @@ def stop_on_signals() -> Iterator[StopRequest]:
         if request.name is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         request.name = signal.Signals(number).name
+        if number == signal.SIGHUP:
+            console.leave_terminal()
         console.say(
             "Stopping with a checkpoint after this step. Press Ctrl-C again to stop at once, without a checkpoint."
         )
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (*console.end_signals(), signal.SIGINT)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield request
     finally:
