@@ -226,6 +226,8 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
+        if "train" not in dataset.splits:
+            raise DataError(f"{dataset.title} has no training examples. Train on another set, and pass it to evaluate.")
         splits = [split for split in ("train", "dev") if split in dataset.splits]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
