@@ -6,22 +6,21 @@ Everything but a JSON list is streamed. What makes a whole file unreadable (anot
 is one DataError. tables.py defines the meaning of fields.
 """
 
-import csv
 import io
 import itertools
 import json
 import re
 import unicodedata
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from bertie.console import counted
+from bertie.data.delimited import Records, separator_of
 from bertie.data.lines import (
     LINE_END,
     WHOLE,
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
 Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
 Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where there is nothing
+Row = tuple[int, Fields | InvalidRow]
+ALL_QUOTED = re.compile(r'"[^"]*"(\t"[^"]*")+')
 
 
 class Flat(Fields):
@@ -109,7 +110,7 @@ OBJECT = re.compile(rb'\s*\{\s*["}]')
 """The beginning of a JSON object."""
 
 
-def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def records(path: Path | str, format: TableFormat) -> Iterator[Row]:
     """Yields (line, fields by column name) of every row; a malformed row is (line, `InvalidRow`)."""
     kind = format.kind or kind_of(path)
     if kind not in FORMATS:
@@ -153,31 +154,104 @@ def _first_line(path: Path | str) -> bytes:
 
 
 SEPARATOR = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
-_NO_MORE = "\0no more"
-FAULTS = {  # what the csv module says -> in our words
-    "field larger": f"a field longer than {csv.field_size_limit():,} characters",
-    "new-line character": "a carriage return outside of quotation marks",
-}
+NAMELESS = "column {}"  # a column without a name, by its number: no reader takes it unless it is asked for
+HEADER_WITHIN = 20  # rows: titles above the names of the columns
+PAIRS = (  # the column names data sets use, the longest match first: a file with question and sentence holds pairs
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "context"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("text", "text_pair"),
+)
+SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
+LABELS = ("label", "labels", "레이블", "라벨")
+USUAL = {*LABELS, *itertools.chain(*PAIRS, *SINGLES)}
+Values = Sequence[Any]
+Numbered = tuple[int, Values | InvalidRow]
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns unique names of columns, composed: a, a, -> a, a.1."""
+def unique(names: Values) -> tuple[str, ...]:
+    """Returns unique names of columns, composed: a, a, -> a, a.1; one without a name is called by its number."""
     found: dict[str, None] = {}
-    names = [composed(name) for name in names]
-    for name in names:
+    texts = [composed(str(as_text(name) or "").strip()) or NAMELESS.format(i) for i, name in enumerate(names, 1)]
+    for name in texts:
         more = (f"{name}.{i}" for i in itertools.count(1))
-        found[name if name not in found else next(other for other in more if other not in (*found, *names))] = None
+        found[name if name not in found else next(other for other in more if other not in (*found, *texts))] = None
     return tuple(found)
 
 
-def _headed(names: Sequence[str], format: TableFormat) -> tuple[str, ...]:
+def _headed(names: Values, format: TableFormat) -> tuple[str, ...]:
     """Returns the unique names of the columns of a file, which `format.on_header` gets too."""
     found = unique(names)
     format.on_header(found)
     return found
 
 
-def _named(values: Sequence[Any], names: Sequence[str], line: int, separator: str = ",") -> Fields | InvalidRow:
+def _tabular(rows: Iterator[Numbered], format: TableFormat, separator: str = ",") -> Iterator[Row]:
+    """Yields the fields of rows of values, of which the first one that is not empty has the names of the columns.
+
+    Titles above it are left out where a row below has a usual name, or one that is asked for. Empty values beyond the
+    last name are left out; a column without a name may be missing. R writes no name above its row numbers.
+    """
+    names = format.columns
+    if not names:
+        above, head, rows = _header(rows, format)
+        for number, row in above:
+            yield number, row if isinstance(row, InvalidRow) else InvalidRow(number, "a line above the column names")
+        if head is None:
+            return
+        below = list[Numbered]()
+        for i, one in enumerate(rows, 1):  # row numbers, which R writes without a name for their column
+            below.append(one)
+            values = one[1]
+            if isinstance(values, InvalidRow) or len(values) != len(head) + 1 or str(values[0]) != str(i):
+                break
+            if i == 2:
+                head = ["", *head]
+                break
+        rows = itertools.chain(below, rows)
+        names = _headed(head, format)
+    nameless = [name == NAMELESS.format(i) for i, name in enumerate(names, 1)]
+    needed = max((i for i, absent in enumerate(nameless, 1) if not absent), default=len(names))
+    for number, values in rows:
+        yield number, values if isinstance(values, InvalidRow) else _named(values, names, number, separator, needed)
+
+
+def _header(
+    rows: Iterator[Numbered], format: TableFormat
+) -> tuple[Sequence[Numbered], Values | None, Iterator[Numbered]]:
+    """Returns the rows above the names of the columns, the names (None without rows), and the rows below.
+
+    It reads ahead only where the first row has a single value that is not a usual name.
+    """
+    known = USUAL | {*format.text, format.label, *format.usual_text, format.usual_label} - {""}
+    first: list[Numbered] = []
+    for one in itertools.islice(rows, HEADER_WITHIN):
+        first.append(one)
+        cells = [] if isinstance(one[1], InvalidRow) else [cell for cell in one[1] if cell not in ("", None)]
+        if len(cells) > 1 or any(composed(str(cell).strip()) in known for cell in cells):
+            if not any(composed(str(cell).strip()) in known for cell in cells):
+                break  # names, or values, that are not known
+            return first[:-1], cast(Values, one[1]), rows
+    at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, InvalidRow)), None)
+    if at is None:
+        return first, None, rows
+    return first[:at], cast(Values, first[at][1]), itertools.chain(first[at + 1 :], rows)
+
+
+def _named(
+    values: Values, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
+) -> Fields | InvalidRow:
+    """Returns the fields of a row. needed: the number of columns that a row must have; the ones after it are nameless.
+
+    Empty values beyond the last name are left out: spreadsheets write cells that were used once.
+    """
+    if len(values) > len(names) and not any(values[len(names) :]):
+        values = values[: len(names)]
+    elif 0 < needed <= len(values) < len(names):
+        values = [*values, *[""] * (len(names) - len(values))]
     if len(values) != len(names):
         kept = {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}  # the columns of any other row
         if len(values) > len(names):
@@ -186,84 +260,51 @@ def _named(values: Sequence[Any], names: Sequence[str], line: int, separator: st
     return dict(zip(names, values, strict=True))
 
 
-def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """Tab-separated without quoting: in GLUE and NSMC, a quotation mark is text."""
-    names = format.columns
-    for number, line in decoded(file, format.encoding, where):
-        if isinstance(line, InvalidRow):
-            yield number, line
-        elif not names:
-            names = _headed(line.split("\t"), format)
-        elif not line and len(names) > 1:
-            yield number, InvalidRow(number, "empty line")
-        else:
-            yield number, _named(line.split("\t"), names, number, "\t")
+def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
+    """Tab-separated without quoting: in GLUE and NSMC, a quotation mark is text. Where all names have them, as R writes
+    them, they are not."""
+    lines = decoded(file, format.encoding, where)
+    head = next(lines, None)
+    if head is None:
+        return
+    lines = itertools.chain([head], lines)
+    if isinstance(head[1], str) and not format.columns and ALL_QUOTED.fullmatch(head[1]):
+        yield from _tabular(iter(Records(lines, "\t")), format, "\t")
+        return
+
+    def values() -> Iterator[Numbered]:
+        for number, line in lines:
+            if isinstance(line, InvalidRow):
+                yield number, line
+            else:
+                yield number, line.split("\t") if line else InvalidRow(number, "empty line")
+
+    for number, row in _tabular(values(), format, "\t"):
+        if isinstance(row, InvalidRow) and "instead of" in row.reason and '"' in str(row.source):
+            row = replace(row, reason=f"{row.reason}; for values in quotation marks, pass --format csv")
+        yield number, row
 
 
-def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
     """Values between commas with quotation marks (RFC 4180); a quoted field may contain line ends.
 
-    A first line without commas is split at its semicolons, as Excel writes in countries with decimal commas, or tabs.
-    A line `sep=;` before it, which Excel reads, names the separator.
-    Where a quotation mark is left open, that line is invalid, and the lines after it are read again without it.
+    A first line without commas is split at its semicolons, as Excel writes in countries with decimal commas, tabs, or
+    bars. A line `sep=;` before it, which Excel reads, names the separator.
     """
-    source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
-    taken: list[tuple[int, str | InvalidRow]] = []  # the lines of the record that is being read
-
-    def lines() -> Iterator[str]:
-        while found := again.popleft() if again else next(source, None):
-            taken.append(found)
-            yield "\n" if isinstance(found[1], InvalidRow) else found[1] + "\n"
-        yield _NO_MORE  # a record of its own, unless a quotation mark is open
-
-    names = format.columns
-    again.extend(itertools.islice(source, 1))
-    head = again[0][1] if again else ""
-    separator = ","
-    if isinstance(head, str):
-        named = SEPARATOR.fullmatch(head)
-        separator = named[1] if named else _separator(head, len(names))
-        if named:
-            again.clear()
-    reader = csv.reader(lines(), delimiter=separator)
-    while True:
-        taken.clear()
-        fault = ""
-        try:
-            values = next(reader)
-        except csv.Error as error:
-            fault, values = next((ours for said, ours in FAULTS.items() if said in str(error)), str(error)), []
-        if values == [_NO_MORE]:
-            return
-        number = taken[-1][0]
-        unended = bool(values) and values[-1].endswith(_NO_MORE)
-        if unended or (fault and len(taken) > 1):
-            again.extendleft(reversed(taken[1:]))
-            first, line = taken[0]
-            yield first, line if isinstance(line, InvalidRow) else InvalidRow(first, "a quotation mark left open")
-            if unended:
-                reader = csv.reader(lines(), delimiter=separator)
-        elif holes := [line for _, line in taken if isinstance(line, InvalidRow)]:
-            for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
-                yield hole.line, hole
-        elif fault:
-            yield number, InvalidRow(number, fault)
-        elif not values:
-            yield number, InvalidRow(number, "empty line")
-        elif not names:
-            names = _headed(values, format)
-        else:
-            yield number, _named(values, names, number, separator)
+    lines = decoded(file, format.encoding, where)
+    head = next(lines, None)
+    if head is None:
+        return
+    named = SEPARATOR.fullmatch(head[1]) if isinstance(head[1], str) else None
+    separator = "," if isinstance(head[1], InvalidRow) else separator_of(head[1], len(format.columns))
+    if named:
+        separator = named[1]
+    else:
+        lines = itertools.chain([head], lines)
+    yield from _tabular(iter(Records(lines, separator)), format, separator)
 
 
-def _separator(line: str, columns: int) -> str:
-    """Returns what separates the values of a csv file. columns: how many; 0 where the line has their names."""
-    line = re.sub(r'"[^"]*"', "", line)
-    found = (mark for mark in ";\t" if (line.count(mark) + 1 == columns if columns else mark in line))
-    return next(found, ",") if "," not in line else ","
-
-
-def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON object per line."""
     names: tuple[str, ...] = ()
     for number, line in decoded(file, format.encoding, where):
@@ -290,7 +331,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
         yield number, _ordered(fields, names)
 
 
-def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
     data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
@@ -332,7 +373,7 @@ def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
     return found
 
 
-def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """Row groups one after another; the line is the row's number, from 1. Numbers of classes become their names."""
     import pyarrow
     import pyarrow.parquet
@@ -367,26 +408,26 @@ def _class(value: Any, names: Sequence[str]) -> Any:
     return (names[value] if 0 <= value < len(names) else None) if isinstance(value, int) else value
 
 
-def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """The first worksheet of a workbook that is not empty; the line is the row's number in it, from 1."""
-    names = format.columns
-    for number, values in sheet_rows(file, where):
-        if not names:
-            if any(value is not None for value in values):  # empty rows may precede the header
-                names = _headed([str(as_text(value) or "") for value in values], format)
-            continue
-        cells = [*values, *[None] * (len(names) - len(values))]
-        if not any(value is not None for value in cells):
-            yield number, InvalidRow(number, "empty line")
-            continue
-        found = _named(cells, names, number)
-        if not isinstance(found, InvalidRow):
-            found = flat(found)
-            found.update({name: "" for name, value in found.items() if value is None})  # an empty cell, as in a csv
-        yield number, found
+
+    def values() -> Iterator[Numbered]:
+        width = len(format.columns)
+        for number, cells in sheet_rows(file, where):
+            if any(cell is not None for cell in cells):
+                width = max(width, len(cells))
+                yield number, [*cells, *[None] * (width - len(cells))]
+            elif width:  # empty rows may precede the header
+                yield number, InvalidRow(number, "empty line")
+
+    for number, row in _tabular(values(), format):
+        if not isinstance(row, InvalidRow):
+            row = flat(row)
+            row.update({name: "" for name, value in row.items() if value is None})  # an empty cell, as in a csv
+        yield number, row
 
 
-def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
+def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One text per line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
     for number, line in decoded(file, format.encoding, where):
@@ -423,7 +464,7 @@ def as_text(value: Any) -> Any:
     return str(value) if isinstance(value, (str, int, float, Decimal)) and value == value else None
 
 
-FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields | InvalidRow]]]] = {
+FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[Row]]] = {
     "csv": _csv,
     "tsv": _tsv,
     "json": _json,

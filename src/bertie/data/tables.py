@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.lines import InvalidRow
-from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
+from bertie.data.rows import LABELS, NAMELESS, PAIRS, RECOGNISED, SINGLES, Fields, TableFormat, records, source_of
 from bertie.errors import DataError, UsageError, nearest
 
 __all__ = [
@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The column names data sets use, the longest match first: a file with question and sentence holds pairs.
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question", "context"),
-    ("question", "sentence"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("text", "text_pair"),
-)
-SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
-LABELS = ("label", "labels", "레이블", "라벨")
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
@@ -286,9 +274,9 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
             f"example --columns {'label,text' if format.labelled else 'text'}.",
         )
-    label = format.label or next((name for name in (format.usual_label, *LABELS) if name in names), None)
+    label = format.label or next((name for name in (format.usual_label, *LABELS) if name and name in names), None)
     if format.labelled and label is None:
-        others = [name for name in names if name not in text]
+        others = [name for i, name in enumerate(names, 1) if name not in (*text, NAMELESS.format(i))]
         raise DataError(
             f"{where}: no label column was recognized among {', '.join(map(repr, names))}. "
             + (f"Pass --label COLUMN, for example --label {others[-1]}." if others else "Add a column of labels.")
