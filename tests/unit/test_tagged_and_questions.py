@@ -205,11 +205,11 @@ def test_entities_of_korean_texts_are_read_by_characters(tmp_path):
         ([[0, 9, "PER"]], "an entity outside of the text"),
         ([[2, 2, "PER"]], "an entity outside of the text"),
         ([[0, 4, "PER"], [2, 8, "LOC"]], "entities that share a word"),
-        ([[0, "4", "PER"]], "not an object with"),
-        ([[0, 4]], "not an object with"),
-        ([{"start": 0, "label": "PER"}], "not an object with"),
-        ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "not an object with"),
-        ([[True, 4, "PER"]], "not an object with"),
+        ([[0, "4", "PER"]], "an entity without a start"),
+        ([[0, 4]], "an entity without a start"),
+        ([{"start": 0, "label": "PER"}], "an entity without a start"),
+        ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "an entity with several labels"),
+        ([[True, 4, "PER"]], "an entity without a start"),
     ],
 )
 def test_damaged_entities_cost_their_row(tmp_path, entities, reason):

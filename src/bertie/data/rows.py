@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from bertie.console import counted
+from bertie.data.annotations import records_of
 from bertie.data.delimited import Records, separator_of
 from bertie.data.lines import (
     LINE_END,
@@ -32,6 +33,7 @@ from bertie.data.lines import (
     standard_input,
     where_of,
 )
+from bertie.data.orientations import table_of
 from bertie.data.sheets import sheet_rows
 from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
@@ -108,10 +110,31 @@ class TableFormat:
 RECOGNISED = TableFormat()
 OBJECT = re.compile(rb'\s*\{\s*["}]')
 """The beginning of a JSON object."""
+FASTTEXT = b"__label__"  # before each label, in a line of fastText
+AS_CSV = "Save it as .csv (UTF-8) or .xlsx."
+BY_PANDAS = "Convert it: pandas.{}(FILE).to_csv(NEW, index=False)."
+REFUSED = {
+    "spacy": ("a DocBin of spaCy", 'Write its texts and entities to a .jsonl file: {"text": ..., "entities": [...]}.'),
+    "xmi": ("UIMA CAS, of INCEpTION", "Export WebAnno TSV 3 instead."),
+    "xls": ("an old Excel workbook", AS_CSV),
+    "xlsb": ("a binary Excel workbook", AS_CSV),
+    "ods": ("a workbook of LibreOffice", AS_CSV),
+    "numbers": ("a workbook of Numbers", AS_CSV),
+    "sav": ("a file of SPSS", BY_PANDAS.format("read_spss")),
+    "dta": ("a file of Stata", BY_PANDAS.format("read_stata")),
+    "sas7bdat": ("a file of SAS", BY_PANDAS.format("read_sas")),
+    "rds": ("a file of R", "Save it in R: write.csv(TABLE, NEW, row.names = FALSE)."),
+    "rdata": ("a file of R", "Save it in R: write.csv(TABLE, NEW, row.names = FALSE)."),
+    "feather": ("a feather file", BY_PANDAS.format("read_feather")),
+    "pkl": ("a pickle, which can run code", "Save it in pandas: TABLE.to_parquet(NEW)."),
+    "pickle": ("a pickle, which can run code", "Save it in pandas: TABLE.to_parquet(NEW)."),
+}
+"""Extension -> what such a file is, and what to do."""
 
 
 def records(path: Path | str, format: TableFormat) -> Iterator[Row]:
     """Yields (line, fields by column name) of every row; a malformed row is (line, `InvalidRow`)."""
+    check_known(path, format)
     kind = format.kind or kind_of(path)
     if kind not in FORMATS:
         raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
@@ -119,27 +142,38 @@ def records(path: Path | str, format: TableFormat) -> Iterator[Row]:
         yield from FORMATS[kind](file, format, where_of(path))
 
 
+def check_known(path: Path | str, format: TableFormat) -> None:
+    """Raises UsageError for a file of another program that is not read, with what to save it as."""
+    suffix = suffix_of(path) if str(path) != "-" else ""
+    if not format.kind and suffix in REFUSED:
+        program, remedy = REFUSED[suffix]
+        raise UsageError(f"{path} is {program}, which is not read. {remedy}")
+
+
 def kind_of(path: Path | str) -> str:
     """Returns the format of a file from its name without .gz, .zst, .xz or .bz2, or from its first line.
 
-    When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files. A .txt whose
-    first line contains a tab is a tsv, as NSMC's and MRPC's are.
+    When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files, unless it is
+    the only line. A .txt whose first line contains a tab is a tsv, as NSMC's and MRPC's are.
     """
     stdin = str(path) == "-"
     suffix = "" if stdin else suffix_of(path)
     if suffix in ("txt", "json", ""):
-        first = LINE_END.split(_first_line(path).removeprefix(b"\xef\xbb\xbf"), 1)[0]
-        if OBJECT.match(first):
+        first, _, more = first_line(path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+        first = LINE_END.split(first, 1)[0]
+        if OBJECT.match(first) and (suffix != "json" or more):
             return "jsonl"
         if suffix == "json":
-            return "json" if first.lstrip().startswith(b"[") else "jsonl"
+            return "json"
+        if first.startswith(FASTTEXT):
+            return "fasttext"
         return "tsv" if b"\t" in first and not stdin else "lines"
     return {"ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
 
 
-def _first_line(path: Path | str) -> bytes:
-    """Returns the beginning of a file, with its first line; of standard input what has arrived, which is read again
-    later."""
+def first_line(path: Path | str) -> bytes:
+    """Returns the first line of a file, and of the second one what is not white space; of standard input what has
+    arrived, which is read again later."""
     if str(path) == "-":
         file: Any = standard_input()
         if hasattr(file, "peek"):
@@ -149,7 +183,8 @@ def _first_line(path: Path | str) -> bytes:
         return line
     if Path(path).is_file():  # what a look takes from a pipe would be gone
         with suppress(OSError, DataError), opened(path) as file:  # records() says what is wrong with the file
-            return bytes(file.readline(1 << 20))
+            line = bytes(file.readline(1 << 20))
+            return line + bytes(file.read(16)).strip() if line.endswith(b"\n") else line
     return b""
 
 
@@ -170,6 +205,11 @@ LABELS = ("label", "labels", "레이블", "라벨")
 USUAL = {*LABELS, *itertools.chain(*PAIRS, *SINGLES)}
 Values = Sequence[Any]
 Numbered = tuple[int, Values | InvalidRow]
+
+
+def _known(format: TableFormat) -> set[str]:
+    """Returns the names that show that a row or an object has the names of columns."""
+    return USUAL | {*format.text, format.label, *format.usual_text, format.usual_label} - {""}
 
 
 def unique(names: Values) -> tuple[str, ...]:
@@ -226,7 +266,7 @@ def _header(
 
     It reads ahead only where the first row has a single value that is not a usual name.
     """
-    known = USUAL | {*format.text, format.label, *format.usual_text, format.usual_label} - {""}
+    known = _known(format)
     first: list[Numbered] = []
     for one in itertools.islice(rows, HEADER_WITHIN):
         first.append(one)
@@ -315,24 +355,31 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
             yield number, InvalidRow(number, "empty line")
             continue
         try:
-            value = json_line(line)
-            fields = flat(value) if isinstance(value, dict) else None
+            found = [_fields(record) for record in records_of(json_line(line), labelled=format.labelled)]
         except (ValueError, RecursionError):
-            if number == 1 and line.lstrip().startswith("["):
+            if number == 1 and line.strip() in ("[", "{"):
                 raise DataError(
-                    f"{where} is one JSON list over many lines. Rename it to .json, or pass --format json."
+                    f"{where} is one JSON value over many lines. Rename it to .json, or pass --format json."
                 ) from None
             yield number, InvalidRow(number, "not JSON")
             continue
-        if fields is None:
-            yield number, InvalidRow(number, "not a JSON object")
-            continue
-        names = names or tuple(fields)
-        yield number, _ordered(fields, names)
+        for fields in found:
+            if fields is None:
+                yield number, InvalidRow(number, "not a JSON object")
+                continue
+            names = names or tuple(fields)
+            yield number, _ordered(fields, names)
+
+
+def _fields(record: Any) -> Flat | None:
+    return flat(record) if isinstance(record, dict) else None
 
 
 def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
-    """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
+    """One JSON list of objects, as KLUE's files are, or a table in another orientation (orientations.py). Not streamed.
+
+    The line is the object's number, from 1.
+    """
     data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
@@ -342,14 +389,26 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
             raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
         lines.append(line)
     try:
-        rows = json.loads("\n".join(lines))
+        value = json.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where} is not JSON ({error}). The file may be truncated.") from None
-    if not isinstance(rows, list):
+        more = "Extra data" in str(error)
+        hint = "For one object per line, pass --format jsonl." if more else "The file may be truncated."
+        raise DataError(f"{where} is not JSON ({error}). {hint}") from None
+    table = table_of(value, _known(format))
+    if table is None:
         raise DataError(
-            f"{where} contains a JSON {type(rows).__name__}; a list of objects, one per example, was expected."
+            f"{where} contains a JSON {type(value).__name__}; a list of objects, one per example, was expected."
         )
-    names: tuple[str, ...] = ()
+    header, rows = table
+    rows = [record for row in rows for record in records_of(row, labelled=format.labelled)]
+    if header is None and rows and all(isinstance(row, list) for row in rows):
+        header = [*format.columns]
+        if not header:
+            raise DataError(f"{where} is a list of lists, without names. Pass them: --columns text,label.")
+    if header is not None:
+        yield from _lists(rows, header)
+        return
+    every, names = unique_names(rows), tuple[str, ...]()
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             yield number, InvalidRow(number, "not a JSON object")
@@ -361,7 +420,43 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
             yield number, InvalidRow(number, NO_TEXT)
             continue
         names = names or tuple(fields)
-        yield number, _ordered(fields, names)
+        yield number, _ordered(fields, (*names, *every) if number == 1 else names)
+        every = ()
+
+
+def unique_names(rows: Sequence[Any]) -> tuple[str, ...]:
+    """Returns the names that only other rows of a list than the first have: an annotator leaves out what is absent."""
+    first = rows[0] if rows and isinstance(rows[0], dict) else {}
+    values = {name: one for row in rows if isinstance(row, dict) for name, one in row.items()}
+    return tuple(composed(name) for name, one in values.items() if name not in first and not isinstance(one, dict))
+
+
+def _lists(rows: Sequence[Any], header: Sequence[str]) -> Iterator[Row]:
+    """Yields the fields of rows that are lists, by the names of their columns."""
+    names = unique(header)
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, list | tuple):
+            yield number, InvalidRow(number, "not a JSON list")
+            continue
+        try:
+            check_characters(row)
+            fields = _named(row, names, number)
+            yield number, fields if isinstance(fields, InvalidRow) else flat(fields)
+        except (ValueError, RecursionError):
+            yield number, InvalidRow(number, NO_TEXT)
+
+
+def _fasttext(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
+    """A text per line after its labels, as fastText reads them: __label__good a lovely film."""
+    mark = FASTTEXT.decode()
+    for number, line in decoded(file, format.encoding, where):
+        if isinstance(line, InvalidRow):
+            yield number, line
+            continue
+        words = line.split()
+        labels = [word.removeprefix(mark) for word in itertools.takewhile(lambda word: word.startswith(mark), words)]
+        labels += [word.removeprefix(mark) for word in reversed(words[len(labels) :]) if word.startswith(mark)]
+        yield number, {"label": labels, "text": " ".join(word for word in words if not word.startswith(mark))}
 
 
 def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
@@ -472,4 +567,5 @@ FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[Row]]] = {
     "parquet": _parquet,
     "xlsx": _xlsx,
     "lines": _lines,
+    "fasttext": _fasttext,
 }

@@ -12,7 +12,8 @@ from bertie import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
-from bertie.data.tagged import TaggedExample, sentences
+from bertie.data.tagged import sentences
+from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of

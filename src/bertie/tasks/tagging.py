@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
-from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, of_words, sentences, word_table
+from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
+from bertie.data.word_tables import word_table
+from bertie.data.words import Span, TaggedExample, cut, of_words
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -119,9 +120,9 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        kind = format.kind or SUFFIXES.get(suffix_of(path), "")
+        kind = format.kind or kind_of_words(path)
         table = word_table(path, format)
-        if not table and not format.labelled and (kind not in FORMATS or kind in ("json", "parquet")):
+        if not table and not format.labelled and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet")):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         word, tag = (table.word, table.tag) if table else ("text", "tags")
