@@ -290,7 +290,7 @@ def test_json_rows_of_every_shape(tmp_path):
     assert [(e.texts[0], e.label) for e in examples] == [("number", "1"), ("truth", "true")]
     told = "several labels in label, which --task multilabel reads"
     assert skipped.lines == {"no label": [2], told: [4], "not a JSON object": [5], "not JSON": [6, 7]}
-    with pytest.raises(DataError, match="one JSON list"):
+    with pytest.raises(DataError, match="one JSON value over many lines"):
         read(write(tmp_path, "b.jsonl", '[\n{"text": "x"}\n]\n'))
 
 

@@ -371,7 +371,11 @@ def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
 
 def test_answers_are_found_where_they_stand_or_not_at_all():
     assert placed([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
-    assert placed([{"text": "sails", "answer_start": 5}, {"text": "sails"}], CONTEXT) == (("sails", MISPLACED),) * 2
+    assert placed([{"text": "sails", "answer_start": 5}], CONTEXT) == (("sails", MISPLACED),)
+    assert placed([{"text": "sails"}], CONTEXT) == placed("sails", CONTEXT) == (("sails", 4),)  # its only place
+    assert placed({"text": ["a"], "answer_start": []}, CONTEXT) == (("a", MISPLACED),)  # it has several
+    beyond = "\U0001f600 가 Ada"
+    assert placed([{"text": "Ada", "answer_start": start} for start in (4, 5, 9)], beyond) == (("Ada", 4),) * 3
 
 
 @pytest.mark.parametrize("text", ["{", '{"data": 1}', "[]", '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'])

@@ -83,7 +83,7 @@ class TableFormat:
     how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
     model's labels and the labels of the file are not. usual_text, usual_label: the columns of the training file, used
     where text and label are not set and the file has them. on_header: called with the names of the columns, where a
-    file has them before its rows.
+    file has them before its rows. label_separator: between the labels of a cell, by default a comma.
     """
 
     text: tuple[str, ...] = ()
@@ -99,6 +99,7 @@ class TableFormat:
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
+    label_separator: str = ""
     on_header: Callable[[tuple[str, ...]], None] = field(default=no_header, compare=False)
 
     def __post_init__(self) -> None:
@@ -357,7 +358,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
         try:
             found = [_fields(record) for record in records_of(json_line(line), labelled=format.labelled)]
         except (ValueError, RecursionError):
-            if number == 1 and line.strip() in ("[", "{"):
+            if number == 1 and (line.lstrip().startswith("[") or line.strip() == "{"):
                 raise DataError(
                     f"{where} is one JSON value over many lines. Rename it to .json, or pass --format json."
                 ) from None

@@ -111,13 +111,14 @@ class Example:
 class Columns:
     """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices.
 
-    further: the columns of choices that only other rows than the first may have.
+    further: the columns of choices that only other rows than the first may have. separator: between labels of a cell.
     """
 
     text: tuple[str, ...]
     label: str | None
     choices: tuple[str, ...] = ()
     further: re.Pattern[str] | None = None
+    separator: str = ","
 
     def __str__(self) -> str:
         kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))

@@ -223,7 +223,7 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
             if given:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
-        check_published(config.data, TableFormat(config.text, config.label, config.columns, config.encoding))
+        check_published(config.data, format_of(config))
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
@@ -233,10 +233,21 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    features = config.features if config.features.column else None
-    format = TableFormat(config.text, config.label, config.columns, config.encoding, features=features)
+    format = replace(format_of(config), features=config.features if config.features.column else None)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), format)] for split, file in files.items() if file}
+
+
+def format_of(config: LabeledFiles) -> TableFormat:
+    """Returns how the files of a config are read."""
+    return TableFormat(
+        config.text,
+        config.label,
+        config.columns,
+        config.encoding,
+        config.format,
+        label_separator=config.label_separator,
+    )
 
 
 def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:

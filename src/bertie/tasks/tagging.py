@@ -11,6 +11,7 @@ sentences are split into windows, and each word is classified in the window with
 T tokens · P tokens of a text · N words · L tags
 """
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,8 @@ Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "co
 COMPUTED = "features"
 SPLIT = "tokens"  # column of a sentence that has been split into words
 TOKENS = 4096  # of one forward pass
+ODD = re.compile(r"[BIOESULMW][_:/.].+|.+[-_:/.](?i:[BIOESULMW]|BEGIN|INSIDE|END|SINGLE|UNIT|LAST)|-")
+"""A tag that looks like one of a scheme, and is not: B_PER, PER-B, and spaCy's mark for a word without a tag."""
 NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
 
 
@@ -163,6 +166,11 @@ class TaggingTask(Task):
         for name, examples in (("training", train), ("dev", dev)):
             if widened := sum(example.widened for example in examples if isinstance(example, TaggedExample)):
                 notes.append(f"{widened:,} {name} entities begin or end within a word and are read as whole words")
+        if odd := sorted(tag for tag in self.labels if ODD.fullmatch(tag)):
+            notes.append(
+                f"tags such as {', '.join(map(repr, odd[:3]))} are in none of the schemes BIO, IOB1, BIOES, BILOU and "
+                "BMEWO: each is a type of its own, and no entity has several words. Write them as B-TYPE and I-TYPE"
+            )
         unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
         if unknown:
             shown = ", ".join(map(repr, sorted(unknown)[:10]))
