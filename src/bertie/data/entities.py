@@ -165,8 +165,8 @@ def marked(
     tags = ["O"] * len(spans)
     places = in_characters(text, [mark.place for mark in marks], offsets)
     if places is None:
-        outside = in_characters(text, [(mark.start, mark.end, None) for mark in marks], offsets) is None
-        why = "an entity outside of the text" if outside else "an entity whose own text is not at its place"
+        told = any(mark.own is not None for mark in marks)
+        why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
         return InvalidRow(number, why)
     kinds = [mark.kind for mark in marks]
     for (start, end), kind in sorted(zip(places, kinds, strict=True)):

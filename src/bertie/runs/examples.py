@@ -1,5 +1,6 @@
 """The data of a fine-tuning run: the files in its config, read by their task, and a dev split."""
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
@@ -28,6 +30,7 @@ from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
+QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
 DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
@@ -267,6 +270,13 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
+        if (format.kind or suffix_of(path)) == "tsv":
+            quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
+            if quoted:
+                notes.append(
+                    f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
+                    "that wrote the file put them around, pass --format csv"
+                )
     return examples, len(found[0].text) if found else 1, notes
 
 

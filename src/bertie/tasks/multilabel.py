@@ -48,7 +48,9 @@ class Positions(tuple[str, ...]):
 
 def _hot(values: list[Any]) -> Hot | None:
     """Returns a list of two or more 0 and 1; None for another list."""
-    plain = len(values) > 1 and all(isinstance(one, bool | int | float) and one in (0, 1) for one in values)
+    plain = len({*map(type, values)}) == 1 < len(values) and all(
+        isinstance(one, bool | int | float) and one in (0, 1) for one in values
+    )
     return Hot(int(one) for one in values) if plain else None
 
 
