@@ -209,7 +209,8 @@ def _doubts(train: Sequence[Example]) -> list[str]:
     if missing := sorted(name for name in names if name.casefold() in MISSING):
         count = sum(example.label in missing for example in train)
         notes.append(
-            f"the label {missing[0]!r} may mean that there is none ({count:,} training examples); if so, remove the rows"
+            f"the label {missing[0]!r} may mean that there is none ({count:,} training examples). If so, remove these "
+            "rows"
         )
     numbers = [float(name) for name in names if NUMBER.fullmatch(name)]
     if len(numbers) == len(names) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
