@@ -313,16 +313,14 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
         yield from _tabular(iter(Records(lines, "\t")), format, "\t")
         return
 
-    def values() -> Iterator[Numbered]:
-        for number, line in lines:
-            if isinstance(line, InvalidRow):
-                yield number, line
-            else:
-                yield number, line.split("\t") if line else InvalidRow(number, "empty line")
-
-    for number, row in _tabular(values(), format, "\t"):
-        if isinstance(row, InvalidRow) and "instead of" in row.reason and '"' in str(row.source):
-            row = replace(row, reason=f"{row.reason}; for values in quotation marks, pass --format csv")
+    values = ((number, line if isinstance(line, InvalidRow) else line.split("\t")) for number, line in lines)
+    for number, row in _tabular(values, format, "\t"):
+        if isinstance(row, InvalidRow) and row.source is not None:
+            cells = [cell for cell in row.source.values() if cell]
+            if not cells:
+                row = InvalidRow(number, "empty line")
+            elif any(cell.startswith('"') and cell.count('"') % 2 for cell in cells):
+                row = replace(row, reason=f"{row.reason}; for values in quotation marks, pass --format csv")
         yield number, row
 
 
