@@ -413,6 +413,6 @@ def test_other_forms_are_refused_by_name(
     path.write_bytes(b"\x01\x02")
     path = path.parent if path.parent != tmp_path else path
     if path.is_dir() and name == "sequence":
-        error, said = DataError, "cannot be read: Is a directory"
+        error, said = DataError, "is a folder; a file with a row"
     with pytest.raises(error, match=said):
         [*TASKS[name].rows(path, TableFormat())]

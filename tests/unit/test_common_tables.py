@@ -312,6 +312,13 @@ CELLS: dict[
         {},
         ["x"],
     ),
+    "names that --columns repeats": (
+        "sequence",
+        "a.csv",
+        raw("text,label\na,x\n"),
+        {"columns": ("text", "label")},
+        ["a line with the column names, which --columns names too", "x"],
+    ),
     "a nameless column that is asked for": (
         "sequence",
         "a.csv",

@@ -137,6 +137,8 @@ def records(path: Path | str, format: TableFormat) -> Iterator[Row]:
     """Yields (line, fields by column name) of every row; a malformed row is (line, `InvalidRow`)."""
     check_known(path, format)
     kind = format.kind or kind_of(path)
+    if not kind:
+        raise DataError(f"{path} is a folder; a file with a row for each example was expected.")
     if kind not in FORMATS:
         raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
     with opened(path) as file:
@@ -155,10 +157,12 @@ def kind_of(path: Path | str) -> str:
     """Returns the format of a file from its name without .gz, .zst, .xz or .bz2, or from its first line.
 
     When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files, unless it is
-    the only line. A .txt whose first line contains a tab is a tsv, as NSMC's and MRPC's are.
+    the only line. A .txt whose first line contains a tab is a tsv, as NSMC's and MRPC's are. A folder has none ("").
     """
     stdin = str(path) == "-"
     suffix = "" if stdin else suffix_of(path)
+    if not stdin and Path(path).is_dir():
+        return ""
     if suffix in ("txt", "json", ""):
         first, _, more = first_line(path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
         first = LINE_END.split(first, 1)[0]
@@ -254,6 +258,10 @@ def _tabular(rows: Iterator[Numbered], format: TableFormat, separator: str = ","
                 break
         rows = itertools.chain(below, rows)
         names = _headed(head, format)
+    elif (first := next(rows, None)) is not None:
+        if not isinstance(first[1], InvalidRow) and tuple(composed(str(one).strip()) for one in first[1]) == names:
+            first = first[0], InvalidRow(first[0], "a line with the column names, which --columns names too")
+        rows = itertools.chain([first], rows)
     nameless = [name == NAMELESS.format(i) for i, name in enumerate(names, 1)]
     needed = max((i for i, absent in enumerate(nameless, 1) if not absent), default=len(names))
     for number, values in rows:

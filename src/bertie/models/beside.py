@@ -16,7 +16,7 @@ from bertie.errors import DataError
 from bertie.files import read_json
 
 ADAPTER, GENERATION = "adapter_config.json", "generation_config.json"
-WEIGHTS_OF_ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
+ADAPTERS = (ADAPTER, "adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # settings that change a greedy answer -> the values that do not
     "num_beams": (1,),
     "num_beam_groups": (1,),
@@ -42,18 +42,22 @@ IDS = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 def check_adapter(folder: Path) -> None:
     """Raises DataError for a folder with an adapter, alone or beside a model."""
-    name = next((name for name in (ADAPTER, *WEIGHTS_OF_ADAPTERS) if (folder / name).is_file()), "")
+    name = next((name for name in ADAPTERS if (folder / name).is_file()), "")
     if not name:
         return
     told = read_json(folder / ADAPTER) if (folder / ADAPTER).is_file() else {}
     base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
-    of = f" of {str(base)[:200]!r}" if base else ""
-    alone = not (folder / "config.json").is_file()
-    why = f"{folder} is an adapter{of} without its model" if alone else f"{folder} has an adapter{of} beside the model"
-    raise DataError(
+    raise refused_adapter(str(folder), name, str(base or "")[:200], alone=not (folder / "config.json").is_file())
+
+
+def refused_adapter(where: str, name: str, base: str = "", *, alone: bool) -> DataError:
+    """Returns the error about an adapter. where: its folder or repository; name: its file; base: the model it is of."""
+    of = f" of {base!r}" if base else ""
+    why = f"{where} is an adapter{of} without its model" if alone else f"{where} has an adapter{of} beside the model"
+    return DataError(
         f"{why} ({name}). Adapters are not read: the answers would be those of the model without it. Merge it into the "
         "model with peft, and use that folder: PeftModel.from_pretrained(model, "
-        f"{str(folder)!r}).merge_and_unload().save_pretrained(NEW)."
+        f"{where!r}).merge_and_unload().save_pretrained(NEW)."
     )
 
 

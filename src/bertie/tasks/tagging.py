@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
+from bertie.data.rows import kind_of
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
 from bertie.data.word_tables import word_table
@@ -123,7 +124,9 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        kind = format.kind or kind_of_words(path)
+        if format.kind in ("", kind_of(path)):  # as its name says; the first line may say more
+            format = replace(format, kind=kind_of_words(path) or format.kind)
+        kind = format.kind
         table = word_table(path, format)
         if not table and not format.labelled and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet")):
             yield from super().rows(path, format, on_columns=on_columns)
