@@ -416,3 +416,23 @@ def test_other_forms_are_refused_by_name(
         error, said = DataError, "is a folder; a file with a row"
     with pytest.raises(error, match=said):
         [*TASKS[name].rows(path, TableFormat())]
+
+
+def test_the_page_lists_what_is_tested() -> None:
+    """Each program in the table of docs/your-files.md has a file above, in each of its three columns that is not empty."""
+    page = (Path(__file__).parents[2] / "docs" / "your-files.md").read_text(encoding="utf-8")
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in page.partition("|---|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    ]
+    tested = {"tagging": [*TAGGED], "sequence": [], "multilabel": []}
+    for name, (task_name, *_) in TEXTS.items():
+        tested.setdefault(task_name, []).append(name)
+    programs = [cell.split(" (")[0].split(",")[0].split() for cell, *_ in rows]
+    assert len(programs) == 12
+    for program, (cell, *forms) in zip(programs, rows, strict=True):
+        if program == ["spaCy", "DocBin"]:
+            continue  # test_other_forms_are_refused_by_name
+        for form, names in zip(forms, tested.values(), strict=False):
+            first = program[0] if program[0] in ("brat", "spaCy", "INCEpTION", "Prodigy") else " ".join(program[:2])
+            assert not form.strip() or any(name.startswith(first) for name in names), (cell, form)
