@@ -293,6 +293,18 @@ TEXTS = {  # program and form -> task, files, options, (texts, label) of each ex
         {},
         [(("a",), ("x", "y")), (("b",), ())],
     ),
+    "doccano csv, a label": (
+        "sequence",
+        {"a.csv": "id,text,label,Comments\n1,a,x,\n2,b,,\n"},
+        {},
+        [(("a",), "x"), "no label"],
+    ),
+    "doccano fastText, a label": (
+        "sequence",
+        {"a.txt": "__label__x a b\n__label__x __label__y c\n"},
+        {},
+        [(("a b",), "x"), "several labels in label, which --task multilabel reads"],
+    ),
     "doccano csv": (
         "multilabel",
         {"a.csv": "id,text,label,Comments\n1,a,x#y,\n2,b,y,\n"},
@@ -419,12 +431,10 @@ def test_other_forms_are_refused_by_name(
 
 
 def test_the_page_lists_what_is_tested() -> None:
-    """Each program in the table of docs/your-files.md has a file above, in each of its three columns that is not empty."""
+    """Each program in the table of docs/your-files.md has a file above, in each column that is not empty."""
     page = (Path(__file__).parents[2] / "docs" / "your-files.md").read_text(encoding="utf-8")
-    rows = [
-        line.strip("| ").split(" | ")
-        for line in page.partition("|---|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
-    ]
+    lines_of = page.partition("|---|---|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines_of]
     tested = {"tagging": [*TAGGED], "sequence": [], "multilabel": []}
     for name, (task_name, *_) in TEXTS.items():
         tested.setdefault(task_name, []).append(name)
