@@ -184,6 +184,16 @@ TAGGED = {  # program and form -> files by name, options, the tags of each examp
         {},
         [("B-PER", "O"), ("O",)],
     ),
+    "spaCy, as the NER annotator writes it": (
+        {"a.json": json.dumps({"classes": ["PER"], "annotations": [["Ada saw", {"entities": [[0, 3, "PER"]]}], None]})},
+        {},
+        [("B-PER", "O"), "not a JSON object"],
+    ),
+    "brat, line ends of Windows": (
+        {"a.txt": "Ada saw\r\nKim\r\n", "a.ann": "T1\tPER 9 12\tKim\n"},
+        {"path": "a.ann"},
+        [("O", "O"), ("B-PER",)],
+    ),
     "spaCy, JSON lines": ({"a.jsonl": lines(["Ada saw", {"entities": [[0, 3, "PER"]]}])}, {}, [("B-PER", "O")]),
     "INCEpTION, WebAnno TSV 3": ({"a.tsv": WEBANNO}, {}, [("B-PER", "I-PER", "O", "B-LOC"), ("O", "O")]),
     "WebAnno TSV 3, another layer": (
@@ -212,7 +222,7 @@ TAGGED = {  # program and form -> files by name, options, the tags of each examp
 def read(home: Path, files: dict[str, str], name: str, path: str = "", **options: Any) -> list[Example | InvalidRow]:
     for file, content in files.items():
         (home / file).parent.mkdir(exist_ok=True)
-        (home / file).write_text(content, encoding="utf-8")
+        (home / file).write_bytes(content.encode())
     return [*TASKS[name].rows(home / (path or next(iter(files))), TableFormat(**options))]
 
 

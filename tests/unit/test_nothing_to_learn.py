@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bertie.data.tables import TableFormat, collect
+from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks import TASKS
@@ -73,6 +74,11 @@ def test_what_is_unclear_is_noted(tmp_path: Path) -> None:
     assert "labels contain '#', for example 'a#b'" in noted(path, "multilabel", table("a#b a b"))
     assert "labels contain" not in noted(path, "multilabel", table("R&D/Sales x y")), "no part is a label"
     assert "labels contain" not in noted(path, "multilabel", table("a#b a b"), label_separator="#")
+    assert "1 training texts occur with different labels" in noted(
+        path, "multilabel", "text,label\na,x\na,y\n" + "b,x\n" * 20, dev_file=str(path)
+    )
+    with pytest.raises(UsageError, match="label_separator has no effect under task=sequence"):
+        noted(path, "sequence", table("a b"), label_separator="#")
     assert "the label 'NA' may mean that there is none (10 training" in noted(
         path, "sequence", table("NA x"), dev_file=str(path)
     )

@@ -58,8 +58,8 @@ def _document(
     places = [in_characters(text, [mark.place], offsets) for mark in marks]
     where = [(-1, -1) if place is None else place[0] for place in places]
     misplaced = [lines and text.count("\n", 0, max(0, min(mark.start, len(text)))) for mark in marks]
-    for number, line in enumerate(lines):
-        end = at + len(line)
+    for number, whole in enumerate(lines):
+        end, line = at + len(whole), whole.removesuffix("\r")
         if line.strip():
             example: Example | InvalidRow = Example((line,), None, before + number + 1)
             if said is not None:

@@ -28,7 +28,7 @@ def table_of(value: Any, known: Collection[str]) -> Table | None:
     names, data = value.get("columns"), value.get("data")
     if isinstance(names, list) and isinstance(data, list):
         return [str(name) for name in names], data
-    lists = [one for one in value.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+    lists = [one for one in value.values() if isinstance(one, list) and one and _is_record(one[0])]
     if len(lists) == 1 and (lists[0] is data or not any(name in known for name in value)):
         return None, lists[0]
     parts = [*value.values()]
@@ -38,6 +38,12 @@ def table_of(value: Any, known: Collection[str]) -> Table | None:
     if len(sizes) == 1 and -1 not in sizes:
         return [*map(str, value)], [*zip(*parts, strict=True)]
     return None, [value]
+
+
+def _is_record(value: Any) -> bool:
+    """Returns whether a value is an object, or a text with an object of annotations, as spaCy has them."""
+    pair = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
+    return isinstance(value, dict) or pair
 
 
 def _nested(value: Mapping[str, Mapping[str, Any]], known: Collection[str]) -> list[dict[str, Any]]:

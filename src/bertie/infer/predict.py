@@ -188,6 +188,8 @@ class Predictor:
         Raises UsageError for a label name that is not a label of the model.
         """
         known = self.task.given_names
+        if format.label_separator and not self.task.several_labels:
+            raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
         if unknown := next((name for name in format.label_names.values() if name not in known), None):
             raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
         means = format.meanings

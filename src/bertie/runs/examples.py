@@ -103,6 +103,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             "sequence, multilabel or regression with --train, or omit --features."
         )
     kind = kind_of(config)
+    if config.label_separator and not kind.several_labels:
+        raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
     if dataset and not issubclass(kind, TASKS[dataset.task]):
         dataset = None  # its options, labels and metrics are those of its own task
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)

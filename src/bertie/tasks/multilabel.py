@@ -68,6 +68,7 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
+    several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
     metrics = ("micro_f1", "macro_f1")
@@ -169,6 +170,13 @@ class MultiLabelTask(Task):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
         if bare := sum(not example.label for example in train):
             notes.append(f"{bare:,} of {len(train):,} training examples have no label")
+        sets: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for one in (one for one in train if one.vectors is None):
+            sets.setdefault(one.texts, set()).add(tuple(one.label))
+        if unclear := sum(len(found) > 1 for found in sets.values()):
+            notes.append(
+                f"{unclear:,} training texts occur with different labels, and each row counts as all labels of its text"
+            )
         if any(isinstance(example.label, Positions) for example in train):
             notes.append(
                 "the labels are lists of 0 and 1, and are called by their positions, from 1. To name them, pass "
