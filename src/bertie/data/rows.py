@@ -279,11 +279,13 @@ def _header(
     first: list[Numbered] = []
     for one in itertools.islice(rows, HEADER_WITHIN):
         first.append(one)
-        cells = [] if isinstance(one[1], InvalidRow) else [cell for cell in one[1] if cell not in ("", None)]
-        if len(cells) > 1 or any(composed(str(cell).strip()) in known for cell in cells):
-            if not any(composed(str(cell).strip()) in known for cell in cells):
-                break  # names, or values, that are not known
-            return first[:-1], cast(Values, one[1]), rows
+        row = () if isinstance(one[1], InvalidRow) else one[1]
+        cells = [composed(str(cell).strip()) for cell in row if cell not in ("", None)]
+        alone = len(row) == 1 and any(not isinstance(above, InvalidRow) for _, above in first[:-1])
+        if not alone and any(cell in known for cell in cells):
+            return first[:-1], row, rows
+        if len(cells) > 1:
+            break  # names, or values, that are not known
     at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, InvalidRow)), None)
     if at is None:
         return first, None, rows
