@@ -221,7 +221,7 @@ CELLS: dict[
         {},
         ["label has a comma that may separate thousands or decimals; write 1234 or 1.234", 5.0],
     ),
-    "percentages": ("regression", "a.csv", raw("text,label\na,45%\nb,4.5 %\nc,−3\n"), {}, [45.0, 4.5, -3.0]),
+    "percentages": ("regression", "a.csv", raw("text,label\na,45%\nb,4.5 %\nc,−3\n"), {}, [0.45, 0.045, -3.0]),
     "numbers of a workbook": (
         "regression",
         "a.xlsx",

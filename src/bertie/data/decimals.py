@@ -1,4 +1,4 @@
-"""Numbers as people and programs write them: 4.5, 4,5, 1,234.5, 1.234,5, 1 234,5, 45 %.
+"""Numbers as people and programs write them: 4.5, 4,5, 1,234.5, 1.234,5, 1 234,5, 45%.
 
 One comma before three digits, as in 1,234, can separate thousands or decimals, and is not guessed.
 """
@@ -16,8 +16,9 @@ BOTH = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")
 
 
 def number_of(text: str) -> float | str:
-    """Returns the number that a text is, a percentage as its number; or why it is none."""
-    plain = SPACES.sub("", text.strip().replace("\u2212", "-")).removesuffix("%").rstrip()
+    """Returns the number that a text is, or why it is none. 45% is 0.45, as a workbook stores it."""
+    whole = SPACES.sub("", text.strip().replace("\u2212", "-"))
+    plain = whole.removesuffix("%").rstrip()
     if BOTH.fullmatch(plain):
         return UNCLEAR
     if POINTS.fullmatch(plain):
@@ -30,4 +31,6 @@ def number_of(text: str) -> float | str:
         number = float(plain) if "_" not in plain else math.nan
     except ValueError:
         number = math.nan
-    return number if math.isfinite(number) else NO_NUMBER
+    if not math.isfinite(number):
+        return NO_NUMBER
+    return number / 100 if whole.endswith("%") else number
