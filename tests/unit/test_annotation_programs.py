@@ -196,6 +196,15 @@ TAGGED = {  # program and form -> files by name, options, the tags of each examp
     ),
     "spaCy, JSON lines": ({"a.jsonl": lines(["Ada saw", {"entities": [[0, 3, "PER"]]}])}, {}, [("B-PER", "O")]),
     "INCEpTION, WebAnno TSV 3": ({"a.tsv": WEBANNO}, {}, [("B-PER", "I-PER", "O", "B-LOC"), ("O", "O")]),
+    "WebAnno TSV 3, relations before the layer, and a layer without features": (
+        {
+            "a.tsv": "#FORMAT=WebAnno TSV 3.2\n#T_SP=x.POS|coarse|PosValue\n#T_RL=x.Dependency|Type|flavor|BT_x.POS\n"
+            "#T_SP=webanno.custom.Quote|\n\n\n#Text=Ada, ok\n1-1\t0-3\tAda\tN\tN\troot\t*\t1-1\t*[2]\t\n"
+            "1-2\t3-4\t,\tP\tP\tp\t*\t1-1\t*[2]\t\n1-3\t5-7\tok\tA\tA\tx\t*\t1-1\t_\t\n"
+        },
+        {"label": "Quote"},
+        [("B-Quote", "I-Quote", "O")],
+    ),
     "WebAnno TSV 3, another layer": (
         {"a.tsv": WEBANNO},
         {"label": "PosValue"},
@@ -245,9 +254,18 @@ TEXTS = {  # program and form -> task, files, options, (texts, label) of each ex
     ),
     "Label Studio JSON, choices": (
         "multilabel",
-        {"a.json": json.dumps([task({"text": "a"}, choice("price", "staff")), task({"text": "b"}, choice("price"))])},
+        {
+            "a.json": json.dumps(
+                [
+                    task({"text": "a"}, choice("price", "staff")),
+                    task({"text": "b"}, choice("price")),
+                    task({"text": "c"}),
+                    {**task({"text": "d"}), "annotations": []},
+                ]
+            )
+        },
         {},
-        [(("a",), ("price", "staff")), (("b",), ("price",))],
+        [(("a",), ("price", "staff")), (("b",), ("price",)), (("c",), ()), "no topic"],
     ),
     "Label Studio JSON, two texts": (
         "sequence",

@@ -10,7 +10,7 @@ A record of another form is returned as it is.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 UNUSED = ("reject", "ignore")  # answers in Prodigy
@@ -105,6 +105,6 @@ def why_unused(fields: Mapping[str, Any]) -> str:
     return "skipped by the annotator" if fields.get(SKIPPED) in (True, "true") else ""
 
 
-def all_names(rows: Iterable[Any]) -> Sequence[str]:
-    """Returns the names in any of the records, in their order: an annotator leaves out what is not in a text."""
-    return list(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row))
+def is_annotated(fields: Mapping[str, Any]) -> bool | None:
+    """Returns whether somebody annotated a row of Label Studio, which then may have no label; None for another row."""
+    return fields["annotation_id"] not in (None, "") if "annotation_id" in fields else None

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from bertie.data.annotations import PROGRAM, cell_labels, why_unused
+from bertie.data.annotations import PROGRAM, cell_labels, is_annotated, why_unused
 from bertie.data.lines import InvalidRow
 from bertie.data.offsets import Place, in_characters, unit_of
 from bertie.data.rows import FORMATS as rows_of
 from bertie.data.rows import Row, TableFormat, records, source_of
 from bertie.data.tables import Example
-from bertie.data.words import Span, TaggedExample, are_texts, cut, of_words
+from bertie.data.words import TaggedExample, are_texts, cut, of_words, places_of
 from bertie.data.words import unit_of as script_unit
 from bertie.errors import DataError
 
@@ -115,21 +115,9 @@ def _tagged(
     found = of_words(words, tags, number)
     if not isinstance(found, TaggedExample):
         return found
-    spans = _places(text, cast(list[str], words)) if isinstance(text, str) else None
+    spans = places_of(text, cast(list[str], words)) if isinstance(text, str) else None
     found = replace(found, texts=(text,), spans=spans) if spans else found
     return replace(found, source=source)
-
-
-def _places(text: str, words: Sequence[str]) -> tuple[Span, ...] | None:
-    """Returns where the words are in their text; None if there is more between them than spaces."""
-    spans, end = list[Span](), 0
-    for word in words:
-        start = text.find(word, end)
-        if start < 0 or text[end:start].strip():
-            return None
-        end = start + len(word)
-        spans.append((start, end))
-    return None if text[end:].strip() else tuple(spans)
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
@@ -141,7 +129,7 @@ def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
         listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)
         if listed and (name in named or (value and all(map(_has_place, value)))):
             return cast(list[Any], value)
-    return [] if row.get("annotation_id") not in (None, "") else None  # of Label Studio: a text without entities
+    return [] if is_annotated(row) else None
 
 
 def _has_place(mark: object) -> bool:

@@ -11,14 +11,15 @@
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO
 
 from bertie.data.lines import InvalidRow, decoded
 from bertie.data.tables import Example, TableFormat
-from bertie.data.words import of_words
+from bertie.data.words import TaggedExample, of_words, places_of
 from bertie.errors import DataError, nearest
 
-BEGINS = "#FORMAT=WebAnno TSV"
+BEGINS, TEXT = "#FORMAT=WebAnno TSV", "#Text="
 LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
 NUMBERED = re.compile(r"(.*)\[(\d+)\]$")
 ESCAPED = re.compile(r"\\(.)")
@@ -33,7 +34,7 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     Raises DataError for a file without such a feature.
     """
     columns: dict[str, int] = {}
-    width, column, block, bad = 3, -1, Lines(), None
+    width, column, block, text, bad = 3, -1, Lines(), list[str](), None
     for number, line in itertools.chain(decoded(file, format.encoding, where), [(0, "")]):
         if isinstance(line, InvalidRow):
             bad = bad or line
@@ -42,15 +43,16 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
             for i, feature in enumerate(features or [""]):
                 if kind == "SP":
                     columns[f"{name}.{feature}" if feature else name] = width + i
-            width += max(1, len(features)) + (kind == "RL") + (kind == "CH" and not features)
+            width += max(1, len(features))
         elif line.startswith("#") and not block:
-            continue
+            text += [ESCAPED.sub(r"\1", line.removeprefix(TEXT))] if line.startswith(TEXT) else []
         elif line.strip():
             block.append((number, line))
         elif block or bad:
             column = column if column >= 0 else _column(columns, format, where)
-            yield bad or _sentence(block, column, format)
-            block, bad = [], None
+            name = next((name for name, at in columns.items() if at == column), "")
+            yield bad or _sentence(block, column, "" if "." in name else name, "\n".join(text), format)
+            block, text, bad = [], [], None
 
 
 def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
@@ -68,7 +70,8 @@ def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
     return columns[ranked[0]]
 
 
-def _sentence(block: Lines, column: int, format: TableFormat) -> Example | InvalidRow:
+def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFormat) -> Example | InvalidRow:
+    """Returns the example of a sentence. layer: the name of a layer without features, which is the label itself."""
     words, tags, before = list[str](), list[str](), ("", "")
     for _, line in block:
         cells = line.split("\t")
@@ -87,9 +90,13 @@ def _sentence(block: Lines, column: int, format: TableFormat) -> Example | Inval
         kind = ESCAPED.sub(r"\1", kind)
         if kind in ("_", ""):
             tags.append("O")
-        elif kind == "*" and format.labelled:
+        elif kind == "*" and not layer and format.labelled:
             return InvalidRow(block[0][0], "an entity without a label")
         else:
-            tags.append(f"{'I' if name and (kind, name) == before else 'B'}-{kind}")
+            begins = "I" if name and (kind, name) == before else "B"
+            tags.append(f"{begins}-{layer if kind == '*' else kind}")
         before = (kind, name)
-    return of_words(words, tags if format.labelled else None, block[0][0])
+    found = of_words(words, tags if format.labelled else None, block[0][0])
+    if isinstance(found, TaggedExample) and (spans := places_of(text, words)):
+        return replace(found, texts=(text,), spans=spans)
+    return found

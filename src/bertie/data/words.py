@@ -68,6 +68,18 @@ def are_texts(values: object) -> TypeGuard[list[str]]:
     return isinstance(values, list) and bool(values) and all(isinstance(v, str) and v.strip() for v in values)
 
 
+def places_of(text: str, words: Sequence[str]) -> tuple[Span, ...] | None:
+    """Returns where the words are in their text; None if there is more between them than spaces."""
+    spans, end = list[Span](), 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
+            return None
+        end = start + len(word)
+        spans.append((start, end))
+    return None if text[end:].strip() else tuple(spans)
+
+
 def in_bioes(tag: str) -> str:
     """Returns a tag of BILOU or BMEWO as that of BIOES: U-PER is S-PER. Every other tag is returned as it is."""
     return OTHER_SCHEMES.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" and len(tag) > 2 else tag

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.annotations import cell_labels
+from bertie.data.annotations import cell_labels, is_annotated
 from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
@@ -128,6 +128,9 @@ class MultiLabelTask(Task):
         names: list[str] = []
         if columns.label in fields:
             value = fields[columns.label]
+            annotated = is_annotated(fields)
+            if value in (None, "") and annotated is not None:
+                value = [] if annotated else None
             if value is None:
                 return InvalidRow(line, f"no {columns.label}")
             if isinstance(value, str):  # as `predict` and Label Studio write lists into a csv
