@@ -117,6 +117,7 @@ BY_PANDAS = "Convert it: pandas.{}(FILE).to_csv(NEW, index=False)."
 REFUSED = {
     "spacy": ("a DocBin of spaCy", 'Write its texts and entities to a .jsonl file: {"text": ..., "entities": [...]}.'),
     "xmi": ("UIMA CAS, of INCEpTION", "Export WebAnno TSV 3 instead."),
+    "zip": ("a zip archive", "Unpack it, and pass a file that was in it."),
     "xls": ("an old Excel workbook", AS_CSV),
     "xlsb": ("a binary Excel workbook", AS_CSV),
     "ods": ("a workbook of LibreOffice", AS_CSV),
