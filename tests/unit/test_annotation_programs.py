@@ -189,6 +189,11 @@ TAGGED = {  # program and form -> files by name, options, the tags of each examp
         {},
         [("B-PER", "O"), "not a JSON object"],
     ),
+    "brat, an entity beyond the text": (
+        {"a.txt": "Ada saw\n", "a.ann": "T1\tPER 90 93\tKim\n"},
+        {"path": "a.ann"},
+        [("O", "O"), "an entity whose own text is not at its place"],
+    ),
     "brat, line ends of Windows": (
         {"a.txt": "Ada saw\r\nKim\r\n", "a.ann": "T1\tPER 9 12\tKim\n"},
         {"path": "a.ann"},

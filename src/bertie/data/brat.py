@@ -5,13 +5,15 @@
 Each line of a text is an example, since brat's entities do not go beyond one. `line` counts lines of all texts.
 """
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from bertie.data.entities import Mark, marked
 from bertie.data.lines import InvalidRow, check_encoding, read_whole
-from bertie.data.offsets import in_characters, unit_of
+from bertie.data.offsets import placed, unit_of
 from bertie.data.tables import Example, TableFormat
 from bertie.data.words import unit_of as script_unit
 from bertie.errors import DataError
@@ -52,33 +54,33 @@ def _text(path: Path, encoding: str) -> str:
 def _document(
     text: str, lines: list[str], said: str | None, before: int, format: TableFormat
 ) -> Iterator[Example | InvalidRow]:
+    """Yields the lines of a text. said: its file of entities; None: none are wanted. before: lines of other texts."""
+    begins = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
     marks, reasons = _read(said or "")
-    offsets = unit_of(text, [mark.place for mark in marks]) or "characters"
-    unit, at = script_unit([text]), 0
-    places = [in_characters(text, [mark.place], offsets) for mark in marks]
-    where = [(-1, -1) if place is None else place[0] for place in places]
-    misplaced = [lines and text.count("\n", 0, max(0, min(mark.start, len(text)))) for mark in marks]
-    for number, whole in enumerate(lines):
-        end, line = at + len(whole), whole.removesuffix("\r")
-        if line.strip():
-            example: Example | InvalidRow = Example((line,), None, before + number + 1)
-            if said is not None:
-                own = [
-                    Mark(start - at, stop - at, mark.kind)
-                    for mark, (start, stop) in zip(marks, where, strict=True)
-                    if at <= start < end
-                ]
-                lost = any(place == (-1, -1) and row == number for place, row in zip(where, misplaced, strict=True))
-                bad = next((reason for place, reason in reasons if at <= place < end + 1), "")
-                if lost or bad:
-                    example = InvalidRow(before + number + 1, bad or "an entity whose own text is not at its place")
-                elif any(mark.end > len(line) for mark in own):
-                    example = InvalidRow(before + number + 1, "an entity of more than one line")
-                else:
-                    example = marked(line, own, unit, before + number + 1)
-            kept = format.keep and not isinstance(example, InvalidRow)
-            yield replace(example, source={"text": line}) if kept else example
-        at = end + 1
+    places = [mark.place for mark in marks]
+    whole = placed(text, places, unit_of(text, places) or "characters")
+    own: dict[int, list[Mark]] = {}
+    bad = {bisect_right(begins, min(start, len(text))) - 1: reason for start, reason in reasons}
+    for i, mark in enumerate(marks):
+        place = whole[i] if whole else next(iter(placed(text, [mark.place], "characters") or ()), None)
+        row = bisect_right(begins, place[0] if place else min(mark.start, len(text))) - 1
+        if place is None:
+            bad[row] = "an entity whose own text is not at its place"
+        elif place[1] - begins[row] > len(lines[row].removesuffix("\r")):
+            bad[row] = "an entity of more than one line"
+        else:
+            own.setdefault(row, []).append(Mark(place[0] - begins[row], place[1] - begins[row], mark.kind))
+    unit = script_unit([text])
+    for row, line in enumerate(line.removesuffix("\r") for line in lines):
+        number = before + row + 1
+        if row in bad:
+            yield InvalidRow(number, bad[row])
+            continue
+        if not line.strip():
+            continue
+        example = Example((line,), None, number) if said is None else marked(line, own.get(row, ()), unit, number)
+        kept = format.keep and isinstance(example, Example)
+        yield replace(example, source={"text": line}) if kept else example
 
 
 def _read(said: str) -> tuple[list[Mark], list[tuple[int, str]]]:

@@ -8,6 +8,7 @@ cell. Programs: doccano, Label Studio, Prodigy, spaCy, and `bertie predict`.
 """
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,11 +158,12 @@ def marked(
         why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
         return InvalidRow(number, why)
     kinds = [mark.kind for mark in marks]
+    firsts, lasts = [first for first, _ in spans], [last for _, last in spans]
     for (start, end), kind in sorted(zip(places, kinds, strict=True)):
         if not text[start:end].strip():
             return InvalidRow(number, "an entity outside of the text")
         start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
-        inside = [i for i, (first, last) in enumerate(spans) if first < end and start < last]
+        inside = range(bisect_right(lasts, start), bisect_left(firsts, end))
         if any(tags[i] != "O" for i in inside):
             return InvalidRow(number, "entities that share a word")
         tags[inside[0]], tags[inside[0] + 1 : inside[-1] + 1] = f"B-{kind}", [f"I-{kind}"] * (len(inside) - 1)
