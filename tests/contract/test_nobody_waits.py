@@ -17,7 +17,7 @@ from torch import Tensor
 from bertie import families, objectives
 from bertie.data.batch import Batch
 from bertie.data.tables import Example
-from bertie.data.tagged import TaggedExample
+from bertie.data.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import Model
 from bertie.nn.characters import CharacterCNN, character_ids

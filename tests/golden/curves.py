@@ -25,7 +25,7 @@ from test_objectives_contract import APART, CASES, NANO, VOCAB, objective_of, so
 
 from bertie import families, objectives
 from bertie.data.tables import Example
-from bertie.data.tagged import TaggedExample
+from bertie.data.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import Model
 from bertie.tasks import TASKS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertie.data.tables import Example
-from bertie.data.tagged import TaggedExample
+from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.findings import Findings
 from bertie.tasks import TASKS, Prediction

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertie.data.tables import Example
-from bertie.data.tagged import spaced
+from bertie.data.words import spaced
 from bertie.evaluation import baselines as module
 from bertie.evaluation.baselines import CHARACTERS, baselines, compared, measured
 from bertie.metrics.answers import AnswerScores, QaPrediction

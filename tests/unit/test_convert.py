@@ -91,7 +91,11 @@ def test_files_of_the_hub_cache_are_links(tmp_path: Path) -> None:
     blobs, source = saved(tmp_path / "blobs"), tmp_path / "snapshots" / "commit"
     (blobs / "2_Dense").mkdir()
     shutil.copyfile(blobs / "model.safetensors", blobs / "2_Dense" / "model.safetensors")
-    (blobs / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}]))
+    (blobs / "modules.json").write_text(
+        json.dumps(
+            [{"path": p, "type": t} for p, t in (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"))]
+        )
+    )
     names = [path.relative_to(blobs) for path in blobs.rglob("*") if path.is_file()]
     for name in names:
         (source / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from test_cli_finetune import FAST, model, one_thread, rows, run, settings, train, write
 
 from bertie.data.tables import Example
-from bertie.data.tagged import TaggedExample
+from bertie.data.words import TaggedExample
 from bertie.infer.findings import SLICES, WORST, Findings
 from bertie.infer.predict import Predictor
 from bertie.metrics.answers import QaPrediction

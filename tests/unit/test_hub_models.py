@@ -130,6 +130,10 @@ def test_errors_say_what_to_do(command, hub, tmp_path):
     assert "HF_HUB_OFFLINE" in command("download", NAME, code=2, HF_HUB_OFFLINE="1")
     hub.repositories["people/pickled"] = {"config.json": b"{}", "pytorch_model.bin": b"no"}
     assert "--unsafe" in command("download", "people/pickled", code=3)
+    hub.repositories["people/lora"] = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"}
+    assert "people/lora is an adapter without its model" in command("download", "people/lora", code=3)
+    hub.repositories["people/both"] = {"config.json": b"{}", "model.safetensors": b"x", "adapter_config.json": b"{}"}
+    assert "people/both has an adapter beside the model" in command("download", "people/both", code=3)
     hub.repositories["people/empty"] = {"README.md": b"nothing"}
     assert "pickles" not in command("download", "people/empty", code=3)
     hub.repositories["people/bare"] = {"model.safetensors": b"x"}

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score
 from bertie import load
 from bertie.data.parsed import is_tree, trees
 from bertie.data.tables import InvalidRow, TableFormat
-from bertie.data.tagged import TaggedExample, spaced
+from bertie.data.words import TaggedExample, spaced
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.metrics.parsing import ParseScores

@@ -110,8 +110,8 @@ def test_unknown_columns_are_one_clear_error(tmp_path):
         read(path, TableFormat(text=("review",)))
     with pytest.raises(DataError, match=r"no column 'star'. Did you mean 'stars'"):
         read(path, TableFormat(text=("review",), label="star"))
-    with pytest.raises(UsageError, match="Unknown table format 'xls'"):
-        read(path.rename(tmp_path / "a.xls"))
+    with pytest.raises(UsageError, match="Unknown table format 'xyz'"):
+        read(path.rename(tmp_path / "a.xyz"))
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read(tmp_path / "absent.csv")
 
@@ -288,9 +288,9 @@ def test_json_rows_of_every_shape(tmp_path):
     ]
     examples, skipped = read(write(tmp_path, "a.jsonl", "\n".join(lines)))
     assert [(e.texts[0], e.label) for e in examples] == [("number", "1"), ("truth", "true")]
-    told = "label is a list, which --task multilabel reads"
+    told = "several labels in label, which --task multilabel reads"
     assert skipped.lines == {"no label": [2], told: [4], "not a JSON object": [5], "not JSON": [6, 7]}
-    with pytest.raises(DataError, match="one JSON list"):
+    with pytest.raises(DataError, match="one JSON value over many lines"):
         read(write(tmp_path, "b.jsonl", '[\n{"text": "x"}\n]\n'))
 
 

@@ -206,11 +206,11 @@ def test_entities_of_korean_texts_are_read_by_characters(tmp_path):
         ([[0, 9, "PER"]], "an entity outside of the text"),
         ([[2, 2, "PER"]], "an entity outside of the text"),
         ([[0, 4, "PER"], [2, 8, "LOC"]], "entities that share a word"),
-        ([[0, "4", "PER"]], "not an object with"),
-        ([[0, 4]], "not an object with"),
-        ([{"start": 0, "label": "PER"}], "not an object with"),
-        ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "not an object with"),
-        ([[True, 4, "PER"]], "not an object with"),
+        ([[0, "4", "PER"]], "an entity without a start"),
+        ([[0, 4]], "an entity without a start"),
+        ([{"start": 0, "label": "PER"}], "an entity without a start"),
+        ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "an entity with several labels"),
+        ([[True, 4, "PER"]], "an entity without a start"),
     ],
 )
 def test_damaged_entities_cost_their_row(tmp_path, entities, reason):
@@ -372,7 +372,11 @@ def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
 
 def test_answers_are_found_where_they_stand_or_not_at_all():
     assert placed([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
-    assert placed([{"text": "sails", "answer_start": 5}, {"text": "sails"}], CONTEXT) == (("sails", MISPLACED),) * 2
+    assert placed([{"text": "sails", "answer_start": 5}], CONTEXT) == (("sails", MISPLACED),)
+    assert placed([{"text": "sails"}], CONTEXT) == placed("sails", CONTEXT) == (("sails", 4),)  # its only place
+    assert placed({"text": ["a"], "answer_start": []}, CONTEXT) == (("a", MISPLACED),)  # it has several
+    beyond = "\U0001f600 가 Ada"
+    assert placed([{"text": "Ada", "answer_start": start} for start in (4, 5, 9)], beyond) == (("Ada", 4),) * 3
 
 
 @pytest.mark.parametrize("text", ["{", '{"data": 1}', "[]", '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.data.tagged import TaggedExample, spaced
+from bertie.data.words import TaggedExample, spaced
 from bertie.errors import DataError
 from bertie.tasks import TaggingTask
 from bertie.tasks.source import Encoded, TaskSource

@@ -29,6 +29,8 @@ SETTINGS: dict[str, str | Flag] = {
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
+    "format": "format",
+    "label_separator": "label_separator",
     "features": "features.column",
     "seed": "train.seed",
 }

@@ -34,6 +34,7 @@ class TableOptions:
     columns: tables.ColumnNames = ""
     encoding: tables.Encoding = "utf-8"
     format_: tables.Format = ""
+    label_separator: tables.LabelSeparator = ""
 
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
@@ -46,6 +47,7 @@ class TableOptions:
             self.encoding,
             self.format_,
             label_names=tables.pairs(self.label_names),
+            label_separator=self.label_separator,
         )
 
 

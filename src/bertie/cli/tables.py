@@ -38,6 +38,9 @@ Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding of the 
 Format = Annotated[
     str, typer.Option("--format", help="csv, tsv, xlsx, jsonl, parquet or lines. Default: inferred from the file.")
 ]
+LabelSeparator = Annotated[
+    str, typer.Option("--label-separator", help="What separates several labels in a cell. Default: as in training.")
+]
 OnlyAnswers = Annotated[
     bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and result.")
 ]

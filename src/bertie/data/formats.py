@@ -4,7 +4,6 @@ Each reader yields documents (str) and, in their positions, dropped records, and
 documents. No record can stop the reader.
 """
 
-import csv
 import html
 import json
 import re
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bertie.data import pydocs, rows
-from bertie.data.lines import LIMIT, InvalidRow
+from bertie.data.lines import InvalidRow
 from bertie.data.records import (
     BLANK_LINE,
     EXCERPT,
@@ -98,19 +97,15 @@ def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> 
             else:
                 yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
 
-    usual_limit = csv.field_size_limit(LIMIT)
-    try:
-        for line, row in rows.FORMATS[kind](lines(), rows.TableFormat(encoding=reading.encoding), path):
-            if isinstance(row, InvalidRow):
-                yield DroppedRecord(row.reason, path, row.line)
-            elif column not in row:
-                raise _no_column(path, column, row)
-            elif (document := row[column]) is None:
-                yield DroppedRecord(f"no text in column {column!r}", path, line)
-            else:
-                yield document
-    finally:
-        csv.field_size_limit(usual_limit)
+    for line, row in rows.FORMATS[kind](lines(), rows.TableFormat((column,), encoding=reading.encoding), path):
+        if isinstance(row, InvalidRow):
+            yield DroppedRecord(row.reason, path, row.line)
+        elif column not in row:
+            raise _no_column(path, column, row)
+        elif (document := row[column]) is None:
+            yield DroppedRecord(f"no text in column {column!r}", path, line)
+        else:
+            yield document
 
 
 def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:

@@ -9,10 +9,11 @@ An example is `TaggedExample`: its label has for each word (head, relation), the
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bertie.data.conll import NUMBER, ud_words
 from bertie.data.lines import opened, where_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
+from bertie.data.words import blocks, spaced
 from bertie.errors import UsageError, nearest
 
 Words = tuple[list[list[str]], list[bool] | None]

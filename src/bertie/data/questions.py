@@ -6,8 +6,8 @@
 A parquet file has one question in a row, with these columns.
 
 An example's texts are (question, context). Its label is every accepted answer as (text, start), empty for an
-unanswerable question. A start of -1 means that the text is not at the given position; such a question is scored, but
-not used for training.
+unanswerable question. Without `answer_start`, the text's only place is taken. A start of -1 means that the text is not
+at the given position, or has several places; such a question is scored, but not used for training.
 """
 
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
+from bertie.data.offsets import UNITS
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow
@@ -99,12 +100,13 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     except (ValueError, RecursionError):
         return InvalidRow(number, NO_TEXT)
     name = str(first_given(qa.get("id"), qa.get("guid"), number))
-    if "answers" not in qa and "is_impossible" not in qa:
+    given = qa["answers"] if "answers" in qa else qa.get("answer")
+    if given is None and "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     answers: Answers | None
     try:
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
-        answers = () if impossible else placed(qa.get("answers", ()), context)
+        answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         if format.labelled:
             return InvalidRow(number, "answers are not text and answer_start")
@@ -114,16 +116,36 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
 
 def placed(answers: Any, context: str) -> Answers:
     """Returns answers with their starts, checked. Takes a list of objects, or an object of two lists."""
+    if isinstance(answers, str) or (isinstance(answers, dict) and isinstance(answers.get("text"), str)):
+        answers = [answers]
     if isinstance(answers, dict):
-        answers = [
-            {"text": text, "answer_start": start}
-            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
-        ]
+        starts = answers.get("answer_start") or [None] * len(answers["text"])
+        answers = [{"text": text, "answer_start": start} for text, start in zip(answers["text"], starts, strict=True)]
     found = []
     for answer in answers:
-        text, start = answer["text"], int(answer.get("answer_start", MISPLACED))
+        if isinstance(answer, str):
+            answer = {"text": answer}
+        text, start = answer["text"], answer.get("answer_start")
         if not isinstance(text, str):
             raise TypeError
-        at_place = text.strip() and start >= 0 and context[start : start + len(text)] == text
-        found.append((text, start if at_place else MISPLACED))
+        found.append((text, only_place(text, context) if start is None else _place(text, context, int(start))))
     return tuple(found)
+
+
+def only_place(text: str, context: str) -> int:
+    """Returns where a text begins, if it occurs once in the context; MISPLACED otherwise."""
+    start = context.find(text) if text.strip() else MISPLACED
+    return start if start < 0 or context.find(text, start + 1) < 0 else MISPLACED
+
+
+def _place(text: str, context: str, start: int) -> int:
+    """Returns where a text begins, from its offset in characters, or, where it is not there, in UTF-16 or bytes."""
+    if not text.strip() or start < 0:
+        return MISPLACED
+    if context.startswith(text, start):
+        return start
+    for offsets in UNITS.values():
+        at = None if context.isascii() else offsets(context)
+        if at is not None and start < len(at) and at[start] >= 0 and context.startswith(text, at[start]):
+            return at[start]
+    return MISPLACED

@@ -1,15 +1,18 @@
 """Worksheets of Excel (.xlsx), read and written with openpyxl (the extra `xlsx`)."""
 
+import itertools
 import os
 import re
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, time
-from itertools import islice
+from functools import cache
 from typing import IO, Any
 
+from bertie import console
 from bertie.data import isolated, streams
 from bertie.errors import DataError, UsageError
 
@@ -17,7 +20,10 @@ CELL = 32_767  # characters of a cell, Excel's limit
 ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, or the underscore of a text like _x000D_
 TO_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 OLD = b"\xd0\xcf\x11\xe0"  # how a compound file of Windows begins: an encrypted .xlsx, and any .xls
+NOTE = 0  # instead of a row's number: the title of the worksheet, and those of the others
 BLOCK = 256  # rows that come from the reading process at once
+MERGED = re.compile(rb'<(?:\w{1,9}:)?mergeCell ref="([A-Z]{1,3})(\d{1,7}):[A-Z]{1,3}(\d{1,7})"')
+LONGEST_REF = 64  # bytes of such an element, which may lie across two pieces
 ROWS, COLUMNS = 1_048_576, 16_384  # of a worksheet, Excel's limits
 
 
@@ -34,8 +40,8 @@ def _openpyxl() -> Any:
 def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
     """Yields (number from 1, values) of the rows of a workbook's first worksheet that is not empty.
 
-    Empty rows at its end are left out. A formula is the value that Excel computed last. Raises DataError for another
-    file, UsageError without openpyxl.
+    Empty rows at its end are left out. A formula is the value that Excel computed last, and cells that are merged over
+    rows all have the value of the first. Raises DataError for another file, UsageError without openpyxl.
     """
     _openpyxl()
     with tempfile.NamedTemporaryFile(prefix="bertie-") as copy:
@@ -48,7 +54,11 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
             path = copy.name
         try:
             for rows in isolated.results(_blocks, os.path.abspath(path), where, size=os.path.getsize(path)):
-                yield from rows
+                for number, values in rows:
+                    if number == NOTE:
+                        _say_which(where, *values)
+                    else:
+                        yield number, values
         except streams.Unreadable as error:
             raise DataError(f"{where} is not a readable Excel workbook: {error}. Save it as .csv.") from None
 
@@ -56,7 +66,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
 def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[Any]]]]:
     with open(path, "rb") as file:
         rows = _rows(file, where)
-        while block := list(islice(rows, BLOCK)):
+        while block := list(itertools.islice(rows, BLOCK)):
             yield block
 
 
@@ -68,8 +78,8 @@ def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
     try:
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)
         for sheet in book.worksheets:
-            number = 0
-            for number, values in enumerate(_all_rows(sheet), 1):
+            number, merged = 0, _Merged(book._archive, sheet._worksheet_path)
+            for number, values in enumerate(map(merged.filled, itertools.count(1), _all_rows(sheet)), 1):
                 if not values:
                     empty.append(number)
                     continue
@@ -77,12 +87,65 @@ def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
                 empty.clear()
                 yield number, values
             if len(empty) < number:
+                others = [one.title for one in book.worksheets if one is not sheet and (one.max_row or 2) > 1]
+                if others:
+                    yield NOTE, (sheet.title, ", ".join(map(repr, others[:5])))
                 break
             empty.clear()
     except (DataError, UsageError, GeneratorExit, MemoryError):
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
         raise DataError(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
+
+
+@cache
+def _say_which(where: str, title: str, others: str) -> None:
+    """Prints once that a workbook has other worksheets than the one that is read."""
+    console.say(
+        f"{where}: worksheet {title!r} is read, and not {others}. To read another one, move it to the front or save it "
+        "as .csv."
+    )
+
+
+class _Merged:
+    """The cells of a worksheet that are merged over several rows, from the end of its XML, which openpyxl skips."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: str) -> None:
+        self.until: dict[int, list[tuple[int, int]]] = {}  # first row -> (column, last row)
+        self.open: dict[int, tuple[int, Any]] = {}  # column -> last row, value
+        rest = b""
+        with archive.open(path) as file:
+            while piece := file.read(1 << 20):
+                rest = rest[-LONGEST_REF:] + piece
+                for match in MERGED.finditer(rest):
+                    column, first, last = _column(match[1]), int(match[2]), int(match[3])
+                    if last > first and (column, last) not in self.until.setdefault(first, []):
+                        self.until[first].append((column, last))
+
+    def filled(self, number: int, values: Sequence[Any]) -> Sequence[Any]:
+        """Returns the values of a row, with those of the merged cells that reach into it."""
+        if not self.until:
+            return values
+        found = [*values]
+        for column, (last, value) in [*self.open.items()]:
+            if number > last:
+                del self.open[column]
+                continue
+            found += [None] * (column + 1 - len(found))  # of an empty row
+            if found[column] is None:
+                found[column] = value
+        for column, last in self.until.get(number, ()):
+            if column < len(found):
+                self.open[column] = last, found[column]
+        return found
+
+
+def _column(letters: bytes) -> int:
+    """Returns the number of a column from 0: A is 0, AA is 26."""
+    number = 0
+    for letter in letters:
+        number = 26 * number + letter - ord("A") + 1
+    return number - 1
 
 
 def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:

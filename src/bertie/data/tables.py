@@ -17,8 +17,20 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.annotations import PROGRAM, cell_labels, why_unused
 from bertie.data.lines import InvalidRow
-from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
+from bertie.data.rows import (
+    LABELS,
+    NAMELESS,
+    PAIRS,
+    RECOGNISED,
+    SINGLES,
+    Fields,
+    TableFormat,
+    as_text,
+    records,
+    source_of,
+)
 from bertie.errors import DataError, UsageError, nearest
 
 __all__ = [
@@ -46,18 +58,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The column names data sets use, the longest match first: a file with question and sentence holds pairs.
-PAIRS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question", "context"),
-    ("question", "sentence"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("text", "text_pair"),
-)
-SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
-LABELS = ("label", "labels", "레이블", "라벨")
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
@@ -111,13 +111,14 @@ class Example:
 class Columns:
     """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices.
 
-    further: the columns of choices that only other rows than the first may have.
+    further: the columns of choices that only other rows than the first may have. separator: between labels of a cell.
     """
 
     text: tuple[str, ...]
     label: str | None
     choices: tuple[str, ...] = ()
     further: re.Pattern[str] | None = None
+    separator: str = ","
 
     def __str__(self) -> str:
         kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))
@@ -206,7 +207,8 @@ def stream(
         if columns is None:
             columns = (find or find_columns)(tuple(fields), format, str(path))
             on_columns(columns)
-        found = (make or example)(fields, columns, line)
+        reason = why_unused(fields) if format.labelled and columns.label != "answer" else ""
+        found = InvalidRow(line, reason) if reason else (make or example)(fields, columns, line)
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
         if undecided:
             found = InvalidRow(line, f"no gold label ({format.undecided!r})")
@@ -230,8 +232,11 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Invali
             return InvalidRow(line, f"a text longer than {MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
+    label = cell_labels(label) if isinstance(label, str) else label
     if isinstance(label, list):
-        return InvalidRow(line, f"{columns.label} is a list, which --task multilabel reads")
+        if len(label) > 1:
+            return InvalidRow(line, f"several labels in {columns.label}, which --task multilabel reads")
+        label = as_text(label[0]) if label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
         return InvalidRow(line, f"no {columns.label}")
     return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
@@ -286,9 +291,11 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
             hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
             f"example --columns {'label,text' if format.labelled else 'text'}.",
         )
-    label = format.label or next((name for name in (format.usual_label, *LABELS) if name in names), None)
+    label = format.label or next((name for name in (format.usual_label, *LABELS) if name and name in names), None)
     if format.labelled and label is None:
-        others = [name for name in names if name not in text]
+        others = [name for i, name in enumerate(names, 1) if name not in (*text, NAMELESS.format(i), *PROGRAM)]
+        if "annotation_id" in names and len(others) == 1:  # of Label Studio: the name of its control
+            return Columns(text, others[0])
         raise DataError(
             f"{where}: no label column was recognized among {', '.join(map(repr, names))}. "
             + (f"Pass --label COLUMN, for example --label {others[-1]}." if others else "Add a column of labels.")

@@ -16,10 +16,11 @@ from bertie import checksums, console
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
+from bertie.models.beside import ADAPTERS, refused_adapter
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (
-    *("config.json", "README.md", "LICENSE*", "score.json"),
+    *("config.json", "generation_config.json", "README.md", "LICENSE*", "score.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
     *("vocab.json", "merges.txt", "*.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
@@ -80,6 +81,8 @@ def look_up(name: str) -> Remote:
     with _errors(f"{repository}@{revision}"):
         info = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
     files = {file.rfilename: file for file in info.siblings}
+    if adapter := next((name for name in ADAPTERS if name in files), ""):
+        raise refused_adapter(repository, adapter, alone="config.json" not in files)
     weights = SHARDS if INDEX in files else WEIGHTS
     wanted = [
         file

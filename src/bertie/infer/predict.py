@@ -128,6 +128,7 @@ class Predictor:
         trained = training_facts(tokenizer)
         self.features: FeatureConfig | None = trained["features"]
         self.columns: tuple[tuple[str, ...], str] = trained["columns"]
+        self.label_separator: str = trained["label_separator"]
         positions = facts.max_length
         check_max_length(max_length, positions)
         self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
@@ -187,6 +188,8 @@ class Predictor:
         Raises UsageError for a label name that is not a label of the model.
         """
         known = self.task.given_names
+        if format.label_separator and not self.task.several_labels:
+            raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
         if unknown := next((name for name in format.label_names.values() if name not in known), None):
             raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
         means = format.meanings
@@ -199,6 +202,7 @@ class Predictor:
             format = replace(format, label_names=means)
         format = replace(format, label_names=in_both_forms(known, format.label_names))
         format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
+        format = replace(format, label_separator=format.label_separator or self.label_separator)
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
@@ -372,7 +376,8 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
 
     max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
     whether the folder says how many; features: how feature vectors are read, or None; columns: the names that the user
-    gave for the text and the label, empty where they were recognized; task: its name, or "".
+    gave for the text and the label, empty where they were recognized; label_separator: what separates the labels of a
+    cell, empty for a comma; task: its name, or "".
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -383,6 +388,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "texts_known": "texts" in ours,
         "features": _features(ours.get("features")),
         "columns": _columns(ours.get("columns")),
+        "label_separator": mark if isinstance(mark := ours.get("label_separator"), str) else "",
         "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
     }
 
@@ -430,6 +436,7 @@ def set_training_facts(
     texts: int,
     features: "FeatureConfig | None" = None,
     columns: tuple[tuple[str, ...], str] = ((), ""),
+    label_separator: str = "",
 ) -> None:
     """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options.
 
@@ -444,6 +451,7 @@ def set_training_facts(
     more = {
         "features": features and features.model_dump(mode="json"),
         "columns": {"text": [*text], "label": label} if text or label else None,
+        "label_separator": label_separator or None,
     }
     for name, value in more.items():
         tokenizer.settings["bertie"].pop(name, None)

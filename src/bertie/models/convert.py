@@ -25,9 +25,10 @@ from bertie.console import warn
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
+from bertie.models.beside import check_generation
 from bertie.models.folder import MODEL_FOLDER, copy_other_files
 from bertie.models.model import Model
-from bertie.models.sentence import module_folders
+from bertie.models.sentence import check_modules, module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, decoder_biases, has_weights, weight_files
 
@@ -124,6 +125,8 @@ def _written(
     variant: Variant, source: Path, made: Path, precision: Precision, shard_bytes: int | None, unsafe: bool
 ) -> Converted:
     public = read_public(source)
+    check_modules(source)
+    check_generation(source, public)
     with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
         base = "" if variant.based(public) else variant.table.base
         names = {name: name.removeprefix(base) for name in weights.stored}

@@ -146,14 +146,26 @@ def first_module(folder: Path) -> Path | None:
     return next((path for path in module_folders(folder)[:1] if path != folder), None)
 
 
-def _chain(folder: Path) -> tuple[tuple[str, ...], bool, tuple[Dense, ...], bool]:
-    """The modules of modules.json: ways of pooling, whether they see prompts, matrices, whether a norm follows."""
-    listed = read_json(folder / MODULES)
+def check_modules(folder: Path) -> None:
+    """Raises DataError for a folder with modules that are not known, without which its vectors would be others."""
+    if (folder / MODULES).is_file():
+        _kinds(folder, read_json(folder / MODULES))
+
+
+def _kinds(folder: Path, listed: Any) -> list[str]:
+    """The kinds of the modules of modules.json. Raises DataError for unknown ones."""
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise DataError(f"{folder / MODULES} is not a list of modules.")
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
     if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Dense", "Normalize"}):
         raise DataError(f"{folder / MODULES} has unknown modules: {', '.join(unknown)}.")
+    return kinds
+
+
+def _chain(folder: Path) -> tuple[tuple[str, ...], bool, tuple[Dense, ...], bool]:
+    """The modules of modules.json: ways of pooling, whether they see prompts, matrices, whether a norm follows."""
+    listed = read_json(folder / MODULES)
+    kinds = _kinds(folder, listed)
     steps = " ".join(kinds).removeprefix("Transformer").removeprefix(" Pooling").removesuffix(" Normalize").split()
     if kinds[:1] != ["Transformer"] or (kinds[1:] and kinds[1] != "Pooling") or set(steps) - {"Dense"}:
         raise DataError(

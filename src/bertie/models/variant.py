@@ -9,6 +9,7 @@ from typing import Any, Literal
 from bertie.console import warn
 from bertie.errors import DataError, UsageError, model_hint
 from bertie.files import read_json
+from bertie.models.beside import check_adapter, check_own_adapters
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
 from bertie.models.names import WeightTable
@@ -117,9 +118,11 @@ def read_public(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{model_hint(folder)}"
         )
+    check_adapter(folder)
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):
         raise DataError(f"{path} contains a {type(public).__name__}, not an object of keys and values.")
+    check_own_adapters(public, str(path))
     if "auto_map" in public:
         raise DataError(f"{path} requires custom code (auto_map). Bertie never runs code from a model folder.")
     method = method_of(public)

@@ -11,6 +11,8 @@ from bertie.data import parsed, tagged
 from bertie.data.rows import kind_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat, stream
+from bertie.data.words import TaggedExample
+from bertie.data.words import spaced as example_of
 from bertie.errors import DataError
 from bertie.metrics.resample import Reservoir
 
@@ -97,7 +99,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
     if kind == "conllu":
         arcs = {row.line: row for row in parsed.trees(path, format)}
         for row in tagged.sentences(path, format):
-            if isinstance(row, tagged.TaggedExample):
+            if isinstance(row, TaggedExample):
                 arc = arcs.get(row.line)
                 label = arc.label if isinstance(arc, Example) else ()
                 heads, relations = (tuple(head for head, _ in label), tuple(name for _, name in label))
@@ -106,14 +108,14 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield row
     elif kind in parsed.FORMATS:
         for row in parsed.trees(path, format):
-            if isinstance(row, tagged.TaggedExample):
+            if isinstance(row, TaggedExample):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
     elif kind in tagged.FORMATS and kind not in tagged.TABLES:
         for row in tagged.sentences(path, format):
-            if isinstance(row, tagged.TaggedExample):
+            if isinstance(row, TaggedExample):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
             elif isinstance(row, InvalidRow):
                 yield row
@@ -128,5 +130,5 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
 
 def spaced(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
-    example = tagged.spaced(words, (), 0)
+    example = example_of(words, (), 0)
     return Sentence(example.texts[0], example.spans)

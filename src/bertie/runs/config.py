@@ -107,6 +107,10 @@ class LabeledFiles(Config):
     """Column names of files without a header line."""
     encoding: str = "utf-8"
     """Text encoding of the files: utf-8 (with or without a byte order mark), cp949 ..."""
+    format: str = ""
+    """Format of the files: csv, tsv, xlsx, jsonl, parquet ... Default: by their names."""
+    label_separator: str = ""
+    """What separates several labels in a cell, under task=multilabel: #, ; or |. Default: a comma."""
     features: FeatureConfig = FeatureConfig()
     data: str = ""
     """Published data set, instead of a training file: sst2, nsmc ... Its files must be as published."""

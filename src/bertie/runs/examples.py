@@ -1,5 +1,6 @@
 """The data of a fine-tuning run: the files in its config, read by their task, and a dev split."""
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
+from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
-from bertie.data.tagged import TaggedExample, sentences
+from bertie.data.tagged import sentences
+from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
@@ -27,6 +30,7 @@ from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
+QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
 DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
@@ -99,6 +103,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             "sequence, multilabel or regression with --train, or omit --features."
         )
     kind = kind_of(config)
+    if config.label_separator and not kind.several_labels:
+        raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
     if dataset and not issubclass(kind, TASKS[dataset.task]):
         dataset = None  # its options, labels and metrics are those of its own task
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
@@ -222,18 +228,31 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
             if given:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
-        check_published(config.data, TableFormat(config.text, config.label, config.columns, config.encoding))
+        check_published(config.data, format_of(config))
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
+        if "train" not in dataset.splits:
+            raise DataError(f"{dataset.title} has no training examples. Train on another set, and pass it to evaluate.")
         splits = [split for split in ("train", "dev") if split in dataset.splits]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    features = config.features if config.features.column else None
-    format = TableFormat(config.text, config.label, config.columns, config.encoding, features=features)
+    format = replace(format_of(config), features=config.features if config.features.column else None)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), format)] for split, file in files.items() if file}
+
+
+def format_of(config: LabeledFiles) -> TableFormat:
+    """Returns how the files of a config are read."""
+    return TableFormat(
+        config.text,
+        config.label,
+        config.columns,
+        config.encoding,
+        config.format,
+        label_separator=config.label_separator,
+    )
 
 
 def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
@@ -253,6 +272,13 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
+        if (format.kind or suffix_of(path)) == "tsv":
+            quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
+            if quoted:
+                notes.append(
+                    f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
+                    "that wrote the file put them around, pass --format csv"
+                )
     return examples, len(found[0].text) if found else 1, notes
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import xxhash
 
@@ -38,7 +39,7 @@ from bertie.runs.label_check import check_labels
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
-from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
+from bertie.tasks.source import Encoded, Targets, TaskSource, TooLong, steps_of
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
@@ -94,6 +95,7 @@ class Run:
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
         targets = self.task.targets(examples.train, self.train)
+        self._check_targets(targets)
         if note := self.task.cut_targets(examples.train, targets):
             self.notes.append(f"training: {note}")
         self.source = TaskSource(
@@ -207,7 +209,18 @@ class Run:
             texts=texts,
             features=features,
             columns=(self.config.text, self.config.label),
+            label_separator=self.config.label_separator,
         )
+
+    def _check_targets(self, targets: Targets) -> None:
+        """Raises DataError where the loss would ignore every training example."""
+        count = len(self.train.lengths)
+        for start in range(0, count, CHUNK):
+            batch = self.train.batch(np.arange(start, min(count, start + CHUNK)), targets)
+            if any(self.task.counts(batch).values()):
+                return
+        notes = "".join(f" {note}." for note in self.notes)
+        raise DataError(f"The model can learn nothing from the {len(self.examples.train):,} training examples.{notes}")
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config

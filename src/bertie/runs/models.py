@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError
 from bertie.hub import names
+from bertie.models.beside import check_adapter
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
@@ -47,6 +48,7 @@ def model_folder(path: Path | str) -> Path:
         raise UsageError(f"{folder} contains one run per seed. Choose one of them: {seeds[0]}.")
     if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
         raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
+    check_adapter(folder)
     return folder
 
 
@@ -63,8 +65,10 @@ def load(folder: str | Path) -> "Model":
         DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
     """
     from bertie import families
+    from bertie.models.beside import check_generation
     from bertie.models.saving import check_vocabulary
     from bertie.models.sentence import read_sentence
+    from bertie.models.seq2seq import writes
     from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 
@@ -74,6 +78,8 @@ def load(folder: str | Path) -> "Model":
         from bertie.console import warn
 
         warn(f"{folder}: {report}")
+    if writes(model):
+        check_generation(Path(folder), model.public)
     model.sentence = read_sentence(Path(folder), model.public)
     if any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(folder)

@@ -41,6 +41,7 @@ def metrics_of(task: Task, name: str) -> tuple[str, ...]:
 def check_published(name: str, given: TableFormat) -> None:
     """Raises UsageError for columns, an encoding or a format of the user's: the files are read as published."""
     options = {"text": "text", "label": "label", "columns": "columns", "encoding": "encoding", "kind": "format"}
+    options["label_separator"] = "label-separator"
     for field, option in options.items():
         if getattr(given, field) != getattr(RECOGNISED, field):
             raise UsageError(

@@ -130,6 +130,7 @@ def evaluate(
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
     format: str | TableFormat = "",
+    label_separator: str = "",
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
@@ -148,6 +149,7 @@ def evaluate(
         columns: Column names of a file without a header line.
         encoding: Text encoding of the file.
         format: Format of the file. Default: by its suffix.
+        label_separator: What separates several labels in a cell. Default: as in training.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
         **options: tokenizer, max_length, too_long, head.
@@ -173,6 +175,7 @@ def evaluate(
             encoding,
             told,
             label_names={str(label): str(name) for label, name in label_names.items()},
+            label_separator=label_separator,
         )
     path: Path | str = file
     if data:

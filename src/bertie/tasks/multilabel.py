@@ -3,17 +3,19 @@
 One binary decision per label, on one head. E examples · W sequences · B sequences of a batch · L labels
 """
 
-import json
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.annotations import cell_labels, is_annotated
 from bertie.data.rows import as_text
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
 from bertie.metrics.resample import Reservoir
@@ -31,7 +33,25 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
+SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
+LOOKED_AT = 100  # examples that tell whether lists are of 0 and 1
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: as pandas writes a column with gaps
+
+
+class Hot(tuple[int, ...]):
+    """A list of 0 and 1: one for each label, or the numbers of labels."""
+
+
+class Positions(tuple[str, ...]):
+    """Labels by their positions in a list of 0 and 1, from 1: nobody has named them."""
+
+
+def _hot(values: list[Any]) -> Hot | None:
+    """Returns a list of two or more 0 and 1; None for another list."""
+    plain = len({*map(type, values)}) == 1 < len(values) and all(
+        isinstance(one, bool | int | float) and one in (0, 1) for one in values
+    )
+    return Hot(int(one) for one in values) if plain else None
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,7 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
+    several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
     metrics = ("micro_f1", "macro_f1")
@@ -60,6 +81,29 @@ class MultiLabelTask(Task):
             raise DataError("None of the training examples has a label.")
 
     @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | InvalidRow]:
+        """Yields the examples of a table. Where all first lists have as many 0 and 1, each position is a label."""
+        rows = super().rows(path, replace(format, label_names={}), on_columns=on_columns)
+        first = list(itertools.islice(rows, LOOKED_AT)) if format.labelled else []
+        lists = [row.label for row in first if isinstance(row, Example) and row.label]
+        size = len(lists[0]) if lists and all(isinstance(label, Hot) for label in lists) else 0
+        size = size if {len(label) for label in lists} == {size} else 0
+        for row in itertools.chain(first, rows):
+            if isinstance(row, InvalidRow) or row.label is None:
+                yield row
+                continue
+            label = row.label
+            if isinstance(label, Hot) and (not size or len(label) == size):
+                chosen = (str(i) for i, value in enumerate(label, 1) if value)
+                label = Positions(chosen) if size else tuple(sorted(set(map(str, label))))
+            elif size:
+                yield InvalidRow(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
+                continue
+            yield replace(row, label=named(label, format.label_names) if format.label_names else label)
+
+    @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
         """Returns one label column of lists, or (`label` with several comma-separated names) a column of 0 and 1 per
         label."""
@@ -68,7 +112,7 @@ class MultiLabelTask(Task):
             format = replace(format, label=format.usual_label)
         several = [name.strip() for name in format.label.split(",")]
         if len(several) == 1 or format.label in names:
-            return find_columns(names, format, where)
+            return replace(find_columns(names, format, where), separator=format.label_separator or ",")
         for name in several:
             if name not in names:
                 raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
@@ -84,14 +128,19 @@ class MultiLabelTask(Task):
         names: list[str] = []
         if columns.label in fields:
             value = fields[columns.label]
+            annotated = is_annotated(fields)
+            if value in (None, "") and annotated is not None:
+                value = [] if annotated else None
             if value is None:
                 return InvalidRow(line, f"no {columns.label}")
-            if isinstance(value, str) and value.lstrip().startswith("["):  # as `predict` writes it into a csv
-                try:
-                    value = json.loads(value)
-                except ValueError:
+            if isinstance(value, str):  # as `predict` and Label Studio write lists into a csv
+                value = cell_labels(value)
+                if isinstance(value, str) and value.lstrip().startswith("["):
                     return InvalidRow(line, f"{columns.label} begins with [ and is not a JSON list")
-            found_names = [as_text(name) for name in (value if isinstance(value, list) else value.split(","))]
+            given = value if isinstance(value, list) else value.split(columns.separator)
+            if isinstance(value, list) and (hot := _hot(value)):
+                return replace(found, label=hot)
+            found_names = [as_text(name) for name in given]
             if not all(isinstance(name, str) for name in found_names):
                 return InvalidRow(line, f"{columns.label} has an item that is not a label")
             names = [name.strip() for name in found_names]
@@ -124,6 +173,24 @@ class MultiLabelTask(Task):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
         if bare := sum(not example.label for example in train):
             notes.append(f"{bare:,} of {len(train):,} training examples have no label")
+        sets: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        for one in (one for one in train if one.vectors is None):
+            sets.setdefault(one.texts, set()).add(tuple(one.label))
+        if unclear := sum(len(found) > 1 for found in sets.values()):
+            notes.append(
+                f"{unclear:,} training texts occur with different labels, and each row counts as all labels of its text"
+            )
+        if any(isinstance(example.label, Positions) for example in train):
+            notes.append(
+                "the labels are lists of 0 and 1, and are called by their positions, from 1. To name them, pass "
+                "--label-names 1=NAME,2=NAME"
+            )
+        if all(len(example.label) < 2 for example in train) and (mark := _separator(self.labels)):
+            notes.append(
+                f"no example has two labels, and labels contain {mark!r}, for example "
+                f"{next(label for label in self.labels if mark in label)!r}. If it separates labels, pass "
+                f"--label-separator {mark!r}"
+            )
         return notes
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
@@ -203,3 +270,12 @@ class MultiLabelTask(Task):
         if task.thresholds and len(task.thresholds) != outputs:
             raise DataError(f"The model has {outputs:,} labels but {len(task.thresholds):,} thresholds.")
         return task
+
+
+def _separator(labels: Sequence[str]) -> str:
+    """Returns what separates labels that were read as one, whose parts are labels, or parts of others; "" for none."""
+    for mark in SEPARATORS:
+        parts = Counter(part.strip() for label in labels for part in set(label.split(mark)))
+        if any(mark in label and any(parts[part.strip()] > 1 for part in label.split(mark)) for label in labels):
+            return mark
+    return ""

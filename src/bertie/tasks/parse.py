@@ -22,7 +22,7 @@ from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.tagged import Span, cut
+from bertie.data.words import Span, cut
 from bertie.errors import DataError
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores

@@ -5,12 +5,16 @@ rows -> Example, or `InvalidRow`
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, stream
 
 
 class Reader:
     """The part of a task that reads examples. The labels are not known yet, so its methods are class methods."""
+
+    several_labels: ClassVar[bool] = False
+    """Whether a cell can have several labels, between separators."""
 
     @classmethod
     def reads_sets_of(cls, own: type["Reader"]) -> bool:

@@ -3,13 +3,13 @@
 Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a batch
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from bertie.data.decimals import number_of
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
@@ -57,13 +57,9 @@ class RegressionTask(Task):
         found = example(fields, columns, line)
         if isinstance(found, InvalidRow) or found.label is None:
             return found
-        try:
-            number = float(found.label)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            hint = " with a decimal point, as 4.5" if "," in found.label else ""
-            return InvalidRow(line, f"{columns.label} is not a number{hint}")
+        number = number_of(found.label)
+        if isinstance(number, str):
+            return InvalidRow(line, f"{columns.label} {number}")
         if abs(number) > LARGEST:
             return InvalidRow(line, f"{columns.label} is beyond {LARGEST:g}")
         return replace(found, label=number)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bertie.data.offsets import in_characters
 from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow
 from bertie.data.tables import example as table_example
@@ -81,10 +82,10 @@ class RelationTask(SequenceTask):
             ends = [str(end).removesuffix(".0") for end in given]  # .0: as pandas writes a column with gaps
             if not all(end.isdecimal() and len(end) < 10 for end in ends):
                 return InvalidRow(line, f"no {role} with start_idx and end_idx")
-            start, end = int(ends[0]), int(ends[1]) + 1
-            if not start < end <= len(text) or word not in (None, text[start:end]):
+            places = in_characters(text, [(int(ends[0]), int(ends[1]) + 1, word)], "characters")
+            if places is None:
                 return InvalidRow(line, f"the {role} is not at the given position")
-            entities.append(Entity(start, end, str(kind or "")))
+            entities.append(Entity(*places[0], str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:
             return InvalidRow(line, "the two entities overlap")

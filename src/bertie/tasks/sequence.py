@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
+MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a")  # as R, pandas, databases and Excel write a missing value
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
@@ -199,10 +201,16 @@ def _doubts(train: Sequence[Example]) -> list[str]:
         notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
     forms: dict[str, list[str]] = {}
     for label in sorted(names):
-        forms.setdefault(label.casefold(), []).append(label)
+        forms.setdefault(" ".join(normalize("NFC", label).casefold().split()), []).append(label)
     if alike := [form for form in forms.values() if len(form) > 1]:
         shown = "; ".join(", ".join(map(repr, form)) for form in alike[:5])
-        notes.append(f"labels that differ only in upper and lower case are kept apart: {shown}")
+        notes.append(f"labels that differ only in case, spaces or Unicode form are kept apart: {shown}")
+    if missing := sorted(name for name in names if name.casefold() in MISSING):
+        count = sum(example.label in missing for example in train)
+        notes.append(
+            f"the label {missing[0]!r} may mean that there is none ({count:,} training examples). If so, remove these "
+            "rows"
+        )
     numbers = [float(name) for name in names if NUMBER.fullmatch(name)]
     if len(numbers) == len(names) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
         notes.append(f"all {len(names)} labels are numbers; to predict a number, pass --task regression")

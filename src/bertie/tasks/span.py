@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text
 SILENT = "no answer"
+ELSEWHERE = "that is not at the given position"
+SEVERAL = "that occurs several times in the context, and not at a given position"
 ASKED = re.compile(
     r"\b(?:what|who|whom|whose|which|when|where|why|how)\b|무엇|누구|누가|언제|어디|왜|어떻게|어떤|어느|몇",
     re.IGNORECASE,
@@ -199,17 +201,29 @@ class SpanTask(Task):
         first, last = divmod(int(scores_SS.argmax()), len(ends_S))
         return first, last
 
+    def check(self, train: Sequence[Example], remedy: str = "") -> None:
+        """Raises DataError where no question has an answer whose place is known, and none is unanswerable."""
+        if all(example.label and _misplaced(example) for example in train):
+            raise DataError(
+                "No training question has an answer whose place in its context is known. Each needs an `answer_start`, "
+                "or a text that occurs exactly once in the context.",
+                hint=self.notes(train, ())[0] + ".",
+            )
+
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Warns about answers that are not at the given position."""
+        """Warns about answers that are not at the given position, or have several places."""
         notes = []
         for what, examples in (("training", train), ("dev", dev)):
-            lines = [e.line for e in examples if e.label and all(start == MISPLACED for _, start in e.label)]
-            if lines:
+            reasons: dict[str, list[int]] = {}
+            for e in examples:
+                if e.label and _misplaced(e):
+                    often = any(e.texts[CONTEXT].count(text) > 1 for text, _ in e.label if text.strip())
+                    reasons.setdefault(SEVERAL if often else ELSEWHERE, []).append(e.line)
+            for why, lines in reasons.items():
                 shown = ", ".join(map(str, lines[:5]))
                 notes.append(
-                    f"{len(lines):,} of {len(examples):,} {what} questions have an answer that is not at the "
-                    f"given position (question {shown}{', ...' if len(lines) > 5 else ''}); they are not used "
-                    "for training"
+                    f"{len(lines):,} of {len(examples):,} {what} questions have an answer {why} "
+                    f"(question {shown}{', ...' if len(lines) > 5 else ''}); they are not used for training"
                 )
         return notes
 
@@ -410,3 +424,8 @@ def best_spans(scores_CL: Float, count: int) -> Iterator[tuple[int, int]]:
         before = np.arange(max(0, first - longest + 1), first)
         reaches_in = np.arange(longest) >= (first - before)[:, None]
         left_CL[before] = np.where(reaches_in, -np.inf, left_CL[before])
+
+
+def _misplaced(example: Example) -> bool:
+    """Returns whether no answer of an example has a known place."""
+    return all(start == MISPLACED for _, start in example.label)

@@ -11,6 +11,7 @@ sentences are split into windows, and each word is classified in the window with
 T tokens · P tokens of a text · N words · L tags
 """
 
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +23,11 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
-from bertie.data.streams import suffix_of
+from bertie.data.rows import kind_of
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
-from bertie.data.tagged import FORMATS, SUFFIXES, Span, TaggedExample, cut, of_words, sentences, word_table
+from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
+from bertie.data.word_tables import word_table
+from bertie.data.words import Span, TaggedExample, cut, of_words
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -50,6 +53,8 @@ Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "co
 COMPUTED = "features"
 SPLIT = "tokens"  # column of a sentence that has been split into words
 TOKENS = 4096  # of one forward pass
+ODD = re.compile(r"[BIOESULMW][_:/.].+|.+[-_:/.](?i:[BIOESULMW]|BEGIN|INSIDE|END|SINGLE|UNIT|LAST)|-")
+"""A tag that looks like one of a scheme, and is not: B_PER, PER-B, and spaCy's mark for a word without a tag."""
 NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
 
 
@@ -119,9 +124,11 @@ class TaggingTask(Task):
     ) -> Iterator[Example | InvalidRow]:
         """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        kind = format.kind or SUFFIXES.get(suffix_of(path), "")
+        if format.kind in ("", kind_of(path)):  # as its name says; the first line may say more
+            format = replace(format, kind=kind_of_words(path) or format.kind)
+        kind = format.kind
         table = word_table(path, format)
-        if not table and not format.labelled and (kind not in FORMATS or kind in ("json", "parquet")):
+        if not table and not format.labelled and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet")):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         word, tag = (table.word, table.tag) if table else ("text", "tags")
@@ -162,6 +169,11 @@ class TaggingTask(Task):
         for name, examples in (("training", train), ("dev", dev)):
             if widened := sum(example.widened for example in examples if isinstance(example, TaggedExample)):
                 notes.append(f"{widened:,} {name} entities begin or end within a word and are read as whole words")
+        if odd := sorted(tag for tag in self.labels if ODD.fullmatch(tag)):
+            notes.append(
+                f"tags such as {', '.join(map(repr, odd[:3]))} are in none of the schemes BIO, IOB1, BIOES, BILOU and "
+                "BMEWO: each is a type of its own, and no entity has several words. Write them as B-TYPE and I-TYPE"
+            )
         unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
         if unknown:
             shown = ", ".join(map(repr, sorted(unknown)[:10]))

@@ -270,7 +270,7 @@ KOREAN = [
             "KLUE-NER: persons, places, organizations, dates, times and quantities in Korean, by character",
             "klue",
             klue("klue-ner", "tsv", 21_008, 5_000),
-            text=("text",),
+            text=(),
             label="",
             labels=KLUE_NER,
             metrics=("macro_f1", "tag_macro_f1"),

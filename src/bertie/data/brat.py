@@ -1,0 +1,106 @@
+"""brat's standoff: a text, NAME.txt, and the entities in it, NAME.ann, of one file or of a folder.
+
+    T1<TAB>PER 0 3<TAB>Ada      type, start, end, text; relations, events and notes have other letters
+
+Each line of a text is an example, since brat's entities do not go beyond one. `line` counts lines of all texts.
+"""
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bertie.data.entities import Mark, marked
+from bertie.data.lines import InvalidRow, check_encoding, read_whole
+from bertie.data.offsets import placed, unit_of
+from bertie.data.tables import Example, TableFormat
+from bertie.data.words import unit_of as script_unit
+from bertie.errors import DataError
+
+TEXT, MARKS = ".txt", ".ann"
+
+
+def documents(path: Path | str) -> list[Path]:
+    """Returns the files of entities in a folder, in any depth, or the one that a file belongs to."""
+    path = Path(path)
+    return sorted(path.rglob(f"*{MARKS}")) if path.is_dir() else [path.with_suffix(MARKS)]
+
+
+def brat(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
+    """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
+    check_encoding(format.encoding)
+    found = documents(path)
+    if not found:
+        raise DataError(
+            f"{path} is a folder without files of brat (NAME.txt with NAME.ann). Pass a file with labeled examples, or "
+            "such a folder."
+        )
+    before = 0
+    for marks in found:
+        text = _text(marks.with_suffix(TEXT), format.encoding)
+        lines = text.split("\n")
+        yield from _document(text, lines, _text(marks, format.encoding) if format.labelled else None, before, format)
+        before += len(lines)
+
+
+def _text(path: Path, encoding: str) -> str:
+    try:
+        return read_whole(path).decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not {encoding} text ({error.reason} at byte {error.start:,}).") from None
+
+
+def _document(
+    text: str, lines: list[str], said: str | None, before: int, format: TableFormat
+) -> Iterator[Example | InvalidRow]:
+    """Yields the lines of a text. said: its file of entities; None: none are wanted. before: lines of other texts."""
+    begins = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
+    marks, reasons = _read(said or "")
+    places = [mark.place for mark in marks]
+    whole = placed(text, places, unit_of(text, places) or "characters")
+    own: dict[int, list[Mark]] = {}
+    bad = {bisect_right(begins, min(start, len(text))) - 1: reason for start, reason in reasons}
+    for i, mark in enumerate(marks):
+        place = whole[i] if whole else next(iter(placed(text, [mark.place], "characters") or ()), None)
+        row = bisect_right(begins, place[0] if place else min(mark.start, len(text))) - 1
+        if place is None:
+            bad[row] = "an entity whose own text is not at its place"
+        elif place[1] - begins[row] > len(lines[row].removesuffix("\r")):
+            bad[row] = "an entity of more than one line"
+        else:
+            own.setdefault(row, []).append(Mark(place[0] - begins[row], place[1] - begins[row], mark.kind))
+    unit = script_unit([text])
+    for row, line in enumerate(line.removesuffix("\r") for line in lines):
+        number = before + row + 1
+        if row in bad:
+            yield InvalidRow(number, bad[row])
+            continue
+        if not line.strip():
+            continue
+        example = Example((line,), None, number) if said is None else marked(line, own.get(row, ()), unit, number)
+        kept = format.keep and isinstance(example, Example)
+        yield replace(example, source={"text": line}) if kept else example
+
+
+def _read(said: str) -> tuple[list[Mark], list[tuple[int, str]]]:
+    """Returns the entities of a file, and (first offset, reason) of those that cannot be tags of words."""
+    marks, reasons = list[Mark](), list[tuple[int, str]]()
+    for line in said.splitlines():
+        name, _, rest = line.partition("\t")
+        if not name.startswith("T"):
+            continue
+        place, _, own = rest.partition("\t")
+        kind, *ends = place.replace(";", " ").split(" ")
+        if not kind or len(ends) < 2 or not all(end.isdecimal() and len(end) < 12 for end in ends):
+            reasons.append((0, "an entity without a start, an end and a label"))
+        elif len(ends) > 2 and not _joined(ends):
+            reasons.append((int(ends[0]), "an entity in several pieces"))
+        else:
+            marks.append(Mark(int(ends[0]), int(ends[-1]), kind, own if own.strip() and len(ends) == 2 else None))
+    return marks, reasons
+
+
+def _joined(ends: list[str]) -> bool:
+    """Returns whether pieces follow each other directly, as brat writes an entity over the end of a line."""
+    return all(int(after) - int(stop) <= 1 for stop, after in zip(ends[1:-1:2], ends[2::2], strict=True))

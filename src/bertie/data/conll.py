@@ -1,0 +1,117 @@
+"""Tagged words in lines: CoNLL, Universal Dependencies, KLUE-NER.
+
+conll    a word per line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17, Label Studio
+conllu   Universal Dependencies: ten columns, with the text; the tag is the upos, or the xpos
+klue     a character per line, comments begin with "##"; KLUE-NER
+"""
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from bertie.data.lines import InvalidRow
+from bertie.data.streams import suffix_of
+from bertie.data.tables import Example, TableFormat
+from bertie.data.words import SCHEME, TaggedExample, blocks, spaced
+from bertie.errors import DataError, UsageError, nearest
+
+UD_COLUMNS = {"upos": 3, "xpos": 4}
+NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
+
+
+def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields sentences of a word per line. format.label: the column of the tags, from 1, or the last that has tags."""
+    column: int | None = None
+    if format.label:
+        if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
+            raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
+        column = int(format.label) - 1
+    for block in blocks(file, format.encoding, where):
+        if isinstance(block, InvalidRow):
+            yield block
+            continue
+        rows = [line.split("\t") if "\t" in line else re.split(" +", line.strip(" ")) for _, line in block]
+        first = block[0][0]
+        if rows[0][0] == "-DOCSTART-":
+            if len(rows) == 1:
+                continue
+            rows, first = rows[1:], block[1][0]  # a sentence follows without an empty line
+        if column is None:
+            column = _tag_column(rows, where)
+        if any(len(row) <= column for row in rows):
+            yield InvalidRow(first, "a word without its tag")
+        elif any(not row[0].strip() for row in rows):
+            yield InvalidRow(first, "a tag without its word")
+        else:
+            yield spaced([row[0].strip() for row in rows], [row[column].strip() for row in rows], first)
+
+
+def _tag_column(rows: list[list[str]], where: str) -> int:
+    """Returns the last column that has tags in every line of the first sentence."""
+    width = min(map(len, rows))
+    for column in range(width - 1, 0, -1):
+        if all(SCHEME.fullmatch(row[column].strip()) for row in rows):
+            return column
+    if rows[0][0].startswith(("{", "[")):
+        raise DataError(
+            f"{where} has JSON instead of a word per line. Write one object per line, and pass --format jsonl or call "
+            "the file .jsonl."
+        )
+    if suffix_of(where) == "csv" and any("," in cell for cell in rows[0]):
+        raise DataError(
+            f"{where} has commas instead of a word per line. Name the columns of the words and of the tags "
+            "in its first line, and pass them: --text COLUMN --label COLUMN."
+        )
+    raise DataError(
+        f"{where}: no column of {' '.join(rows[0])!r} has tags such as O, B-PER, I-PER in every line. For "
+        "other tags, pass the column number: --label 2."
+    )
+
+
+def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields the sentences of a treebank. format.label: upos or xpos."""
+    name = format.label or "upos"
+    if name not in UD_COLUMNS:
+        raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
+    for block in blocks(file, format.encoding, where, comment="#"):
+        if isinstance(block, InvalidRow):
+            yield block
+            continue
+        rows = [line.split("\t") for _, line in block]
+        if any(len(row) != 10 or not NUMBER.fullmatch(row[0]) for row in rows):
+            yield InvalidRow(block[0][0], "not ten columns, the first a number")
+            continue
+        words, spaces = ud_words(rows)
+        yield spaced([row[1] for row in words], [row[UD_COLUMNS[name]] for row in words], block[0][0], spaces)
+
+
+def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
+    """Returns the rows of a sentence in ten columns that are words, and whether a space follows each."""
+    words, spaces, until, space = [], [], 0, True
+    for row in rows:
+        after = "SpaceAfter=No" not in row[9].split("|")
+        if "-" in row[0]:  # words written as one (29-30 didn't): no space between them, what follows as it says
+            until, space = int(row[0].split("-")[1]), after
+        elif "." not in row[0]:  # 8.1 is a word that is not written
+            words.append(row)
+            in_one = until and int(row[0]) <= until
+            spaces.append((space and int(row[0]) == until) if in_one else after)
+    return words, spaces
+
+
+def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields sentences of a character per line."""
+    for block in blocks(file, format.encoding, where, comment="##"):
+        if isinstance(block, InvalidRow):
+            yield block
+            continue
+        rows = [line.split("\t") for _, line in block]
+        if any(len(row) != 2 or len(row[0]) != 1 for row in rows):
+            yield InvalidRow(block[0][0], "not one character and its tag")
+            continue
+        places = [i for i, (character, _) in enumerate(rows) if character != " "]
+        text, tags = "".join(character for character, _ in rows), tuple(rows[i][1] for i in places)
+        if places:
+            yield TaggedExample((text,), tags, block[0][0], spans=tuple((i, i + 1) for i in places))
+        else:
+            yield InvalidRow(block[0][0], "empty text")

@@ -1,0 +1,191 @@
+"""Rows with words and tags, or with a text and the places of its entities.
+
+    {"tokens": [...], "tags": [...]}
+    {"text": ..., "entities": [{"start": 0, "end": 3, "label": ...}, [4, 7, "LOC"]]}
+
+The list has a usual name, the one that is asked for, or (of Label Studio) any. In a table, it is JSON in a
+cell. Programs: doccano, Label Studio, Prodigy, spaCy, and `bertie predict`.
+"""
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from bertie.data.annotations import PROGRAM, cell_labels, is_annotated, why_unused
+from bertie.data.lines import InvalidRow
+from bertie.data.offsets import Place, in_characters, unit_of
+from bertie.data.rows import FORMATS as rows_of
+from bertie.data.rows import Row, TableFormat, records, source_of
+from bertie.data.tables import Example
+from bertie.data.words import TaggedExample, are_texts, cut, of_words, places_of
+from bertie.data.words import unit_of as script_unit
+from bertie.errors import DataError
+
+TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
+MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
+STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
+LOOKED_AT = 100  # rows that tell how offsets count, and whether entities end within words
+EXPECTED = 'not an object with "tokens" and "tags", or "text" and "entities"'
+
+
+class Mark(NamedTuple):
+    """An entity as a file has it. own: its text, if the file has that too."""
+
+    start: int
+    end: int
+    kind: str
+    own: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Its offsets and its text."""
+        return self.start, self.end, self.own
+
+
+class BadMarkError(ValueError):
+    """What is wrong with an entity, in words that several rows can share."""
+
+
+def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
+    """Returns whether a table has lists of entities in the cells of its first rows."""
+    try:
+        rows = itertools.islice(records(path, replace(format, kind=kind, on_header=lambda names: None)), LOOKED_AT)
+        return any(not isinstance(row, InvalidRow) and _marks(row, format) for _, row in rows)
+    except DataError:
+        return False  # the reader says what is wrong with the file
+
+
+def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields the examples of rows of any table. kind: of its rows."""
+    name = (*format.text, "text")[0]
+    rows: Iterator[Row] = iter(rows_of[kind](file, format, where))
+    head = [*itertools.islice(rows, LOOKED_AT)]
+    whole = [row for _, row in head if not isinstance(row, InvalidRow)]
+    unit = script_unit(row.get(name) for row in whole)
+    offsets = next(filter(None, (_offsets_of(row, name, format) for row in whole)), "characters")
+    for number, row in itertools.chain(head, rows):
+        if isinstance(row, InvalidRow):
+            yield row
+            continue
+        source, text = source_of(row) if format.keep else None, row.get(name)
+        if isinstance(text, str) and not text.strip():
+            text = None
+        words = are_texts(row.get("tokens"))
+        tagged = words and not format.label and any(row.get(tags) is not None for tags in TAGS)
+        try:
+            marks = _marks(row, format) if format.labelled and not tagged else None
+            if format.labelled and (reason := why_unused(row)):
+                yield InvalidRow(number, reason)
+            elif isinstance(text, str) and marks is not None:
+                yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
+            elif words or not isinstance(text, str):
+                yield _tagged(row, text, format, number, source)
+            else:
+                yield Example((text,), None, number, source=source)
+        except BadMarkError as bad:
+            yield InvalidRow(number, str(bad))
+        except (ValueError, TypeError):
+            yield InvalidRow(number, EXPECTED)
+
+
+def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
+    """Returns how the offsets of a row count, if the texts of its entities say so; "" otherwise."""
+    text, marks = row.get(name), _marks(row, format)
+    try:
+        return unit_of(text, [mark_of(one).place for one in marks or ()]) if isinstance(text, str) else ""
+    except ValueError:
+        return ""
+
+
+def _tagged(
+    row: Mapping[str, Any], text: Any, format: TableFormat, number: int, source: Mapping[str, Any] | None
+) -> Example | InvalidRow:
+    """Returns the example of a row with words and tags. Raises ValueError for a row without words.
+
+    text: has the spaces between the words, if it consists of them.
+    """
+    names = (format.label,) if format.label else TAGS
+    words, tags = row.get("tokens"), next((row[name] for name in names if row.get(name) is not None), None)
+    if words is None:
+        raise ValueError
+    if isinstance(tags, list):
+        tags = [str(tag) if type(tag) is int else tag for tag in tags]
+    found = of_words(words, tags, number)
+    if not isinstance(found, TaggedExample):
+        return found
+    spans = places_of(text, cast(list[str], words)) if isinstance(text, str) else None
+    found = replace(found, texts=(text,), spans=spans) if spans else found
+    return replace(found, source=source)
+
+
+def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
+    """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
+    named = (format.label,) if format.label else MARKED
+    for name in (*named, *(name for name in row if not format.label and name not in (*MARKED, *PROGRAM))):
+        value = row.get(name)
+        value = cell_labels(value) if isinstance(value, str) else value
+        listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)
+        if listed and (name in named or (value and all(map(_has_place, value)))):
+            return cast(list[Any], value)
+    return [] if is_annotated(row) else None
+
+
+def _has_place(mark: object) -> bool:
+    """Returns whether a value is an entity as Label Studio has it, under any name of a control."""
+    return isinstance(mark, dict) and "start" in mark and any(name in mark for name in TYPES)
+
+
+def marked(
+    text: str,
+    marks: Sequence[Mark],
+    unit: str,
+    number: int,
+    source: Mapping[str, Any] | None = None,
+    offsets: str = "characters",
+) -> Example | InvalidRow:
+    """Returns the example of a text with entities, as tags B-TYPE and I-TYPE of its words.
+
+    unit: how the text is split into words. offsets: how those of the file count.
+    """
+    spans, widened = cut(text, unit), 0
+    tags = ["O"] * len(spans)
+    places = in_characters(text, [mark.place for mark in marks], offsets)
+    if places is None:
+        told = any(mark.own is not None for mark in marks)
+        why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
+        return InvalidRow(number, why)
+    kinds = [mark.kind for mark in marks]
+    firsts, lasts = [first for first, _ in spans], [last for _, last in spans]
+    for (start, end), kind in sorted(zip(places, kinds, strict=True)):
+        if not text[start:end].strip():
+            return InvalidRow(number, "an entity outside of the text")
+        start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
+        inside = range(bisect_right(lasts, start), bisect_left(firsts, end))
+        if any(tags[i] != "O" for i in inside):
+            return InvalidRow(number, "entities that share a word")
+        tags[inside[0]], tags[inside[0] + 1 : inside[-1] + 1] = f"B-{kind}", [f"I-{kind}"] * (len(inside) - 1)
+        widened += (spans[inside[0]][0], spans[inside[-1]][1]) != (start, end)
+    return TaggedExample((text,), tuple(tags), number, spans=spans, widened=widened, source=source)
+
+
+def mark_of(mark: Any) -> Mark:
+    """Returns an entity of doccano, Label Studio, Prodigy or spaCy, or of `bertie predict`. Raises BadMarkError."""
+    own = None
+    if isinstance(mark, dict):
+        text = mark.get("text")
+        own = text if isinstance(text, str) and text.strip() else None
+        mark = [next((mark[name] for name in names if name in mark), None) for names in (STARTS, ENDS, TYPES)]
+    if len(mark) != 3:
+        raise BadMarkError("an entity without a start, an end and a label")
+    start, end, kind = mark
+    if isinstance(kind, list) and len(kind) > 1:
+        raise BadMarkError("an entity with several labels")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    if isinstance(start, str) and start.startswith("/"):
+        raise BadMarkError("an entity in a page of HTML, whose place is not in characters")
+    if not (type(start) is int and type(end) is int and isinstance(kind, str) and kind.strip()):
+        raise BadMarkError("an entity without a start, an end and a label")
+    return Mark(start, end, kind.strip(), own)

@@ -1,0 +1,86 @@
+"""Tables with a word per row, with columns for the word, its tag and the sentence."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from bertie.data.lines import InvalidRow
+from bertie.data.rows import FORMATS as rows_of
+from bertie.data.rows import Fields, no_header, records
+from bertie.data.streams import suffix_of
+from bertie.data.tables import Example, TableFormat
+from bertie.data.words import of_words
+from bertie.errors import DataError, nearest
+
+EMPTY = "empty line"
+WORD_TABLES = ("csv", "tsv", "xlsx")
+WORD, TAG = ("word", "token", "단어"), ("tag", "label", "ner_tag", "태그", "라벨")
+SENTENCE = ("sentence #", "sentence#", "sentence_id", "sentence id", "sentence_idx", "sent_id")
+LONGEST = 1000  # words of a sentence: a table that has no ends of sentences is one
+
+
+class WordTable(NamedTuple):
+    """A table with a word per row: its format and its columns; "" for one that it does not have."""
+
+    kind: str
+    word: str
+    tag: str
+    sentence: str
+
+
+def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
+    """Returns the columns of a table with a word per row, from its header; None for another file.
+
+    The word is in the column of format.text, or in a recognized one. Without labels, the columns of the word and of the
+    sentence must have known names, since other tables have texts.
+    """
+    kind = format.kind or suffix_of(path)
+    if kind not in WORD_TABLES or not Path(path).is_file():
+        return None
+    names = [*format.columns]
+    with suppress(DataError):  # the reader says what is wrong with the file
+        next(records(path, replace(format, kind=kind, on_header=names.extend)), None)
+    lower = {name.strip().lower(): name for name in names}
+
+    def column(given: Sequence[str], known: Sequence[str]) -> str:
+        return next((name for name in given if name), "") or next((lower[name] for name in known if name in lower), "")
+
+    usual = [name for name in (*format.usual_text[:1], format.usual_label) if name in names]
+    word = column((*format.text[:1], *usual[:1]), WORD)
+    tag, sentence = column((format.label, *usual[1:]), TAG), column((), SENTENCE)
+    if not word or (not format.labelled and not (sentence and word.strip().lower() in WORD)):
+        return None
+    if missing := next((name for name in (word, tag) if name and name not in names), ""):
+        raise DataError(f"{path} has no column {missing!r}. {nearest(missing, names)}")
+    if format.labelled and not tag:
+        raise DataError(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
+    return WordTable(kind, word, tag, sentence)
+
+
+def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+    """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
+    reading = replace(format, on_header=no_header)  # the columns of an example are others
+    found, bad, first, current, ends = list[Fields](), None, 0, None, 0
+    for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, InvalidRow(0, EMPTY))]):
+        empty = row.reason == EMPTY if isinstance(row, InvalidRow) else not any(row.values())
+        name = None if empty or isinstance(row, InvalidRow) else row.get(table.sentence) or None
+        if (found or bad) and (empty or (name is not None and name != current)):
+            if not table.sentence and not ends and len(found) > LONGEST:
+                raise DataError(
+                    f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
+                    "after each sentence."
+                )
+            words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
+            yield bad or of_words(words, tags if format.labelled else None, first)
+            found, bad, ends = [], None, ends + 1
+        if empty:
+            continue
+        first = first if found or bad else number
+        if isinstance(row, InvalidRow):
+            bad = bad or row
+        else:
+            found.append(row)
+            current = name if name is not None else current
