@@ -1,23 +1,23 @@
 """The same units of work on this process, on several, or on a Ray cluster, resumably: each result is a file.
 
 The process of a unit writes its result, so that processes exchange small messages only: a unit, and "done". Worker
-processes are new interpreters that import nothing of the caller's program.
+processes are new interpreters, which import nothing of the caller's program (loky, unlike multiprocessing).
 """
 
 import os
 import shutil
 import signal
-import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from loky import ProcessPoolExecutor
 
 from bertie.console import progress, say
 from bertie.errors import Stopped, UsageError
@@ -30,6 +30,7 @@ Task = Callable[..., Result]
 Job = tuple[int, dict[str, Any], Path]  # number of the unit, the unit, the file of its result
 Engine = Callable[[Task, list[Job], int], Iterator[int]]
 
+LOOK_S = 0.5  # how often a worker looks whether its caller lives
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
 
@@ -76,11 +77,9 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
             _do(task, unit, file)
             yield number
         return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), begin_worker)
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), initializer=begin_worker)
     try:
-        with without_main():
-            numbers = {pool.submit(_do, task, unit, file): number for number, unit, file in jobs}
-            pool.submit(os.getpid)  # the pool watches the last process only from the next submission on
+        numbers = {pool.submit(_do, task, unit, file): number for number, unit, file in jobs}
         for future in as_completed(numbers):
             future.result()
             yield numbers[future]
@@ -90,19 +89,7 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
             "--workers. It continues where it stopped."
         ) from None
     finally:
-        for process in list((pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
-            process.kill()
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Context whose processes do not import the caller's program, which may have no `if __name__ == "__main__"`."""
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        pool.shutdown(kill_workers=True)
 
 
 def begin_worker() -> None:
@@ -115,9 +102,11 @@ def begin_worker() -> None:
 
 
 def _end_with_the_caller() -> None:
-    if (caller := parent_process()) is not None:
-        caller.join()
-        os._exit(1)
+    """Ends this process when the one that started it has: another one adopts it then."""
+    caller = os.getppid()
+    while os.getppid() == caller:
+        time.sleep(LOOK_S)
+    os._exit(1)
 
 
 def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:

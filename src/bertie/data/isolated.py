@@ -11,16 +11,16 @@ stays for the next call.
 
 import math
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from bertie.data.executors import begin_worker, without_main
+from loky.backend import get_context
+
+from bertie.data.executors import begin_worker
 from bertie.data.streams import Unreadable
 
 T = TypeVar("T")
@@ -78,11 +78,10 @@ class _Process:
     idle: "list[_Process]" = []  # noqa: RUF012 (of all)
 
     def __init__(self) -> None:
-        context = get_context("spawn")
+        context = get_context("loky")  # imports nothing of the caller's program
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with without_main():
-            self._process.start()
+        self._process.start()
         theirs.close()
         self.owner = os.getpid()
 
@@ -112,7 +111,8 @@ class _Process:
         self.idle.append(self)
 
     def kill(self) -> None:
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)  # loky's processes have no kill()
         self._process.join()
         self._connection.close()
 
@@ -128,6 +128,8 @@ def _taken() -> _Process:
 
 
 def _serve(connection: Connection) -> None:
+    import resource  # of Unix
+
     begin_worker()
     for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
         soft, hard = resource.getrlimit(kind)
@@ -170,6 +172,8 @@ def _messages(
 
 def _limit_time(seconds: int) -> None:
     """Ends this process after so many more seconds of processor time."""
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(time.process_time()) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
