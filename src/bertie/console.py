@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,11 @@ def stderr() -> "Console":
     """Returns the rich console of all messages; that of the bar while one is shown, so that lines appear above it."""
     from rich.console import Console
 
-    return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    if _bar_console is not None:
+        return _bar_console
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console.on_broken_pipe = lambda: hush(sys.stderr)  # type: ignore[method-assign]  # rich would end the program
+    return console
 
 
 _bar_console: "Console | None" = None
@@ -49,14 +53,25 @@ def say(message: str, *, level: int = 0, markup: bool = False) -> None:
     markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
     """
     if verbosity.level >= level:
-        stderr().print(message, markup=markup)
+        with unread():
+            stderr().print(message, markup=markup)
 
 
 def warn(message: str) -> None:
     """Prints a warning to stderr, also under --json, but not under --quiet."""
     if verbosity.level >= 0:
-        stderr().print("warning:", style="yellow", end=" ")
-        stderr().print(message)
+        with unread():
+            stderr().print("warning:", style="yellow", end=" ")
+            stderr().print(message)
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """Context of a message. One that cannot be written, on a full disk or to a reader that has gone, stops nothing."""
+    try:
+        yield
+    except OSError:
+        hush(sys.stderr)
 
 
 def counted(number: int, noun: str) -> str:
@@ -100,10 +115,13 @@ def prepare_streams() -> None:
             )
 
 
-def hush() -> None:
-    """Redirects standard output to nothing after its reader has closed it, so that the last flush raises no error."""
+def hush(stream: TextIO | None = None) -> None:
+    """Redirects standard output, or a stream, to nothing after its reader has closed it.
+
+    So the last flush raises no error.
+    """
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 Advance = Callable[..., None]
@@ -191,8 +209,10 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             shown = _shown(info)
         if time.monotonic() - last >= PLAIN_LINE_EVERY_S:
             last = time.monotonic()
-            print(line(), file=sys.stderr, flush=True)
+            with unread():
+                print(line(), file=sys.stderr, flush=True)
 
     yield advance
     if time.monotonic() - started >= BRIEF_S:
-        print(line(), file=sys.stderr, flush=True)
+        with unread():
+            print(line(), file=sys.stderr, flush=True)

@@ -112,7 +112,8 @@ def test_bodies_and_headers(server, headers, body, expected):
 def test_a_length_that_lies_is_cut_off(server):
     """More bytes than said are another request, fewer a client that is waited for in vain."""
     head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n".encode()
-    assert status(raw(server, head + BODY.encode() + b"GARBAGE\r\n\r\n")) == 400
+    answers = raw(server, head + BODY.encode() + b"GARBAGE\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"], "each in its turn"
     chunked = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
     assert status(raw(server, chunked, *[chunk] * 4)) == 413  # without an end
@@ -134,7 +135,7 @@ def test_an_offer_of_another_protocol_is_declined_and_the_body_read(server):
 
 def test_a_request_that_is_refused_early_may_end_its_body(folders, monkeypatch):
     """What is left of the body counts neither as headers nor as the next request."""
-    monkeypatch.setattr(protocol, "HEADER_S", 0.5)
+    monkeypatch.setattr(protocol, "REST_S", 0.5)
     with live({"m": folders["sequence"]}) as server:
         server.fleet.admission.texts.used = server.fleet.admission.texts.most
         begun = request(body="x" * 100_000).replace(b"Connection: close\r\n", b"")
@@ -226,23 +227,46 @@ def test_slow_clients_are_closed_and_hold_nobody_up(server, monkeypatch):
             connection.close()
 
 
+def test_above_the_limit_of_connections_the_one_that_waits_longest_is_closed(folders, monkeypatch):
+    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
+    with live({"m": folders["sequence"]}) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, 5) as idle, socket.create_connection(address, 5) as slow:
+            idle.sendall(request().replace(b"Connection: close\r\n", b""))
+            assert status(whole(idle)) == 200
+            slow.sendall(request()[:-3])
+            assert status(raw(server, request())) == 200
+            assert gone(idle) or gone(slow)
+
+
+def gone(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection."""
+    connection.settimeout(0.5)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
 def test_a_connection_above_the_limit_is_told_why_it_is_closed(folders, monkeypatch):
+    """When all others are being answered."""
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(protocol, "FULL_S", 0.3)
-    with (
-        live({"m": folders["sequence"]}) as server,
-        socket.create_connection(("127.0.0.1", server.port), 5) as first,
-        socket.create_connection(("127.0.0.1", server.port), 5) as silent,
-    ):
-        first.sendall(request().replace(b"Connection: close\r\n", b""))
-        assert status(whole(first)) == 200
-        refused = raw(server, request())
-        assert status(refused) == 429
-        assert b"\r\nRetry-After: 1\r\n" in refused
-        assert b'"error_type":"Overloaded"' in refused
-        assert silent.recv(1) == b"", "a connection above the limit that sends nothing is closed soon"
-        first.sendall(request())
-        assert status(whole(first)) == 200, "connections within the limit go on"
+    with live({"m": folders["sequence"]}) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 2.0
+        with socket.create_connection(("127.0.0.1", server.port), 5) as first:
+            first.sendall(request())
+            until(lambda: server.fleet.admission.texts.used)
+            with socket.create_connection(("127.0.0.1", server.port), 5) as silent:
+                refused = raw(server, request())
+                assert status(refused) == 429
+                assert b"\r\nretry-after: 1\r\n" in refused
+                assert b'"error_type":"Overloaded"' in refused
+                assert gone(silent), "a connection above the limit that sends nothing is closed soon"
+            assert status(whole(first)) == 200, "the others go on"
 
 
 def test_a_body_that_comes_too_slowly(folders):

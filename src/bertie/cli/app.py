@@ -35,7 +35,7 @@ ORDER = (
         "finetune",
         "tune",
     ),
-    *("evaluate", "predict", "write", "embed", "serve", "submission"),
+    *("evaluate", "predict", "write", "embed", "serve", "reload", "submission"),
     *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
     *("probe", "words", "audit", "debias", "counterfactual", "trace", "info", "families"),
