@@ -20,8 +20,8 @@ import orjson
 
 from bertie.serve.admission import Admission, Held, Refused
 from bertie.serve.errors import DEFECT, ENDS, Refusal
-from bertie.serve.head import Malformed, length
 from bertie.serve.log import log_line
+from bertie.serve.parser import Malformed, length
 from bertie.serve.served import refused
 
 Message = MutableMapping[str, Any]

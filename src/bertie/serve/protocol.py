@@ -12,43 +12,14 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from bertie.serve import head
 from bertie.serve.errors import Refusal
+from bertie.serve.parser import Malformed, Parser
 
-MAX_HEADER_BYTES = 32_768
-MAX_HEADERS = 100
 MAX_CONNECTIONS = 4_096
-FRAMING = 8  # bytes of chunk sizes for each byte of a body: chunks of one byte need 5
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
-
-
-class Parser:
-    """httptools' parser, for a server that declines every offer of another protocol (RFC 9110, 7.8).
-
-    httptools ends at such an offer and leaves out the body of the request. The headers are read again without the
-    offer, and then the body.
-    """
-
-    def __init__(self, protocol: "Protocol") -> None:
-        self.protocol, self.own = protocol, _parser(protocol)
-
-    def feed_data(self, data: bytes) -> None:
-        """Reads some bytes. Raises httptools.HttpParserError."""
-        rest = memoryview(data)
-        while True:
-            try:
-                self.own.feed_data(rest)
-                return
-            except httptools.HttpParserUpgrade as offer:
-                rest, again = rest[offer.args[0] :], self.protocol.head_without_offer()
-                self.own = _parser(self.protocol)
-                self.own.feed_data(again)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
 
 
 class Ending:
@@ -72,9 +43,6 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.parser: Any = Parser(self)
-        self._framing = 0  # bytes that belong to no body, since the last head or body
-        self._header_bytes = self._count = 0
-        self._reading_head = True
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._full = self.ended = False
@@ -121,17 +89,15 @@ class Protocol(HttpToolsProtocol):
             self._refuse(Refusal("Overloaded", "The server has too many connections. Try again later."))
             return
         self._unset_keepalive_if_required()
-        self._framing += len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            told = error.__context__ if isinstance(error.__context__, head.Malformed) else "This is not HTTP/1.1."
-            self._malformed(str(told))
-            return
-        if self._framing > MAX_HEADER_BYTES:
-            self._malformed("The headers, or what is between the parts of the body, are too large.")
-        elif self._timer is None and self._idle:
-            self._end_after(HEADER_S)
+        except Malformed as error:
+            self._malformed(str(error))
+        except (httptools.HttpParserError, UnicodeError):
+            self._malformed("The target is not a valid path.")
+        else:
+            if self._timer is None and self._idle:
+                self._end_after(HEADER_S)
 
     def _malformed(self, reason: str) -> None:
         self.app.malformed(reason)
@@ -161,7 +127,7 @@ class Protocol(HttpToolsProtocol):
     def end(self) -> None:
         """Closes the connection, after a request that was answered early has come to its end."""
         self.pipeline.clear()
-        if self._reading_head:
+        if self.transport.is_closing() or self.parser.in_head:
             self.ended = True
             self.transport.close()
         else:
@@ -185,58 +151,14 @@ class Protocol(HttpToolsProtocol):
 
     # A request -------------------------------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        """Starts a request."""
-        super().on_message_begin()
-        self._count = self._header_bytes = 0
-        self._reading_head = True
-        self.since = self.loop.time()
-
-    def on_url(self, url: bytes) -> None:
-        """Reads a part of the target."""
-        super().on_url(url)
-        self._count_header(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Reads one header. Those that follow the body are dropped: nothing changes the head (RFC 9110, 6.5.1)."""
-        if self._reading_head:
-            self._count += 1
-            self._count_header(len(name) + len(value))
-            super().on_header(name, value)
-
-    def _count_header(self, size: int) -> None:
-        self._header_bytes += size
-        if self._count > MAX_HEADERS or self._header_bytes > MAX_HEADER_BYTES:
-            raise head.Malformed("The headers are too many or too large.")
-
-    def head_without_offer(self) -> bytes:
-        """Returns the request line and the headers that were read, without the offer of another protocol."""
-        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
-
     def on_headers_complete(self) -> None:
-        """Checks the headers and starts to answer."""
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
-                raise head.Malformed("This server opens no tunnel.")
-            return  # they are read again
-        head.check(self.parser.get_http_version(), self.url, self.headers)
+        """Starts to answer."""
         self._end_after(None)
-        self._framing, self._reading_head = 0, False
         super().on_headers_complete()
         self.cycle.transport = self._ending
 
-    def on_body(self, body: bytes) -> None:
-        """Reads a part of the body."""
-        self._framing = max(0, self._framing - (FRAMING + 1) * len(body))
-        super().on_body(body)
-
     def on_message_complete(self) -> None:
-        """Expects headers again."""
-        if self.parser.should_upgrade():
-            return
-        self._framing, self._reading_head = 0, True
+        """Expects another request."""
         self._end_after(None)
         super().on_message_complete()
 
@@ -247,7 +169,7 @@ class Protocol(HttpToolsProtocol):
             if self._refusal and not self.transport.is_closing():
                 self._send_refusal()
             return
-        if not self._reading_head and self._timer is None:
+        if not self.parser.in_head and self._timer is None:
             self._end_after(REST_S)
         super().on_response_complete()
 
@@ -268,9 +190,3 @@ class Protocol(HttpToolsProtocol):
         """Closes an idle connection, after a short time to send the rest."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(WRITE_S, self.transport.abort)
-
-
-def _parser(protocol: Protocol) -> Any:
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does, for pipelined requests
-    return parser
