@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import socket
 import threading
 import time
@@ -31,7 +32,7 @@ WAIT_S = 0.1  # for a server that waits too
 ENDS = st.sampled_from([b"\r\n"] * 30 + [b"\n", b"\r", b"\r\n ", b"\r\n\t", b"\r\r\n", b"\x00\r\n"])
 METHODS = st.sampled_from([b"POST"] * 8 + [b"GET", b"HEAD", b"PUT", b"post", b"BREW", b"", b"POST\x00", b"CONNECT", b"PRI"])
 TARGETS = st.sampled_from(
-    [b"/predict"] * 6 + [b"/", b"/%00", b"/a b", b"*", b"http://localhost/x", b"http://evil/x", b"//x", b"/\xff", b"/#a", b"/?q=\x01"]
+    [b"/predict"] * 6 + [b"/", b"/%00", b"/a b", b"*", b"http://localhost/x", b"http://evil/x", b"http://localhost", b"/?", b"//x", b"/\xff", b"/#a", b"/?q=\x01"]
 )  # fmt: skip
 VERSIONS = st.sampled_from([b" HTTP/1.1"] * 15 + [b" HTTP/1.0", b" HTTP/2.0", b" HTTP/1.2", b"", b" http/1.1", b"  HTTP/1.1", b" HTTP/1.10"])
 NAMES = st.sampled_from(
@@ -111,7 +112,8 @@ class Oracle:
                 body += event.data
             elif isinstance(event, h11.EndOfMessage):
                 found.requests.append(read_of(now.method, now.target, list(now.headers), body))
-                connection.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+                status = 404 if now.method == b"CONNECT" else 200  # after which a tunnel would follow
+                connection.send(h11.Response(status_code=status, headers=[("content-length", "0")]))
                 connection.send(h11.EndOfMessage())
                 if connection.our_state is h11.MUST_CLOSE:
                     found.end = "closed"
@@ -123,7 +125,8 @@ class Oracle:
 
 
 def read_of(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Read:
-    """A request as JSON has it. An offer of another protocol is declined and not passed on."""
+    """A request as JSON has it: with the path of an address, and without an offer of another protocol."""
+    target = re.sub(rb"^https?://[^/]*", b"", target).removesuffix(b"?")
     told = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers if name != b"upgrade"]
     return [method.decode("latin-1"), target.decode("latin-1"), told, body.decode("latin-1")]
 
@@ -143,7 +146,8 @@ class Echo:
             body, more = body + message.get("body", b""), message.get("more_body")
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         self.seen.append(read_of(scope["method"].encode(), scope["raw_path"] + query, scope["headers"], body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        status = 404 if scope["method"] == "CONNECT" else 200
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
     def malformed(self, reason: str) -> None:
@@ -185,10 +189,8 @@ def answers(port: int, parts: list[bytes], wait_s: float) -> tuple[bytes, bool]:
 
 def statuses(data: bytes, methods: list[str]) -> list[int]:
     """The statuses of these answers, which must be valid. methods: of the requests; those of HEAD have no body."""
-    found = []
-    connection = h11.Connection(h11.CLIENT)
-    connection.receive_data(data)
-    while True:
+    found = list[int]()
+    while data:
         head = len(found) < len(methods) and methods[len(found)] == "HEAD"
         connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
         connection.send(h11.Request(method="HEAD" if head else "POST", target="/", headers=[("host", "x")]))
@@ -203,8 +205,7 @@ def statuses(data: bytes, methods: list[str]) -> list[int]:
         while not isinstance(event := connection.next_event(), h11.EndOfMessage):
             assert isinstance(event, h11.Data), data
         data = connection.trailing_data[0]
-        if not data:
-            return found
+    return found
 
 
 def check(echo: Echo, parts: list[bytes]) -> None:

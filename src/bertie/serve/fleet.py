@@ -1,6 +1,7 @@
 """The models of a server by name: started, checked, replaced by newer ones while requests continue, and closed."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -174,6 +175,10 @@ class Fleet:
                 can = ", ".join(model.kinds)
                 raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
             return model
+        own, slash, rest = (name or "").rpartition("/")
+        if slash and own in self.models:  # in an address: /models/NAME/ROUTE
+            where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
+            raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
         if name and len(self.models) > 1:
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.

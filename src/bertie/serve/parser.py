@@ -15,13 +15,13 @@ FRAMING = 8  # bytes around the chunks for each byte of them; chunks of one byte
 
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 FIELD = TOKEN + rb":[\t -~\x80-\xff]*\r\n"
-HEAD = re.compile(rb"(%s) ([!-~]+) HTTP/(1\.[01])\r\n((?:%s)*)\r\n" % (TOKEN, FIELD))
+HEAD = re.compile(rb"(%s) ([!-\"$-~]+) HTTP/(1\.[01])\r\n((?:%s)*)\r\n" % (TOKEN, FIELD))
 TRAILER = re.compile(FIELD)
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[\t ]*(;[\t -~\x80-\xff]*)?\r\n")
 NEVER = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?=[^\n])")
 """What no head contains, so that one without an end is refused soon."""
 LENGTH = re.compile(rb"[0-9]{1,15}")
-ABSOLUTE = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
+ABSOLUTE = re.compile(rb"https?://([^/?]+)/", re.IGNORECASE)
 FINAL = b"close"
 
 
