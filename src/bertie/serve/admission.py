@@ -79,7 +79,9 @@ class Held:
         try:
             yield
         finally:
-            self.budget.waiting.pop(self, None)
+            if self.budget.waiting.pop(self, None):
+                self.budget.give(amount)
+                self.amount -= amount
 
 
 @dataclass

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,8 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
 """What GET and HEAD answer without a key: probes, and pages that hold no answer of a model. All else needs the key."""
 EVENTS = b"text/event-stream"
-SLICE = 1 << 16  # bytes of an answer that are sent at once: the next ones wait for a client that reads slowly
+SLICE = 1 << 16  # bytes of an answer that are sent at once
+DROP = "drop"  # in a scope's state: ends a connection whose client does not read
 PORT = re.compile(r":\d*$")
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -76,7 +77,7 @@ class Guard:
             return
         seen = Seen(scope["path"], scope["method"], dict(scope["headers"]))
         scope.setdefault("state", {})["seen"] = seen
-        held = Held(self.admission.content)
+        held, drop = Held(self.admission.content), scope["state"].get(DROP)
 
         async def tell(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -88,10 +89,13 @@ class Guard:
                 seen.streaming = any(value.startswith(EVENTS) for _, value in message["headers"])
             elif not message.get("more_body"):
                 seen.streaming = False
-                if len(message.get("body", b"")) > SLICE:
-                    await self.send_slowly(message["body"], held, send)
-                    return
-            await send(message)
+            if drop is None:
+                await send(message)
+                return
+            body = message.get("body", b"")
+            with held.waits(drop, len(body) if len(body) > SLICE else 0):
+                for part in slices(message, body):
+                    await send(part)
 
         try:
             self.check(seen)
@@ -161,16 +165,6 @@ class Guard:
                             return b"".join(parts)
         except TimeoutError:
             raise Refusal("Validation", "The request's body came too slowly.", status=408) from None
-
-    async def send_slowly(self, body: bytes, held: Held, send: Send) -> None:
-        """Sends the body of a large answer as its client reads it, and gives up when others need the memory."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None) as limit:
-                with held.waits(partial(expire, limit), len(body)):
-                    for start in range(0, len(body), SLICE):
-                        more = start + SLICE < len(body)
-                        part = body[start : start + SLICE]
-                        await send({"type": "http.response.body", "body": part, "more_body": more})
 
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
@@ -244,6 +238,16 @@ def host_of(name: str) -> str:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
+
+
+def slices(message: Message, body: bytes) -> Iterator[Message]:
+    """Yields the parts of a large message, so that what a slow client does not read stays here and is counted."""
+    if len(body) <= SLICE:
+        yield message
+        return
+    for start in range(0, len(body), SLICE):
+        more = start + SLICE < len(body) or message.get("more_body", False)
+        yield {"type": "http.response.body", "body": body[start : start + SLICE], "more_body": more}
 
 
 def expire(limit: asyncio.Timeout) -> None:

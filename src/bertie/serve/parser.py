@@ -18,6 +18,7 @@ FIELD = TOKEN + rb":[\t -~\x80-\xff]*\r\n"
 HEAD = re.compile(rb"(%s) ([!-\"$-~]+) HTTP/(1\.[01])\r\n((?:%s)*)\r\n" % (TOKEN, FIELD))
 TRAILER = re.compile(FIELD)
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[\t ]*(;[\t -~\x80-\xff]*)?\r\n")
+START = re.compile(TOKEN)
 NEVER = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?=[^\n])")
 """What no head contains, so that one without an end is refused soon."""
 LENGTH = re.compile(rb"[0-9]{1,15}")
@@ -82,7 +83,7 @@ class Parser:
         size = end if end > 3 else len(self.buffer)
         if size > MAX_HEADER_BYTES:
             raise Malformed(f"The headers have more than {MAX_HEADER_BYTES:,} bytes.")
-        if NEVER.search(self.buffer, max(0, self._scanned - 1), size):
+        if not START.match(self.buffer) or NEVER.search(self.buffer, max(0, self._scanned - 1), size):
             raise Malformed("The head has a line end or a character that is not allowed.")
         self._scanned = len(self.buffer)
         if end < 4:

@@ -13,6 +13,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from bertie.serve.errors import Refusal
+from bertie.serve.guard import DROP
 from bertie.serve.parser import Malformed, Parser
 
 MAX_CONNECTIONS = 4_096
@@ -154,6 +155,7 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Starts to answer."""
         self._end_after(None)
+        self.scope["state"][DROP] = self.transport.abort
         super().on_headers_complete()
         self.cycle.transport = self._ending
 
@@ -165,8 +167,10 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Expects the next request, or the rest of one that was answered early."""
         self.since = self.loop.time()
+        if self.transport.is_closing():
+            return
         if self.ended and not self.pipeline:
-            if self._refusal and not self.transport.is_closing():
+            if self._refusal:
                 self._send_refusal()
             return
         if not self.parser.in_head and self._timer is None:
