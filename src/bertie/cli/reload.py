@@ -11,9 +11,9 @@ from urllib.error import HTTPError, URLError
 
 import typer
 
+from bertie import console
 from bertie.cli.app import app, emit
 from bertie.cli.serve import KEY, keys_of
-from bertie.console import say, verbosity
 from bertie.errors import BertieError, UsageError
 
 POLL_S = 0.2
@@ -53,10 +53,10 @@ def reload(
             break
         if time.monotonic() > until:
             raise BertieError(f"The models were not loaded after {seconds:.0f} s. The server's log tells what it does.")
-    if verbosity.json:
+    if console.verbosity.json:
         emit(reloads["outcomes"])
     for name, outcome in reloads["outcomes"].items():
-        say(f"{name}: {outcome}")
+        console.say(f"{name}: {outcome}")
     failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]
     if failed:
         raise BertieError(f"Not loaded: {', '.join(failed)}. The server continues with the earlier version.")

@@ -38,8 +38,7 @@ class Log:
         if len(self.lines) >= MOST_LINES:
             self.dropped += 1
             return
-        record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
-        self.lines.append(orjson.dumps(record, default=str, option=orjson.OPT_APPEND_NEWLINE))
+        self.lines.append(line_of(event, **fields))
         self._arrived.set()
 
     def flush(self, seconds: float) -> None:
@@ -52,11 +51,12 @@ class Log:
         while self._arrived.wait():
             self._writing = True
             self._arrived.clear()
-            if lost := self.dropped - self._told:
-                self._told += lost
-                self.line("log_dropped", lines=lost)
             lines = [self.lines.popleft() for _ in range(len(self.lines))]
-            if not self._write(b"".join(lines)):
+            lost = self.dropped - self._told
+            told = line_of("log_dropped", lines=lost) if lost else b""
+            if self._write(b"".join([*lines, told])):
+                self._told += lost
+            else:
                 self.dropped += len(lines)
             self._writing = False
             time.sleep(PAUSE_S)
@@ -71,6 +71,12 @@ class Log:
             except OSError:  # the reader has gone, or the disk is full
                 return False
         return True
+
+
+def line_of(event: str, **fields: Any) -> bytes:
+    """Returns a line of JSON."""
+    record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
+    return orjson.dumps(record, default=str, option=orjson.OPT_APPEND_NEWLINE)
 
 
 class Records(logging.Handler):

@@ -33,6 +33,7 @@ from bertie.tasks.source import TooLong
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many
+BACKLOG = 2_048  # connections that wait to be accepted
 FORCED = 130  # exit status after a second signal
 FLUSH_S = 1.0  # for the last lines of the log
 
@@ -96,6 +97,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     run.listen_for_stops()
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
+    listener.listen(BACKLOG)  # whoever reads the address may connect at once
     on_ready(f"http://{host}:{port}")
     try:
         await server.serve(sockets=[listener])
@@ -151,7 +153,7 @@ def uvicorn_settings() -> dict[str, Any]:
         "server_header": False,
         "timeout_keep_alive": 30,
         "timeout_graceful_shutdown": 5,
-        "backlog": 2048,
+        "backlog": BACKLOG,
     }
 
 
