@@ -69,19 +69,18 @@ class Held:
         self.budget.give(self.amount)
         self.amount = 0
 
-    @contextmanager
-    def waits(self, end: Callable[[], None], amount: int = 0) -> Iterator[None]:
-        """Context in which the request waits for its client, with an amount more. end: called if others need it."""
+    def wait(self, end: Callable[[], None], amount: int = 0) -> None:
+        """Begins to wait for the client, with an amount more. end: called if others need what is held."""
         self.budget.make_room(amount)
         self.budget.used += amount
         self.amount += amount
         self.budget.waiting[self] = end
-        try:
-            yield
-        finally:
-            if self.budget.waiting.pop(self, None):
-                self.budget.give(amount)
-                self.amount -= amount
+
+    def proceed(self, amount: int = 0) -> None:
+        """Ends a wait, and returns its amount."""
+        if self.budget.waiting.pop(self, None):
+            self.budget.give(amount)
+            self.amount -= amount
 
 
 @dataclass

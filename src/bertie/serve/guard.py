@@ -93,9 +93,13 @@ class Guard:
                 await send(message)
                 return
             body = message.get("body", b"")
-            with held.waits(drop, len(body) if len(body) > SLICE else 0):
-                for part in slices(message, body):
+            large = len(body) if len(body) > SLICE else 0
+            held.wait(drop, large)
+            try:
+                for part in slices(message, body) if large else (message,):
                     await send(part)
+            finally:
+                held.proceed(large)
 
         try:
             self.check(seen)
@@ -148,23 +152,25 @@ class Guard:
         parts = list[bytes]()
         try:
             async with asyncio.timeout(self.limits.body_s) as limit:
-                with held.waits(partial(expire, limit)):
-                    while True:
-                        message = await receive()
-                        if message["type"] == "http.disconnect":
-                            raise Refusal(
-                                "Validation", "The client disconnected before its request was complete.", status=400
-                            )
-                        part = message.get("body", b"")
-                        size -= len(part)
-                        if size < 0:
-                            raise too_large(self.limits.max_body_bytes)
-                        held.take(len(part), self.admission.retry_after_s())
-                        parts.append(part)
-                        if not message.get("more_body"):
-                            return b"".join(parts)
+                held.wait(partial(expire, limit))
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(
+                            "Validation", "The client disconnected before its request was complete.", status=400
+                        )
+                    part = message.get("body", b"")
+                    size -= len(part)
+                    if size < 0:
+                        raise too_large(self.limits.max_body_bytes)
+                    held.take(len(part), self.admission.retry_after_s())
+                    parts.append(part)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
         except TimeoutError:
             raise Refusal("Validation", "The request's body came too slowly.", status=408) from None
+        finally:
+            held.proceed()
 
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
@@ -242,9 +248,6 @@ async def _disconnected(receive: Receive) -> None:
 
 def slices(message: Message, body: bytes) -> Iterator[Message]:
     """Yields the parts of a large message, so that what a slow client does not read stays here and is counted."""
-    if len(body) <= SLICE:
-        yield message
-        return
     for start in range(0, len(body), SLICE):
         more = start + SLICE < len(body) or message.get("more_body", False)
         yield {"type": "http.response.body", "body": body[start : start + SLICE], "more_body": more}

@@ -80,13 +80,12 @@ class Parser:
 
     def _head(self) -> bool:
         end = self.buffer.find(b"\r\n\r\n", max(0, self._scanned - 3)) + 4
-        size = end if end > 3 else len(self.buffer)
-        if size > MAX_HEADER_BYTES:
+        if max(end, 0 if end > 3 else len(self.buffer)) > MAX_HEADER_BYTES:
             raise Malformed(f"The headers have more than {MAX_HEADER_BYTES:,} bytes.")
-        if not START.match(self.buffer) or NEVER.search(self.buffer, max(0, self._scanned - 1), size):
-            raise Malformed("The head has a line end or a character that is not allowed.")
-        self._scanned = len(self.buffer)
         if end < 4:
+            if not START.match(self.buffer) or NEVER.search(self.buffer, max(0, self._scanned - 1)):
+                raise Malformed("The head has a line end or a character that is not allowed.")
+            self._scanned = len(self.buffer)
             return False
         self._scanned = 0
         match = HEAD.fullmatch(self._take(end))
