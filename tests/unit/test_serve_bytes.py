@@ -188,7 +188,10 @@ def answers(port: int, parts: list[bytes], wait_s: float) -> tuple[bytes, bool]:
 
 
 def statuses(data: bytes, methods: list[str]) -> list[int]:
-    """The statuses of these answers, which must be valid. methods: of the requests; to HEAD there is no body, but for a refusal."""
+    """The statuses of these answers, which must be valid.
+
+    methods: of the requests. To HEAD there is no body, but for a refusal of bytes that could not be read.
+    """
     found = list[int]()
     while data:
         head = len(found) < len(methods) and methods[len(found)] == "HEAD" and b" 400 " not in data[:20]
