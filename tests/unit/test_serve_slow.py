@@ -143,6 +143,23 @@ def test_a_refused_connection_can_be_used_again(server):
         assert (response.status, bool(response.read())) == (200, True)
 
 
+def test_requests_that_come_before_an_answer_wait_unread(server):
+    """A thousand in one packet are one request at a time, and not a thousand."""
+    (worker,) = server.fleet.models["m"].batcher.workers
+    worker.delay_s = 0.5
+    body = b'{"inputs": "ab"}'
+    first = HEAD.format(len(body)).encode() + body
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.sendall(first + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        until(lambda: server.fleet.admission.texts.used)
+        (protocol,) = [one for one in server.server.server_state.connections if not one.waits]
+        assert not protocol.pipeline
+        worker.delay_s = 0.0
+        found = b""
+        while found.count(b"HTTP/1.1 200 OK") < 1001:
+            found += connection.recv(65536)
+
+
 def test_many_clients_at_once_are_not_slow_ones(server):
     found = list[int]()
     body = {"inputs": "a b c " * 5000}

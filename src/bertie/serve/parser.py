@@ -42,22 +42,23 @@ class Handler(Protocol):
 
 
 class Parser:
-    """The requests of one connection. in_head: whether the next bytes belong to a head."""
+    """The requests of one connection. waits: whether the next request stays unread until this one is answered."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler, self.buffer, self.step = handler, bytearray(), self._head
         self.method, self.version, self.last = b"", "1.1", False
+        self.waits = False
         self._left = self._framing = self._scanned = 0
 
     @property
     def in_head(self) -> bool:
-        """Whether the last request has come to its end."""
+        """Whether the next bytes belong to a head: the last request has come to its end."""
         return self.step == self._head
 
     def feed_data(self, data: bytes) -> None:
         """Reads some bytes. Raises Malformed."""
         self.buffer += data
-        while self.buffer and self.step():
+        while self.buffer and not (self.waits and self.in_head) and self.step():
             continue
 
     def get_method(self) -> bytes:

@@ -47,7 +47,6 @@ class Protocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._full = self.ended = False
-        self._refusal = b""
         self.since = 0.0
 
     # The connection --------------------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Reads some bytes. What is not HTTP is refused after the requests before it are answered."""
+        """Reads some bytes. A request that comes before the last one is answered waits unread."""
         if self.ended:
             return
         if self._full:  # answered when the request has arrived: closing earlier would reset the connection
@@ -99,6 +98,8 @@ class Protocol(HttpToolsProtocol):
         else:
             if self._timer is None and self._idle:
                 self._end_after(HEADER_S)
+            elif self.parser.waits and self.parser.buffer:
+                self.flow.pause_reading()
 
     def _malformed(self, reason: str) -> None:
         self.app.malformed(reason)
@@ -109,26 +110,17 @@ class Protocol(HttpToolsProtocol):
         lines = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n" % len(body)
         if refusal.status == 429:
             lines += b"retry-after: 1\r\n"
-        self.ended, self._refusal = True, STATUS_LINE[refusal.status] + lines + b"\r\n" + body
-        self._end_after(None)
-        if self.pipeline:  # those that wait are answered, but for one without an end
-            if self.cycle.more_body:
-                self.pipeline.popleft()
-        elif self._idle:
-            self._send_refusal()
-        elif self.cycle.more_body:  # the application waits for the rest
+        answer = STATUS_LINE[refusal.status] + lines + b"\r\n" + body
+        if not self._idle:  # the application waits for the rest of this request
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            self._drop_rest() if self.cycle.response_started else self._send_refusal()
-
-    def _send_refusal(self) -> None:
-        self.transport.write(self._refusal)
+        if self._idle or not self.cycle.response_started:
+            self.transport.write(answer)
         self._drop_rest()
 
     def end(self) -> None:
         """Closes the connection, after a request that was answered early has come to its end."""
-        self.pipeline.clear()
-        if self.transport.is_closing() or self.parser.in_head:
+        if self.transport.is_closing() or (self.parser.in_head and not self.parser.buffer):
             self.ended = True
             self.transport.close()
         else:
@@ -162,20 +154,24 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Expects another request."""
         self._end_after(None)
+        self.parser.waits = not self.cycle.response_complete
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Expects the next request, or the rest of one that was answered early."""
         self.since = self.loop.time()
-        if self.transport.is_closing():
+        if self.ended or self.transport.is_closing():
             return
-        if self.ended and not self.pipeline:
-            if self._refusal:
-                self._send_refusal()
-            return
+        self.parser.waits = False
         if not self.parser.in_head and self._timer is None:
             self._end_after(REST_S)
         super().on_response_complete()
+        if self.parser.buffer:
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self.parser is not None:  # the connection has not been lost
+            self.data_received(b"")
 
     def pause_writing(self) -> None:
         """Waits for a client that does not read."""
