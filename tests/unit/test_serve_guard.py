@@ -88,6 +88,8 @@ SMUGGLED = [
     f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'9' * 16}\r\n\r\n{BODY}",
     f"PUT /healthz HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'9' * 30}\r\n\r\n{BODY}",
     f"POST /predict HTTP/1.1\r\n{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n{BODY}",
     f"POST http://evil.example/predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n{BODY}",
     f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\nX: a\r\n b\r\n\r\n{BODY}",
     f"POST /predict HTTP/1.0\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\nf\r\n{BODY}\r\n0\r\n\r\n",

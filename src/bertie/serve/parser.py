@@ -24,6 +24,10 @@ NEVER = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?=[^\n])")
 LENGTH = re.compile(rb"[0-9]{1,15}")
 ABSOLUTE = re.compile(rb"https?://([^/?]+)/", re.IGNORECASE)
 FINAL = b"close"
+ONCE = frozenset(
+    [b"host", b"content-length", b"transfer-encoding", b"content-type", b"content-encoding", b"authorization"]
+)
+"""Headers of which a second one would be read by some and not by others."""
 
 
 class Malformed(ValueError):
@@ -96,7 +100,7 @@ class Parser:
         return True
 
     def _begin(self, method: bytes, target: bytes, version: bytes, fields: bytes) -> None:
-        handler, hosts, lengths, codings = self.handler, list[bytes](), list[bytes](), list[bytes]()
+        handler, once = self.handler, dict[bytes, bytes]()
         self.method, self.version, self.last = method, version.decode(), version == b"1.0"
         handler.on_message_begin()
         handler.on_url(target)
@@ -106,37 +110,35 @@ class Parser:
         for line in lines[:-1]:
             name, _, value = line.partition(b":")
             name, value = name.lower(), value.strip(b" \t")
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"content-length":
-                lengths.append(value)
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
+            if name in ONCE:
+                if name in once:
+                    raise Malformed(f"The header {name.decode()} occurs twice.")
+                once[name] = value
             elif name == b"connection":
                 self.last = self.last or FINAL in [one.strip(b" \t") for one in value.lower().split(b",")]
             handler.on_header(name, value)
-        self._check(target, hosts)
-        self._frame(lengths, codings)
+        self._check(target, once.get(b"host"))
+        self._frame(once.get(b"content-length"), once.get(b"transfer-encoding"))
         handler.on_headers_complete()
-        if not codings and not self._left:
+        if self.step == self._content and not self._left:
             self._end()
 
-    def _check(self, target: bytes, hosts: list[bytes]) -> None:
-        if len(hosts) > 1 or (not hosts and self.version == "1.1"):
-            raise Malformed("A request needs exactly one header Host.")
+    def _check(self, target: bytes, host: bytes | None) -> None:
+        if host is None and self.version == "1.1":
+            raise Malformed("A request needs the header Host.")
         if target[:1] == b"/":
             return
         absolute = ABSOLUTE.match(target)
-        if absolute is None or [absolute[1].lower()] != [host.lower() for host in hosts]:
+        if absolute is None or host is None or absolute[1].lower() != host.lower():
             raise Malformed("The target must be a path, or an address with the same host as the header Host.")
 
-    def _frame(self, lengths: list[bytes], codings: list[bytes]) -> None:
-        if len(lengths) + len(codings) > 1:
-            raise Malformed("A request may have one Content-Length or one Transfer-Encoding, and not both.")
-        if codings and (codings != [b"chunked"] or self.version == "1.0"):
+    def _frame(self, size: bytes | None, coding: bytes | None) -> None:
+        if size is not None and coding is not None:
+            raise Malformed("A request may have a Content-Length or a Transfer-Encoding, and not both.")
+        if coding is not None and (coding.lower() != b"chunked" or self.version == "1.0"):
             raise Malformed("The only Transfer-Encoding is chunked, in HTTP/1.1.")
-        self._left, self._framing = length(lengths[0]) if lengths else 0, MAX_HEADER_BYTES
-        self.step = self._size if codings else self._content
+        self._left, self._framing = 0 if size is None else length(size), MAX_HEADER_BYTES
+        self.step = self._content if coding is None else self._size
 
     def _content(self) -> bool:
         self._body()
