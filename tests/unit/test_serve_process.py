@@ -102,12 +102,12 @@ def test_one_reload_for_many_signals(folders, monkeypatch):
 
 
 def test_reload_waits_and_tells(folders, tmp_path, bertie):
-    """With a real process, whose log nobody reads, which gets SIGHUP while it starts."""
+    """With a real process, whose log is a full pipe that nobody reads, and which gets SIGHUP while it starts."""
     model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     reader, writer = os.pipe()
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     command = [sys.executable, "-m", "bertie", "serve", f"m={model}", "--port", "0", "--json", "--threads", "1"]
     environment = {**os.environ, "BERTIE_API_KEY": "secret"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, env=environment)
@@ -126,7 +126,7 @@ def test_reload_waits_and_tells(folders, tmp_path, bertie):
         code, _, err = bertie("reload", url, "--key-file", keys)
         assert (code, "m: failed" in err, "Not loaded: m" in err) == (1, True, True), err
         with httpx.Client(base_url=url, headers={"authorization": "Bearer secret"}) as client:
-            for _ in range(100):  # 17 kB of log
+            for _ in range(20):
                 assert client.post("/predict", json={"inputs": "ab"}).status_code == 200
             assert client.get("/info").json()["generation"] == 2
         process.send_signal(signal.SIGTERM)

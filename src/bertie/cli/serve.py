@@ -127,6 +127,7 @@ def serve(
         raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
     from bertie.infer.engine import check_names
     from bertie.serve.fleet import named
+    from bertie.serve.log import LOG
     from bertie.serve.remote import WorkerSettings
     from bertie.serve.server import Options
     from bertie.serve.server import serve as run
@@ -157,7 +158,9 @@ def serve(
     def ready(url: str) -> None:
         if console.verbosity.json:
             emit({"url": url, "models": list(options.models)})
-        console.say(f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.")
+        if console.verbosity.level >= 0:
+            told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
+            LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
         from bertie.serve.on_ray import serve_on_ray

@@ -34,11 +34,15 @@ class Log:
             threading.Thread(target=self._run, name="bertie-log", daemon=True).start()
 
     def line(self, event: str, **fields: Any) -> None:
-        """Queues one line. Never waits."""
+        """Queues one line of JSON. Never waits."""
+        self.text(line_of(event, **fields))
+
+    def text(self, data: bytes) -> None:
+        """Queues what others say. Never waits."""
         if len(self.lines) >= MOST_LINES:
             self.dropped += 1
             return
-        self.lines.append(line_of(event, **fields))
+        self.lines.append(data)
         self._arrived.set()
 
     def flush(self, seconds: float) -> None:
