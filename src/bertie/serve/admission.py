@@ -5,6 +5,7 @@ A place is taken before work is done for it and given back when the answer has l
 
 import asyncio
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ class Refused(Exception):
 
 @dataclass
 class Budget:
-    """A bounded amount of one resource. waiting: those that wait for their client, the longest first; what ends them.
+    """A bounded amount of one resource. waiting: those that wait for their client, and what ends them.
 
     A client that sends or reads slowly cannot keep others out: its request is ended when the amount is needed.
     """
@@ -40,9 +41,12 @@ class Budget:
         self.used += amount
 
     def make_room(self, amount: int) -> None:
-        """Ends those that have waited longest for their client, until an amount is free or nobody waits."""
+        """Ends those that hold most for longest without progress, until an amount is free or nobody waits."""
         while self.used and self.used + amount > self.most and self.waiting:
-            held = next(iter(self.waiting))
+            now = time.monotonic()
+            held = max(self.waiting, key=lambda one: one.amount * (now - one.since))
+            if not held.amount:
+                return
             end = self.waiting.pop(held)
             held.give()
             end()
@@ -54,15 +58,17 @@ class Budget:
 
 @dataclass(eq=False)
 class Held:
-    """What one request holds of a budget."""
+    """What one request holds of a budget. since: when its client last sent or read something."""
 
     budget: Budget
     amount: int = 0
+    since: float = 0.0
 
     def take(self, amount: int, retry_after_s: float) -> None:
         """Takes more, or raises Refused."""
         self.budget.take(amount, retry_after_s)
         self.amount += amount
+        self.since = time.monotonic()
 
     def give(self) -> None:
         """Returns everything."""
@@ -74,6 +80,7 @@ class Held:
         self.budget.make_room(amount)
         self.budget.used += amount
         self.amount += amount
+        self.since = time.monotonic()
         self.budget.waiting[self] = end
 
     def proceed(self, amount: int = 0) -> None:

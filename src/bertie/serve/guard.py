@@ -98,6 +98,7 @@ class Guard:
             try:
                 for part in slices(message, body) if large else (message,):
                     await send(part)
+                    held.since = time.monotonic()
             finally:
                 held.proceed(large)
 
