@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bertie.files import shown
 
@@ -42,7 +42,11 @@ def stderr() -> "Console":
     """Returns the rich console of all messages; that of the bar while one is shown, so that lines appear above it."""
     from rich.console import Console
 
-    return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    if _bar_console is not None:
+        return _bar_console
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    console.on_broken_pipe = lambda: hush(sys.stderr)  # type: ignore[method-assign]  # rich would end the program
+    return console
 
 
 _bar_console: "Console | None" = None
@@ -54,14 +58,25 @@ def say(message: str, *, level: int = 0, markup: bool = False) -> None:
     markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
     """
     if verbosity.level >= level:
-        stderr().print(harmless(message), markup=markup)
+        with unread():
+            stderr().print(harmless(message), markup=markup)
 
 
 def warn(message: str) -> None:
     """Prints a warning to stderr, also under --json, but not under --quiet."""
     if verbosity.level >= 0:
-        stderr().print("warning:", style="yellow", end=" ")
-        stderr().print(harmless(message))
+        with unread():
+            stderr().print("warning:", style="yellow", end=" ")
+            stderr().print(harmless(message))
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """Context of a message. One that cannot be written, on a full disk or to a reader that has gone, stops nothing."""
+    try:
+        yield
+    except OSError:
+        hush(sys.stderr)
 
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of which some move the cursor, or begin a terminal's commands
@@ -115,10 +130,13 @@ def prepare_streams() -> None:
             )
 
 
-def hush() -> None:
-    """Redirects standard output to nothing after its reader has closed it, so that the last flush raises no error."""
+def hush(stream: TextIO | None = None) -> None:
+    """Redirects standard output, or a stream, to nothing after its reader has closed it.
+
+    So the last flush raises no error.
+    """
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def end_signals() -> list[signal.Signals]:
@@ -223,8 +241,10 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             shown = _shown(info)
         if time.monotonic() - last >= PLAIN_LINE_EVERY_S:
             last = time.monotonic()
-            print(line(), file=sys.stderr, flush=True)
+            with unread():
+                print(line(), file=sys.stderr, flush=True)
 
     yield advance
     if time.monotonic() - started >= BRIEF_S:
-        print(line(), file=sys.stderr, flush=True)
+        with unread():
+            print(line(), file=sys.stderr, flush=True)

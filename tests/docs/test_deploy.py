@@ -29,10 +29,10 @@ ROOT_COMMAND: Any = typer.main.get_command(app)
 
 
 def check_command(words: list[str]) -> None:
-    """Raise for an unknown option of `bertie serve`."""
-    assert words[0] == "serve"
+    """Raise for an unknown option of `bertie serve` or `bertie reload`."""
+    assert words[0] in ("serve", "reload")
     before = vars(console.verbosity).copy()
-    ROOT_COMMAND.commands["serve"].make_context("serve", words[1:])
+    ROOT_COMMAND.commands[words[0]].make_context(words[0], words[1:])
     vars(console.verbosity).update(before)
 
 
@@ -77,6 +77,9 @@ def test_the_commands_of_the_image_work_in_an_empty_environment(tmp_path):
     (site,) = (tmp_path / "empty/lib").glob("python*/site-packages")
     shared = next(path for path in map(Path, sys.path) if (path / "torch").is_dir())
     (site / "shared.pth").write_text(f"{shared}\n")
+    run(tmp_path / "empty/bin/python", "-m", "bertie.infer.native.library")
+    environment |= {"PATH": str(tmp_path / "nothing"), "XDG_CACHE_HOME": str(tmp_path / "cache")}  # without a compiler
+    run(tmp_path / "empty/bin/python", "-c", "from bertie.infer.native.library import open_library; open_library()")
     told = dict(instructions()[-9:])
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -115,7 +118,9 @@ def test_the_unit(tmp_path):
     start = re.search(r"^ExecStart=(\S+) (.*)$", text, re.MULTILINE)
     assert start
     check_command(shlex.split(start[2]))
-    assert "kill -HUP" in text
+    again = re.search(r"^ExecReload=(\S+) (.*)$", text, re.MULTILINE)
+    assert again
+    check_command(shlex.split(again[2]))
     assert "\nCacheDirectory=bertie\nEnvironment=XDG_CACHE_HOME=%C\n" in text, "its user has no home for the engine"
     if analyze := shutil.which("systemd-analyze"):
         unit = tmp_path / "bertie.service"

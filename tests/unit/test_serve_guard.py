@@ -11,7 +11,7 @@ import pytest
 
 from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
-from bertie.serve import protocol
+from bertie.serve import guard, protocol
 from bertie.serve.server import Options, bind, limits_of
 from serving import live, make_models, until
 
@@ -83,12 +83,24 @@ SMUGGLED = [
     f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: -1\r\n\r\n{BODY}",
     f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 0x0f\r\n\r\n{BODY}",
     "GARBAGE\r\n\r\n",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'0' * 5000}15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'0' * 25}399000000\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'9' * 16}\r\n\r\n{BODY}",
+    f"PUT /healthz HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {'9' * 30}\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\n{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n{BODY}",
+    f"POST http://evil.example/predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\nX: a\r\n b\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.0\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\nf\r\n{BODY}\r\n0\r\n\r\n",
 ]
 
 
 @pytest.mark.parametrize("sent", SMUGGLED)
 def test_what_could_be_read_in_two_ways_is_refused(server, sent):
-    assert status(raw(server, sent.encode())) == 400
+    answer = raw(server, sent.encode())
+    assert status(answer) == 400
+    assert b"\r\ncontent-type: application/json\r\n" in answer
 
 
 @pytest.mark.parametrize(
@@ -112,7 +124,8 @@ def test_bodies_and_headers(server, headers, body, expected):
 def test_a_length_that_lies_is_cut_off(server):
     """More bytes than said are another request, fewer a client that is waited for in vain."""
     head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n".encode()
-    assert status(raw(server, head + BODY.encode() + b"GARBAGE\r\n\r\n")) == 400
+    answers = raw(server, head + BODY.encode() + b"GARBAGE\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"400"], "each in its turn"
     chunked = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
     assert status(raw(server, chunked, *[chunk] * 4)) == 413  # without an end
@@ -134,7 +147,7 @@ def test_an_offer_of_another_protocol_is_declined_and_the_body_read(server):
 
 def test_a_request_that_is_refused_early_may_end_its_body(folders, monkeypatch):
     """What is left of the body counts neither as headers nor as the next request."""
-    monkeypatch.setattr(protocol, "HEADER_S", 0.5)
+    monkeypatch.setattr(protocol, "REST_S", 0.5)
     with live({"m": folders["sequence"]}) as server:
         server.fleet.admission.texts.used = server.fleet.admission.texts.most
         begun = request(body="x" * 100_000).replace(b"Connection: close\r\n", b"")
@@ -172,6 +185,87 @@ def test_keys(folders):
         assert server.get("/predict/../info").status_code == 401
 
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW")
+OPEN_PATHS = {"/", "/health", "/healthz", "/readyz", "/docs", "/docs/{name}", "/page/{name}", "/openapi.json"}
+
+
+def test_only_what_is_named_here_is_open_and_only_to_be_read(folders):
+    """A route that is added is closed unless it is named as open."""
+    with live({"m": folders["sequence"]}, keys=("secret",)) as server:
+        server.application.app.add_api_route(
+            "/new", lambda: "secret", methods=list(METHODS[:7]), include_in_schema=False
+        )
+        paths = {route.path for route in server.application.app.routes} | {"/nowhere", "/models/m", "/docs/x/y"}
+        assert paths > OPEN_PATHS
+        for path in sorted(paths):
+            for method in METHODS:
+                address = server.url + path.replace("{name}", "begin.js").replace("{name:path}", "m")
+                told = server.client.request(method, address).status_code
+                if path in OPEN_PATHS and method in ("GET", "HEAD"):
+                    assert told in (200, 404), (method, path)  # and no page of that name
+                else:
+                    assert told == 401, (method, path)
+                headers = {"authorization": "Bearer secret", "content-type": "application/json"}
+                assert server.client.request(method, address, headers=headers).status_code != 401, (method, path)
+        assert server.post("/", {"model": "m", "inputs": "ab"}).status_code == 401
+
+
+def test_trailers_change_nothing(folders):
+    """Neither a key, nor a host, nor a type counts after the head."""
+    fields = "Authorization: Bearer secret\r\n", "Host: localhost\r\n", JSON
+    with live({"m": folders["sequence"]}, keys=("secret",)) as server:
+
+        def ask(*, late: int | None) -> int:
+            head = "".join(field for number, field in enumerate(fields) if number != late)
+            head = f"POST /predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n{head}\r\n"
+            end = "" if late is None else fields[late]
+            sent = f"{head}f\r\n{BODY}\r\n0\r\n{end}\r\n".encode()
+            return status(raw(server, *(bytes([byte]) for byte in sent))) if late == 0 else status(raw(server, sent))
+
+        assert [ask(late=late) for late in (None, 0, 1, 2)] == [200, 401, 400, 415]
+        endless = "POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + "".join(fields[::2])
+        sent = f"{endless}\r\nf\r\n{BODY}\r\n0\r\n".encode()
+        assert status(raw(server, sent, b"X: y\r\n" * 10_000)) == 400
+
+
+class Panic(BaseException):
+    """As an exception of a library in Rust, which is no Exception."""
+
+
+@pytest.mark.parametrize("error", [Panic, RuntimeError, RecursionError])
+@pytest.mark.parametrize("place", ["tokenizer", "guard", "page"])
+def test_any_exception_is_answered_in_json_and_logged(folders, monkeypatch, error, place):
+    told = list[dict]()
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise error("a text of a client")
+
+    def write(event: str, **fields: object) -> None:
+        told.append({"event": event, **fields})
+
+    with live({"m": folders["sequence"]}) as server:
+        server.application.log = write
+        monkeypatch.setattr(guard, "log_line", write)
+        if place == "tokenizer":
+            monkeypatch.setattr(type(server.fleet.models["m"].tokenizer), "encode", fail)
+            monkeypatch.setattr(type(server.fleet.models["m"].tokenizer), "flat_ids", fail)
+            answer = server.post("/tokenize", {"inputs": "ab"})
+        elif place == "guard":
+            monkeypatch.setattr(guard, "declared", fail)
+            answer = server.post("/predict", {"inputs": "ab"})
+        else:
+            monkeypatch.setattr(server.application, "info", fail)
+            answer = server.get("/info")
+        assert answer.status_code == 500
+        assert answer.json() == {"error": "The server failed to answer this request.", "error_type": "Backend"}
+        until(lambda: any(one["event"] == "request" for one in told))
+        assert [one["error"] for one in told if one["event"] == "defect"] == [error.__name__]
+        assert [one["status"] for one in told if one["event"] == "request"] == [500]
+        assert "a text of a client" not in str(told)
+        monkeypatch.undo()
+        assert server.post("/predict", {"inputs": "ab"}).status_code == 200
+
+
 def test_allowed_hosts_in_any_form():
     for name in ("Example.com", "example.com:8080", "::1", "[::1]", "[::1]:80"):
         assert limits_of(Options({}, hosts=(name,))).hosts == {"localhost", "127.0.0.1", "[::1]"} | (
@@ -183,10 +277,32 @@ def test_a_key_is_a_whole_line(tmp_path):
     path = tmp_path / "keys.txt"
     path.write_bytes("\ufefffirst\r\n\r\n second \n".encode())
     assert keys_of(path) == ("first", "second")
-    for line in ("# team a", "#old", "a b"):
-        path.write_text(f"first\n{line}\n")
+    for line in (
+        "# team a",
+        "#old",
+        "a b",
+        "a\0",
+        "\0",
+        "a\x1cb",
+        "a\x85b",
+        "a\u2028b",
+        "schlüssel",
+        "a\tb",
+        "a\x7f",
+        "\xa0",
+    ):
+        path.write_text(f"first\n{line}\n", encoding="utf-8")
         with pytest.raises(UsageError, match="Line 2"):
             keys_of(path)
+
+
+def test_the_key_of_the_environment_is_not_inherited(monkeypatch):
+    monkeypatch.setenv("BERTIE_API_KEY", " secret\n")
+    assert keys_of(None) == ("secret",)
+    assert "BERTIE_API_KEY" not in os.environ
+    monkeypatch.setenv("BERTIE_API_KEY", "a b")
+    with pytest.raises(UsageError, match="BERTIE_API_KEY is not a key"):
+        keys_of(None)
 
 
 def test_other_machines_are_let_in_by_choice_alone():
@@ -226,23 +342,46 @@ def test_slow_clients_are_closed_and_hold_nobody_up(server, monkeypatch):
             connection.close()
 
 
+def test_above_the_limit_of_connections_the_one_that_waits_longest_is_closed(folders, monkeypatch):
+    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 2)
+    with live({"m": folders["sequence"]}) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, 5) as idle, socket.create_connection(address, 5) as slow:
+            idle.sendall(request().replace(b"Connection: close\r\n", b""))
+            assert status(whole(idle)) == 200
+            slow.sendall(request()[:-3])
+            assert status(raw(server, request())) == 200
+            assert gone(idle) or gone(slow)
+
+
+def gone(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection."""
+    connection.settimeout(0.5)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
 def test_a_connection_above_the_limit_is_told_why_it_is_closed(folders, monkeypatch):
+    """When all others are being answered."""
     monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(protocol, "FULL_S", 0.3)
-    with (
-        live({"m": folders["sequence"]}) as server,
-        socket.create_connection(("127.0.0.1", server.port), 5) as first,
-        socket.create_connection(("127.0.0.1", server.port), 5) as silent,
-    ):
-        first.sendall(request().replace(b"Connection: close\r\n", b""))
-        assert status(whole(first)) == 200
-        refused = raw(server, request())
-        assert status(refused) == 429
-        assert b"\r\nRetry-After: 1\r\n" in refused
-        assert b'"error_type":"Overloaded"' in refused
-        assert silent.recv(1) == b"", "a connection above the limit that sends nothing is closed soon"
-        first.sendall(request())
-        assert status(whole(first)) == 200, "connections within the limit go on"
+    with live({"m": folders["sequence"]}) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 2.0
+        with socket.create_connection(("127.0.0.1", server.port), 5) as first:
+            first.sendall(request())
+            until(lambda: server.fleet.admission.texts.used)
+            with socket.create_connection(("127.0.0.1", server.port), 5) as silent:
+                refused = raw(server, request())
+                assert status(refused) == 429
+                assert b"\r\nretry-after: 1\r\n" in refused
+                assert b'"error_type":"Overloaded"' in refused
+                assert gone(silent), "a connection above the limit that sends nothing is closed soon"
+            assert status(whole(first)) == 200, "the others go on"
 
 
 def test_a_body_that_comes_too_slowly(folders):

@@ -256,6 +256,33 @@ def test_a_link_that_lacks_an_input_is_told_in_words(page, server, link):
     assert "undefined" not in page.find_element("id", "output").text
 
 
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString", "nothing"])
+def test_a_link_to_a_model_that_there_is_not_says_so(page, server, name):
+    """Also by a name that every object of JavaScript has."""
+    complaints(page)  # those about earlier pages are read and gone
+    page.get(f"{server.url}/?{name}#model={name}&text=ab")
+    told = until(lambda: page.find_elements("css selector", "#output .error"))
+    assert name in told[0].text
+    assert page.find_element("id", "task").text
+    assert page.find_elements("css selector", "#fields textarea")
+    assert complaints(page) == []
+
+
+def test_before_an_answer_the_page_says_what_it_can_be(page):
+    """And offers nothing that needs one. The examples are texts."""
+    choose(page, "model", "multilabel")
+    assert "x\ny" in page.find_element("id", "output").text
+    for name in ("copy-link", "copy-curl", "copy-python", "raw-box", "tokens-box"):
+        assert not page.find_element("id", name).is_displayed(), name
+    examples = [button.text for button in page.find_elements("css selector", "#examples button")]
+    assert all(len(text) > 10 for text in examples)
+    choose(page, "model", "tagging")
+    assert page.find_element("css selector", "#output .chips").text == "X", "the type without B- and I-"
+    page.find_element("css selector", "#examples button").click()
+    assert answer(page)
+    assert page.find_element("id", "copy-curl").is_displayed()
+
+
 def test_indexes_are_named_in_the_language_of_the_page(page):
     choose(page, "language", "ko")
     assert "검색: notes" in page.find_element("id", "model").text

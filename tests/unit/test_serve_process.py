@@ -1,6 +1,7 @@
 """`bertie serve` as a process: signals, reloads, workers that are killed, and what it says when it cannot begin."""
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -12,14 +13,16 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
-from bertie.errors import DataError
+from bertie.cli.reload import signal_to
+from bertie.errors import DataError, UsageError
 from bertie.serve.fleet import Fleet
 from bertie.serve.remote import Worker, WorkerSettings
 from bertie.serve.server import Options, serve
-from serving import Load, Process, make_models, until
+from serving import Load, Process, live, make_models, until
 
 pytest.importorskip("fastapi")
 
@@ -70,6 +73,101 @@ def test_a_reload_waits_while_models_load(monkeypatch):
         signal.signal(signal.SIGHUP, usual)
     assert not ended
     assert not begun
+
+
+def test_one_reload_for_many_signals(folders, monkeypatch):
+    """One that runs, and one that follows it. Each begins with a line of the log."""
+    told = list[str]()
+    with live({"m": folders["sequence"]}) as server:
+        fleet = server.fleet
+        fleet.log = lambda event, **fields: told.append(event)
+        load = fleet.load
+
+        async def slow(*arguments: object) -> object:
+            await asyncio.sleep(0.3)
+            return await load(*arguments)
+
+        monkeypatch.setattr(fleet, "load", slow)
+        done = [asyncio.run_coroutine_threadsafe(fleet.reload(), server.loop) for _ in range(10)]
+        for one in done:
+            one.result(30)
+        assert told == ["reload_queued", "reload_started", "reloaded", "reload_started", "reloaded"] or told == [
+            "reload_started",
+            "reload_queued",
+            "reloaded",
+            "reload_started",
+            "reloaded",
+        ]
+        assert server.get("/info").json()["generation"] == 3
+
+
+def test_reload_waits_and_tells(folders, tmp_path, bertie):
+    """With a real process, whose log is a full pipe that nobody reads, and which gets SIGHUP while it starts."""
+    model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
+    keys = tmp_path / "keys"
+    keys.write_text("secret\n")
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+    command = [sys.executable, "-m", "bertie", "serve", f"m={model}", "--port", "0", "--json", "--threads", "1"]
+    environment = {**os.environ, "BERTIE_API_KEY": "secret"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, env=environment)
+    try:
+        until(lambda: ignores_hangup(process.pid))
+        process.send_signal(signal.SIGHUP)
+        url = json.loads(process.stdout.readline())["url"]
+        (worker,) = psutil.Process(process.pid).children()
+        assert "BERTIE_API_KEY" not in worker.environ()
+        code, _, err = bertie("reload", url)
+        assert (code, "Pass --key-file" in err) == (1, True), err
+        code, out, err = bertie("reload", url, "--key-file", keys, "--json")
+        assert code == 0, err
+        assert json.loads(out) == {"m": "done"}
+        (model / "model.safetensors").write_bytes(b"\0" * 100)
+        code, _, err = bertie("reload", url, "--key-file", keys)
+        assert (code, "m: failed" in err, "Not loaded: m" in err) == (1, True, True), err
+        with httpx.Client(base_url=url, headers={"authorization": "Bearer secret"}) as client:
+            for _ in range(20):
+                assert client.post("/predict", json={"inputs": "ab"}).status_code == 200
+            assert client.get("/info").json()["generation"] == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for descriptor in (reader, writer):
+            os.close(descriptor)
+
+
+def ignores_hangup(pid: int) -> bool:
+    """Whether a process has come to the first line of Bertie."""
+    (mask,) = re.findall(r"SigIgn:\t(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) & 1 << signal.SIGHUP - 1)
+
+
+def test_reload_of_what_is_no_server_here(bertie, tmp_path):
+    code, _, err = bertie("reload", "http://127.0.0.1:9")
+    assert (code, "No server answered" in err) == (1, True), err
+    other = {"process": {"pid": os.getpid(), "started": "1"}, "reloads": {"number": 0}}
+    with pytest.raises(UsageError, match="not a process of this machine"):
+        signal_to(other["process"], "http://x")
+    with pytest.raises(UsageError, match="Ray"):
+        signal_to(None, "http://x")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_stops_nothing(folders):
+    command = [sys.executable, "-m", "bertie", "serve", str(folders["sequence"]), "--port", "0", "--json"]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=full)
+    try:
+        url = json.loads(process.stdout.readline())["url"]
+        assert httpx.get(url + "/healthz").status_code == 200
+        assert httpx.post(url + "/predict", json={"inputs": "ab"}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

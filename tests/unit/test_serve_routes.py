@@ -512,3 +512,28 @@ def test_a_name_of_a_hub(folders):
             assert server.ok(path, {"inputs": "a"}) == vector
         assert server.get("/v1/models/owner/one").json()["id"] == "owner/one"
         assert server.post("/models/owner/two", {"inputs": "a"}).status_code == 404
+
+
+def test_a_flat_list_is_a_pair_only_for_a_model_of_pairs(tmp_path):
+    """For others it could be two texts."""
+    folder = make_models(tmp_path, ["sequence"])["sequence"]
+    with live({"m": folder}) as server:
+        told = server.post("/predict", {"inputs": ["ab", "cd"]})
+        assert (told.status_code, "[[TEXT], [TEXT]]" in told.json()["error"]) == (422, True)
+        assert len(server.ok("/predict", {"inputs": [["ab"], ["cd"]]})) == 2
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    del config["bertie"]["texts"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "checksums.json").unlink(missing_ok=True)
+    with live({"m": folder}) as server:
+        told = server.post("/predict", {"inputs": ["ab", "cd"]})
+        assert (told.status_code, "[[TEXT, TEXT]]" in told.json()["error"]) == (422, True)
+        for inputs, count in ((["ab"], 2), ([["ab", "cd"]], 1), ([["ab"], ["cd"]], 2), ("ab", 2)):
+            assert len(server.ok("/predict", {"inputs": inputs})) == count, inputs
+
+
+def test_an_address_below_a_model_names_the_route(server):
+    name = next(iter(server.fleet.models))
+    told = server.post(f"/models/{name}/predict", {"inputs": "ab"})
+    assert told.status_code == 404
+    assert "/predict with the key" in told.json()["error"]

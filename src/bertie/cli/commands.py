@@ -45,6 +45,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     predict,
     pretrain,
     probe,
+    reload,
     reproduce,
     runs,
     sample,
@@ -162,5 +163,6 @@ def _terminable() -> Iterator[None]:
 
 
 def _tell(kind: str, style: str, message: str) -> None:
-    console.stderr().print(kind, style=style, end=" ")
-    console.stderr().print(console.harmless(message))
+    with console.unread():
+        console.stderr().print(kind, style=style, end=" ")
+        console.stderr().print(console.harmless(message))

@@ -1,6 +1,8 @@
 """`bertie serve`: models behind HTTP."""
 
 import os
+import re
+import signal
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,8 @@ from bertie.cli.app import app, emit
 from bertie.cli.options import grouped
 from bertie.errors import UsageError, nearest
 
+VISIBLE = re.compile(r"[!-~]+")
+"""What a header can carry as a key."""
 NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
 PLACES = ("here", "ray")
@@ -117,11 +121,13 @@ def serve(
 
       bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are models that can be loaded again
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
     from bertie.infer.engine import check_names
     from bertie.serve.fleet import named
+    from bertie.serve.log import LOG
     from bertie.serve.remote import WorkerSettings
     from bertie.serve.server import Options
     from bertie.serve.server import serve as run
@@ -152,7 +158,9 @@ def serve(
     def ready(url: str) -> None:
         if console.verbosity.json:
             emit({"url": url, "models": list(options.models)})
-        console.say(f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.")
+        if console.verbosity.level >= 0:
+            told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
+            LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
         from bertie.serve.on_ray import serve_on_ray
@@ -162,19 +170,25 @@ def serve(
 
 
 def keys_of(path: Path | None) -> tuple[str, ...]:
-    """The keys of a file, or of the environment. Raises UsageError for a file without any, or with another form."""
+    """The keys of a file, or of the environment. Raises UsageError for a file without any, or with another form.
+
+    The variable is removed from the environment, which workers and other programs inherit.
+    """
+    variable = os.environ.pop(KEY, "").strip()
     if path is None:
-        key = os.environ.get(KEY, "").strip()
-        return (key,) if key else ()
+        if variable and not VISIBLE.fullmatch(variable):
+            raise UsageError(f"{KEY} is not a key. A key has only letters, digits and signs of ASCII, and no spaces.")
+        return (variable,) if variable else ()
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+        lines = [line.strip(" \t\r") for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--key-file {path} cannot be read: {error}.") from None
     if not any(lines):
         raise UsageError(f"--key-file {path} contains no key. Write one key per line.")
     for number, line in enumerate(lines, 1):
-        if line.startswith("#") or len(line.split()) > 1:
+        if line and (line.startswith("#") or not VISIBLE.fullmatch(line)):
             raise UsageError(
-                f"Line {number} of --key-file {path} is not a key. Write one key per line, and no comments."
+                f"Line {number} of --key-file {path} is not a key. Write one key per line, of letters, digits and "
+                "signs of ASCII without spaces, and no comments."
             )
     return tuple(filter(None, lines))

@@ -5,8 +5,9 @@ A place is taken before work is done for it and given back when the answer has l
 
 import asyncio
 import math
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -21,22 +22,72 @@ class Refused(Exception):
 
 @dataclass
 class Budget:
-    """A bounded amount of one resource."""
+    """A bounded amount of one resource. waiting: those that wait for their client, and what ends them.
+
+    A client that sends or reads slowly cannot keep others out: its request is ended when the amount is needed.
+    """
 
     name: str
     most: int
     used: int = 0
+    waiting: dict["Held", Callable[[], None]] = field(default_factory=dict)
 
     def take(self, amount: int, retry_after_s: float) -> None:
         """Takes an amount, or raises Refused. An amount above the whole budget is admitted alone."""
+        self.make_room(amount)
         if self.used and self.used + amount > self.most:
             message = f"The server is busy: {self.used:,} of {self.most:,} {self.name} are in use. Try again later."
             raise Refused(self.name, message, retry_after_s)
         self.used += amount
 
+    def make_room(self, amount: int) -> None:
+        """Ends those that hold most for longest without progress, until an amount is free or nobody waits."""
+        while self.used and self.used + amount > self.most and self.waiting:
+            now = time.monotonic()
+            held = max(self.waiting, key=lambda one: one.amount * (now - one.since))
+            if not held.amount:
+                return
+            end = self.waiting.pop(held)
+            held.give()
+            end()
+
     def give(self, amount: int) -> None:
         """Returns an amount."""
         self.used -= amount
+
+
+@dataclass(eq=False)
+class Held:
+    """What one request holds of a budget. since: when its client last sent or read something."""
+
+    budget: Budget
+    amount: int = 0
+    since: float = 0.0
+
+    def take(self, amount: int, retry_after_s: float) -> None:
+        """Takes more, or raises Refused."""
+        self.budget.take(amount, retry_after_s)
+        self.amount += amount
+        self.since = time.monotonic()
+
+    def give(self) -> None:
+        """Returns everything."""
+        self.budget.give(self.amount)
+        self.amount = 0
+
+    def wait(self, end: Callable[[], None], amount: int = 0) -> None:
+        """Begins to wait for the client, with an amount more. end: called if others need what is held."""
+        self.budget.make_room(amount)
+        self.budget.used += amount
+        self.amount += amount
+        self.since = time.monotonic()
+        self.budget.waiting[self] = end
+
+    def proceed(self, amount: int = 0) -> None:
+        """Ends a wait, and returns its amount."""
+        if self.budget.waiting.pop(self, None):
+            self.budget.give(amount)
+            self.amount -= amount
 
 
 @dataclass

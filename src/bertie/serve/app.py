@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import asdict
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -19,11 +20,12 @@ from bertie.errors import BertieError, DataError, nearest
 from bertie.serve import attending
 from bertie.serve.admission import Refused
 from bertie.serve.docs import add_docs
-from bertie.serve.errors import STATUS, Refusal, invalid
+from bertie.serve.errors import DEFECT, STATUS, Refusal, invalid
 from bertie.serve.fleet import Fleet
 from bertie.serve.generating import Events, Generated
-from bertie.serve.guard import Guard, Limits, Receive, Seen, Send
+from bertie.serve.guard import Guard, Limits, Receive, Seen, Send, defect
 from bertie.serve.handlers import MOST_INPUTS
+from bertie.serve.log import LOG
 from bertie.serve.page import add_page
 from bertie.serve.routes import ANY, BY_PATH, OWN, PIPELINE, ROUTES, Route
 from bertie.serve.schemas import AnyBody, Body, SearchBody
@@ -69,8 +71,8 @@ class Application:
         add_docs(self.app)
         add_page(self.app)
         self.app.add_exception_handler(HTTPException, self._missing)
-        self.app.add_exception_handler(Exception, self._defect)
-        self.asgi = Guard(self._dispatch, limits, fleet.admission, lambda: fleet.draining, self._finished)
+        self.app.add_exception_handler(Exception, self._failed)
+        self.asgi = Guard(self._dispatch, limits, fleet.admission, lambda: fleet.draining, self._finished, defect)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -84,11 +86,7 @@ class Application:
         if row is None:
             await self.app(scope, receive, send)
             return
-        request = Request(scope, receive)
-        try:
-            response = await self.answer(row, request, row.path)
-        except Exception as error:
-            response = await self._defect(request, error)
+        response = await self.answer(row, Request(scope, receive), row.path)
         await response(scope, receive, send)
 
     # The table ---------------------------------------------------------------------------------------------------
@@ -276,6 +274,8 @@ class Application:
             "max_body_bytes": self.limits.max_body_bytes,
             "auto_truncate": own["too_long"] != "error",
             "version": self.app.version,
+            "process": asdict(fleet.process) if fleet.process else None,
+            "reloads": asdict(fleet.reloads),
             "attention": fleet.settings.attention,
             "models": models,
             "indexes": {key: {**one.counts, "vectors_of": one.embedder} for key, one in fleet.indexes.items()},
@@ -288,6 +288,7 @@ class Application:
         metrics.inflight_texts.set(admission.texts.used)
         metrics.inflight_bytes.set(admission.content.used)
         metrics.ready.set(float(self.fleet.ready))
+        metrics.log_dropped.set(LOG.dropped)
 
     # Afterwards ----------------------------------------------------------------------------------------------------
 
@@ -319,11 +320,15 @@ class Application:
         refusal.headers = dict(error.headers or {})
         return refuse(refusal, request.state.seen)
 
-    async def _defect(self, request: Request, error: Exception) -> Response:
-        """Answers after a defect of the server: the log has the traceback, the client a status 500."""
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        """Answers after a defect of the server, which the guard writes to the log."""
+        return refuse(Refusal("Backend", DEFECT, status=500), request.state.seen)
+
+    def malformed(self, reason: str) -> None:
+        """Counts and logs a request that the protocol refused."""
+        self.fleet.metrics.counts.add("bertie_requests_total", "other", "400")
         if self.log is not None:
-            self.log("defect", route=request.state.seen.route, error=type(error).__name__)
-        return refuse(Refusal("Backend", "The server failed to answer this request.", status=500), request.state.seen)
+            self.log("malformed", reason=reason)
 
 
 BODY = TypeAdapter(Body)

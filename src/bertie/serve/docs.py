@@ -3,13 +3,14 @@
 With the package fastapi-offline its copy of Swagger UI is shown; without it, a plain page of our own.
 """
 
+from functools import cache
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import FileResponse, HTMLResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 POLICY = (
@@ -30,6 +31,12 @@ def assets() -> Path | None:
     return folder if folder and all((folder / name).is_file() for name in ASSETS) else None
 
 
+@cache
+def content(path: Path) -> bytes:
+    """Returns the bytes of a file, so that a slow client holds no descriptor."""
+    return path.read_bytes()
+
+
 def add_docs(app: FastAPI) -> None:
     """Adds /docs and its files."""
     folder, headers = assets(), {"content-security-policy": POLICY}
@@ -44,7 +51,7 @@ def add_docs(app: FastAPI) -> None:
             return Response(BEGIN, media_type="text/javascript")
         if folder is None or name not in ASSETS:
             return Response(status_code=404)
-        return FileResponse(folder / name, media_type=ASSETS[name])
+        return Response(content(folder / name), media_type=ASSETS[name])
 
 
 def plain(schema: dict[str, Any]) -> str:

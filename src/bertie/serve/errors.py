@@ -1,5 +1,6 @@
 """Errors for clients: a status, a kind and one sentence."""
 
+from asyncio import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ STATUS = {
     "Unhealthy": 503,
 }
 """By the names that Text Embeddings Inference uses, where it has one."""
+ENDS = (CancelledError, KeyboardInterrupt, SystemExit)
+"""What ends a request or the server. Any other exception is an error, also a panic of Rust, which is no Exception."""
+DEFECT = "The server failed to answer this request."
 
 
 @dataclass

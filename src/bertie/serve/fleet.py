@@ -1,6 +1,8 @@
 """The models of a server by name: started, checked, replaced by newer ones while requests continue, and closed."""
 
 import asyncio
+import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from bertie.infer.predict import check_reads_texts
 from bertie.runs.models import model_folder, model_name
 from bertie.serve.admission import Admission
 from bertie.serve.batcher import Batcher
-from bertie.serve.errors import Refusal
+from bertie.serve.errors import ENDS, Refusal
 from bertie.serve.golden import check
 from bertie.serve.metrics import Metrics
 from bertie.serve.remote import Worker, WorkerSettings
@@ -22,11 +24,43 @@ if TYPE_CHECKING:
     from bertie.serve.searching import ServedIndex
 
 
+@dataclass(frozen=True)
+class Process:
+    """The process of a server. started: its start in ticks of the kernel, which tells it from others; "" if unknown."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def this(cls) -> "Process":
+        """Returns the running process."""
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        """Returns the process of an id on this machine."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return cls(pid, "")
+        return cls(pid, fields[19])
+
+
+@dataclass
+class Reloads:
+    """The reloads of a server. number: how often one began; outcomes: of the last that ended, by model."""
+
+    number: int = 0
+    running: bool = False
+    queued: bool = False
+    outcomes: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class Fleet:
     """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`.
 
-    index_paths: folders of indexes, by name.
+    index_paths: folders of indexes, by name. process: that of the server, which SIGHUP tells to load the models again.
     """
 
     paths: Mapping[str, Path]
@@ -41,6 +75,8 @@ class Fleet:
     models: dict[str, Served] = field(default_factory=dict)
     indexes: dict[str, "ServedIndex"] = field(default_factory=dict)
     draining: bool = False
+    process: Process | None = None
+    reloads: Reloads = field(default_factory=Reloads)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -139,6 +175,10 @@ class Fleet:
                 can = ", ".join(model.kinds)
                 raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
             return model
+        own, slash, rest = (name or "").rpartition("/")
+        if slash and own in self.models:  # in an address: /models/NAME/ROUTE
+            where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
+            raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
         if name and len(self.models) > 1:
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.
@@ -149,29 +189,48 @@ class Fleet:
         raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
 
     async def reload(self) -> dict[str, str]:
-        """Loads every model from its folder again. One that fails its check does not replace the old one."""
-        outcomes = {}
+        """Loads every model from its folder again. One that fails its check does not replace the old one.
+
+        However many reloads are wanted while another one runs, one follows it. Returns the outcomes by model.
+        """
+        if self.reloads.queued:
+            return {}
+        if self._reloading.locked():
+            self._tell("reload_queued")
+        self.reloads.queued = True
         async with self._reloading:
+            self.reloads.queued, self.reloads.running = False, True
+            self.reloads.number += 1
+            self._tell("reload_started", number=self.reloads.number)
+            outcomes = {}
             for name, path in self.paths.items():
-                old = self.models[name]
-                try:
-                    new = await self.load(name, path, old.generation + 1)
-                except (BertieError, Refusal, OSError) as error:
-                    outcomes[name] = f"failed: {error.message if isinstance(error, Refusal) else error}"
-                    self._tell("reload_failed", model=name, reason=outcomes[name])
-                else:
-                    self.models[name] = new
-                    outcomes[name] = "done"
-                    self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
-                    task = asyncio.create_task(self._retire(old))
-                    self._closing.add(task)
-                    task.add_done_callback(self._closing.discard)
+                outcomes[name] = await self._replace(name, path)
                 self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
             try:
                 await asyncio.to_thread(lambda: self._link(self._open_indexes()))
             except (BertieError, OSError) as error:
+                outcomes["--index"] = f"failed: {error}"
                 self._tell("reload_failed", reason=str(error))
+            self.reloads.running, self.reloads.outcomes = False, outcomes
         return outcomes
+
+    async def _replace(self, name: str, path: Path) -> str:
+        """Loads one model again. Returns the outcome."""
+        old = self.models[name]
+        try:
+            new = await self.load(name, path, old.generation + 1)
+        except ENDS:
+            raise
+        except BaseException as error:
+            message = error.message if isinstance(error, Refusal) else str(error)
+            self._tell("reload_failed", model=name, reason=message)
+            return f"failed: {message}"
+        self.models[name] = new
+        self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
+        task = asyncio.create_task(self._retire(old))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return "done"
 
     async def _retire(self, old: Served) -> None:
         """Waits for the requests of a replaced model, then closes it."""

@@ -1,6 +1,7 @@
 """The checks before a request is read: host, key, type, size, time. Plain ASGI, so that it costs little.
 
-The body is read here, within its limits of bytes and seconds. A request is cancelled when its client disconnects.
+The body is read here, within its limits of bytes and seconds. Bytes count when they arrive, whatever was declared. A
+request is cancelled when its client disconnects, and any exception becomes an error in JSON and a line of the log.
 """
 
 import asyncio
@@ -8,15 +9,19 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
 
-from bertie.serve.admission import Admission, Refused
-from bertie.serve.errors import Refusal
+from bertie.serve.admission import Admission, Held, Refused
+from bertie.serve.errors import DEFECT, ENDS, Refusal
+from bertie.serve.log import log_line
+from bertie.serve.parser import Malformed, length
 from bertie.serve.served import refused
 
 Message = MutableMapping[str, Any]
@@ -25,9 +30,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
-"""What is answered without a key: probes, and pages that hold no answer of a model."""
+"""What GET and HEAD answer without a key: probes, and pages that hold no answer of a model. All else needs the key."""
 EVENTS = b"text/event-stream"
-WITH_BODY = ("POST", "PUT", "PATCH")
+SLICE = 1 << 16  # bytes of an answer that are sent at once
+DROP = "drop"  # in a scope's state: ends a connection whose client does not read
 PORT = re.compile(r":\d*$")
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -55,13 +61,14 @@ class Limits:
 
 @dataclass
 class Guard:
-    """The outermost layer of the application. finished: called after every request."""
+    """The outermost layer of the application. finished: called after every request; defect: for an exception."""
 
     app: App
     limits: Limits
     admission: Admission
     draining: Callable[[], bool]
     finished: Callable[["Seen"], None]
+    defect: Callable[["Seen", BaseException], None] = lambda seen, error: None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handles one request, or the lifespan."""
@@ -70,6 +77,7 @@ class Guard:
             return
         seen = Seen(scope["path"], scope["method"], dict(scope["headers"]))
         scope.setdefault("state", {})["seen"] = seen
+        held, drop = Held(self.admission.content), scope["state"].get(DROP)
 
         async def tell(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -81,16 +89,23 @@ class Guard:
                 seen.streaming = any(value.startswith(EVENTS) for _, value in message["headers"])
             elif not message.get("more_body"):
                 seen.streaming = False
-            await send(message)
+            if drop is None:
+                await send(message)
+                return
+            body = message.get("body", b"")
+            large = len(body) if len(body) > SLICE else 0
+            held.wait(drop, large)
+            try:
+                for part in slices(message, body) if large else (message,):
+                    await send(part)
+                    held.since = time.monotonic()
+            finally:
+                held.proceed(large)
 
-        held = 0
         try:
-            self.check(scope, seen)
-            if scope["method"] in WITH_BODY:
-                size = declared(seen, self.limits.max_body_bytes)
-                self.admission.content.take(size, self.admission.retry_after_s())
-                held = size
-                body = await self.read(receive, size)
+            self.check(seen)
+            if seen.method == "POST":
+                body = await self.read(receive, declared(seen, self.limits.max_body_bytes), held)
                 await self.within(scope, body, receive, tell)
             else:
                 await self.app(scope, receive, tell)
@@ -98,18 +113,21 @@ class Guard:
             await self.refuse(refused(error), seen, tell)
         except Refusal as error:
             await self.refuse(error, seen, tell)
-        except asyncio.CancelledError:
+        except ENDS:
             raise
+        except BaseException as error:  # a panic of a library in Rust is no Exception
+            self.defect(seen, error)
+            await self.refuse(Refusal("Backend", DEFECT, status=500), seen, tell)
         finally:
-            self.admission.content.give(held)
+            held.give()
             self.finished(seen)
 
-    def check(self, scope: MutableMapping[str, Any], seen: "Seen") -> None:
+    def check(self, seen: "Seen") -> None:
         """Raises Refusal for a host, a key, an encoding or a type that is not accepted; Refused for a spent budget."""
         host = host_of(seen.headers.get(b"host", b"").decode("latin-1"))
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
-        if self.limits.keys and not OPEN.fullmatch(seen.path):
+        if self.limits.keys and not (seen.method in ("GET", "HEAD") and OPEN.fullmatch(seen.path)):
             self.check_key(seen.headers.get(b"authorization", b""))
         if seen.method != "POST":
             return
@@ -130,11 +148,12 @@ class Guard:
             message = "A key is needed: send the header Authorization: Bearer KEY."
             raise Refusal("Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
-    async def read(self, receive: Receive, size: int) -> bytes:
-        """Returns the body. Raises Refusal if it is too large or too slow."""
-        parts, got = list[bytes](), 0
+    async def read(self, receive: Receive, size: int, held: Held) -> bytes:
+        """Returns the body. Raises Refusal if it is too large or too slow, Refused if there is no room for it."""
+        parts = list[bytes]()
         try:
-            async with asyncio.timeout(self.limits.body_s):
+            async with asyncio.timeout(self.limits.body_s) as limit:
+                held.wait(partial(expire, limit))
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -142,14 +161,17 @@ class Guard:
                             "Validation", "The client disconnected before its request was complete.", status=400
                         )
                     part = message.get("body", b"")
-                    got += len(part)
-                    if got > size:
+                    size -= len(part)
+                    if size < 0:
                         raise too_large(self.limits.max_body_bytes)
+                    held.take(len(part), self.admission.retry_after_s())
                     parts.append(part)
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
             raise Refusal("Validation", "The request's body came too slowly.", status=408) from None
+        finally:
+            held.proceed()
 
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
@@ -187,8 +209,6 @@ class Guard:
             return
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if seen.method in WITH_BODY and error.status in (400, 401, 408, 413, 415, 421):
-            headers.append((b"connection", b"close"))  # the rest of the body is not read
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -227,14 +247,35 @@ async def _disconnected(receive: Receive) -> None:
         continue
 
 
+def slices(message: Message, body: bytes) -> Iterator[Message]:
+    """Yields the parts of a large message, so that what a slow client does not read stays here and is counted."""
+    for start in range(0, len(body), SLICE):
+        more = start + SLICE < len(body) or message.get("more_body", False)
+        yield {"type": "http.response.body", "body": body[start : start + SLICE], "more_body": more}
+
+
+def expire(limit: asyncio.Timeout) -> None:
+    """Ends a time limit now."""
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time())
+
+
+def defect(seen: Seen, error: BaseException) -> None:
+    """Logs an exception that nobody foresaw: its type and place. Its message may contain a client's text."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    log_line("defect", id=seen.id.decode(), route=seen.route, error=type(error).__name__, at=f"{at.name}:{at.lineno}")
+
+
 def declared(seen: Seen, most: int) -> int:
-    """Returns the size of the body: as declared, or the maximum. Raises Refusal for a larger size."""
+    """Returns the size of the body: as declared, or the maximum. Raises Refusal for a larger or an invalid size."""
     said = seen.headers.get(b"content-length")
-    if said is None:
-        return most
-    if not said.isdigit() or int(said[:20]) > most:
+    try:
+        size = most if said is None else length(said)
+    except Malformed as error:
+        raise Refusal("Validation", str(error), status=400) from None
+    if size > most:
         raise too_large(most)
-    return int(said)
+    return size
 
 
 def too_large(most: int) -> Refusal:

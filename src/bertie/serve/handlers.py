@@ -84,8 +84,10 @@ def check_texts(call: Call, examples: Sequence[Example]) -> None:
     other = {1: 2, 2: 1}.get(trained or 0)
     wrong = [number for number, example in enumerate(examples) if len(example.texts) == other]
     if wrong:
-        wants, place = "pairs of texts" if trained == 2 else "single texts", call.place(wrong[0])
-        message = f"Model {call.model.name!r} was trained on {wants}; `{place}` is not one."
+        place, wants = call.place(wrong[0]), "pairs of texts; `{}` is a single text."
+        if trained == 1:
+            wants = "single texts; `{}` is a pair. Send each text as a list of one: [[TEXT], [TEXT]]."
+        message = f"Model {call.model.name!r} was trained on {wants.format(place)}"
         raise Refusal("Validation", message, param=place)
 
 
@@ -163,9 +165,7 @@ def prompt_of(call: Call, name: str) -> str:
 async def embed(call: Call, body: schemas.EmbedBody) -> Any:
     """Returns the vector of each text: [[0.1, ...]]."""
     inputs, _ = as_list(call, body.inputs)
-    task = embedder(
-        call, prompt_name=body.prompt_name, normalize=body.normalize is not False, dimensions=body.dimensions
-    )
+    task = embedder(call, prompt_name=body.prompt_name, normalize=body.normalize, dimensions=body.dimensions)
     return await vectors(call, inputs, task, most=MOST_INPUTS, name="inputs")
 
 
@@ -248,6 +248,10 @@ async def predict(call: Call, body: schemas.PredictBody) -> Any:
     """Returns labels with scores, best first: [{"score", "label"}]; for a batch, one such list per input."""
     inputs: Any = body.inputs
     single = isinstance(inputs, str) or any(isinstance(one, str) for one in inputs)  # a text, or a pair
+    if isinstance(inputs, list) and single and len(inputs) > 1 and not call.model.predictor.texts_known:
+        message = f"`inputs` may be one pair or {len(inputs)} texts, and the folder of model {call.model.name!r} does "
+        message += "not say which it was trained on. Send [[TEXT, TEXT]] for a pair, [[TEXT], [TEXT]] for two texts."
+        raise Refusal("Validation", message, param="inputs")
     batch = [[inputs] if isinstance(inputs, str) else inputs] if single else as_list(call, inputs)[0]
     found = await classified(call, examples_of(call, batch), raw=body.raw_scores)
     return found[0] if single else found

@@ -75,6 +75,7 @@ class Metrics:
         self.inflight_tokens = self._gauge("bertie_inflight_tokens", "Tokens admitted and not yet answered.")
         self.inflight_texts = self._gauge("bertie_inflight_texts", "Texts admitted and not yet answered.")
         self.inflight_bytes = self._gauge("bertie_inflight_bytes", "Bytes of request bodies that are held.")
+        self.log_dropped = self._gauge("bertie_log_dropped", "Lines of the log that were dropped.")
         self.ready = self._gauge("bertie_ready", "1 while every model can answer.")
 
     def _times(self, name: str, about: str) -> Histogram:

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 from bertie.errors import BertieError, UsageError
 from bertie.serve.admission import Admission, Budget, Refused
 from bertie.serve.errors import Refusal
-from bertie.serve.guard import SAFE, Guard, Message, Receive, Send
-from bertie.serve.server import Options, bind, build, limits_of, log_line
+from bertie.serve.guard import SAFE, Guard, Message, Receive, Send, defect
+from bertie.serve.log import LOG, log_line
+from bertie.serve.server import FLUSH_S, Options, bind, build, limits_of
 
 FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
 TRIES = 3  # replicas that a request is sent to
@@ -84,9 +86,10 @@ class Front:
     """An ASGI application that hands requests to replicas. replicas: Ray Serve's handle."""
 
     def __init__(self, options: Options, replicas: Any) -> None:
+        LOG.start()
         self.replicas = replicas
         admission = Admission(Budget("texts", ANY_NUMBER), Budget("bytes", options.max_held_bytes))
-        self.guard = Guard(self.forward, limits_of(options), admission, lambda: False, lambda seen: None)
+        self.guard = Guard(self.forward, limits_of(options), admission, lambda: False, lambda seen: None, defect)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -97,7 +100,7 @@ class Front:
 
     async def forward(self, scope: Any, receive: Receive, send: Send) -> None:
         """Sends a checked request to a replica and its answer to the client. Raises Refusal or Refused."""
-        body = (await receive())["body"] if scope["method"] in ("POST", "PUT", "PATCH") else b""
+        body = (await receive())["body"] if scope["method"] == "POST" else b""
         headers = [pair for pair in scope["headers"] if pair[0] not in (b"host", b"authorization", b"x-request-id")]
         headers.append((b"x-request-id", scope["state"]["seen"].id))
         asked = Asked(scope["method"], scope["path"], scope["query_string"], headers, body)
@@ -135,6 +138,7 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
         raise UsageError("--on ray needs Ray: pip install 'bertie[ray]'")
     if most is not None and most < options.replicas:
         raise UsageError(f"--max-replicas is {most}, less than --replicas, which is {options.replicas}.")
+    LOG.start()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network unless told not to
     import ray
     from ray import serve
@@ -148,15 +152,21 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     signals = queue.SimpleQueue[int]()
+
+    def queue_signal(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGHUP or signals.empty():  # one reload for many signals
+            signals.put(number)
+
     try:
         with starting():
             serve.start(proxy_location="EveryNode", http_options={"host": options.host, "port": port})
         deploy(options, most)
         open_front(options)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda number, frame: signals.put(number))
+            signal.signal(number, queue_signal)
         on_ready(f"http://{options.host}:{port}")
         while signals.get() == signal.SIGHUP:
+            log_line("reload_started")
             try:
                 deploy(options, most)
             except BertieError as error:
@@ -165,6 +175,7 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
                 log_line("reloaded")
         return 0
     finally:
+        LOG.flush(FLUSH_S)
         for name in (FRONT, MODELS):  # a cluster may have other applications
             serve.delete(name)
         ray.shutdown()

@@ -1,4 +1,8 @@
-"""uvicorn's HTTP protocol with limits of its own: slow and endless headers, slow readers, idle clients."""
+"""uvicorn's HTTP protocol with limits of its own: slow and endless requests, slow readers, idle clients.
+
+A connection ends in one of three ways: at the end of a response; after a refusal, when the client has had time to send
+the rest and to read why; or at once, when the client took too long.
+"""
 
 import asyncio
 from asyncio import TimerHandle
@@ -6,149 +10,174 @@ from typing import Any
 
 import httptools
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from bertie.serve.errors import Refusal
+from bertie.serve.guard import DROP
+from bertie.serve.parser import Malformed, Parser
 
-MAX_HEADER_BYTES = 32_768
-MAX_HEADERS = 100
 MAX_CONNECTIONS = 4_096
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
+REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
 
 
-def _full() -> bytes:
-    refusal = Refusal("Overloaded", "The server has too many connections. Try again later.")
-    body = orjson.dumps(refusal.body("/"))
-    head = f"HTTP/1.1 {refusal.status} Too Many Requests\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-    return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-FULL = _full()
-
-
-class Parser:
-    """httptools' parser, for a server that declines every offer of another protocol (RFC 9110, 7.8).
-
-    httptools ends at such an offer and leaves out the body of the request. The headers are read again without the
-    offer, and then the body.
-    """
+class Ending:
+    """The transport as a response sees it. Closing waits for the rest of a request that was answered early."""
 
     def __init__(self, protocol: "Protocol") -> None:
-        self.protocol, self.own = protocol, _parser(protocol)
+        self.protocol, self.write = protocol, protocol.transport.write
 
-    def feed_data(self, data: bytes) -> None:
-        """Reads some bytes. Raises httptools.HttpParserError."""
-        rest = memoryview(data)
-        while True:
-            try:
-                self.own.feed_data(rest)
-                return
-            except httptools.HttpParserUpgrade as offer:
-                rest, head = rest[offer.args[0] :], self.protocol.head_without_offer()
-                self.own = _parser(self.protocol)
-                self.own.feed_data(head)
+    def is_closing(self) -> bool:
+        """Whether nothing more will be sent."""
+        return self.protocol.ended or self.protocol.transport.is_closing()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
+    def close(self) -> None:
+        """Closes: a connection with unread bytes would be reset, and the answer lost."""
+        self.protocol.end()
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. since: when it began to wait for its client; ended: what still comes is dropped."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.parser: Any = Parser(self)
-        self._header_bytes = self._count = 0
-        self._reading_headers = True
-        self._header_timer: TimerHandle | None = None
+        self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
-        self._full = False
+        self._full = self.ended = False
+        self.since = 0.0
+
+    # The connection --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts to wait for the first request."""
+        """Starts to wait for the first request. Above the limit, the one that has waited longest is dropped."""
         super().connection_made(transport)
+        self._ending: Any = Ending(self)
+        self.since = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
-            self._full = True
-            self.connections.discard(self)
-        self._header_timer = self.loop.call_later(FULL_S if self._full else HEADER_S, self._too_slow)
+            connections: Any = self.connections
+            oldest = min((one for one in connections if one.waits), key=lambda one: one.since)
+            self._full = oldest is self  # every other one is being answered
+            self.connections.discard(oldest)
+            if not self._full:
+                oldest.transport.abort()
+        self._end_after(FULL_S if self._full else HEADER_S)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client has to do something next: send the rest of a request, another one, or read."""
+        return self._idle or self.cycle.more_body or self.flow.write_paused
+
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers."""
-        for timer in (self._header_timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
+        self._end_after(None)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of headers. A line feed without a carriage return does not end a header."""
-        if self._full:  # answered when the request has arrived: closing earlier would reset the connection
-            self.transport.write(FULL)
-            self.transport.close()
+        """Reads some bytes. A request that comes before the last one is answered waits unread."""
+        if self.ended:
             return
-        if self._reading_headers:
-            self._header_bytes += min(len(data), _headers_in(data))
-            if self._header_bytes > MAX_HEADER_BYTES:
-                self.send_400_response("The headers are too large.")
-                return
-        super().data_received(data)
+        if self._full:  # answered when the request has arrived: closing earlier would reset the connection
+            self._refuse(Refusal("Overloaded", "The server has too many connections. Try again later."))
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except Malformed as error:
+            self._malformed(str(error))
+        except (httptools.HttpParserError, UnicodeError):
+            self._malformed("The target is not a valid path.")
+        else:
+            if self._timer is None and self._idle:
+                self._end_after(HEADER_S)
+            elif self.parser.waits and self.parser.buffer:
+                self.flow.pause_reading()
 
-    def on_message_begin(self) -> None:
-        """Starts a request."""
-        super().on_message_begin()
-        self._count, self._reading_headers = 0, True
-        if self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
+    def _malformed(self, reason: str) -> None:
+        self.app.malformed(reason)
+        self._refuse(Refusal("Validation", reason, status=400))
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Reads one header. An error ends the connection with status 400."""
-        self._count += 1
-        if self._count > MAX_HEADERS:
-            raise ValueError("too many headers")
-        super().on_header(name, value)
+    def _refuse(self, refusal: Refusal) -> None:
+        body = orjson.dumps(refusal.body("/"))
+        lines = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n" % len(body)
+        if refusal.status == 429:
+            lines += b"retry-after: 1\r\n"
+        answer = STATUS_LINE[refusal.status] + lines + b"\r\n" + body
+        if not self._idle:  # the application waits for the rest of this request
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self._idle or not self.cycle.response_started:
+            self.transport.write(answer)
+        self._drop_rest()
 
-    def head_without_offer(self) -> bytes:
-        """Returns the request line and the headers that were read, without the offer of another protocol."""
-        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
-        lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
-        return b"\r\n".join([*lines, b"", b""])
+    def end(self) -> None:
+        """Closes the connection, after a request that was answered early has come to its end."""
+        if self.transport.is_closing() or (self.parser.in_head and not self.parser.buffer):
+            self.ended = True
+            self.transport.close()
+        else:
+            self._drop_rest()
+
+    def _drop_rest(self) -> None:
+        self.ended = True
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._end_after(REST_S)
+
+    def _end_after(self, seconds: float | None) -> None:
+        """Ends the connection after some seconds, unless called again before. None: does not end it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+    # A request -------------------------------------------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
-        """Checks the headers. Contradicting lengths of the body are refused, and so are requests for a tunnel."""
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
-                raise ValueError("no tunnel")
-            return  # they are read again
-        names = [name for name, _ in self.headers]
-        if names.count(b"content-length") + names.count(b"transfer-encoding") > 1 or names.count(b"host") > 1:
-            raise ValueError("contradicting headers")
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-        self._header_bytes, self._reading_headers = 0, False
+        """Starts to answer."""
+        self._end_after(None)
+        self.scope["state"][DROP] = self.transport.abort
         super().on_headers_complete()
+        self.cycle.transport = self._ending
 
     def on_message_complete(self) -> None:
-        """Expects headers again."""
-        if self.parser.should_upgrade():
-            return
-        self._reading_headers = True
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
+        """Expects another request."""
+        self._end_after(None)
+        self.parser.waits = not self.cycle.response_complete
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Gives a request that was answered early, as one that is refused, a short time to end."""
-        if not self._reading_headers and self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
+        """Expects the next request, or the rest of one that was answered early."""
+        self.since = self.loop.time()
+        if self.ended or self.transport.is_closing():
+            return
+        self.parser.waits = False
+        if not self.parser.in_head and self._timer is None:
+            self._end_after(REST_S)
         super().on_response_complete()
+        if self.parser.buffer:
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self.parser is not None:  # the connection has not been lost
+            self.data_received(b"")
 
     def pause_writing(self) -> None:
         """Waits for a client that does not read."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(WRITE_S, self._abort)
+        self.since = self.loop.time()
+        self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Continues when the client reads again."""
@@ -160,24 +189,4 @@ class Protocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Closes an idle connection, after a short time to send the rest."""
         super().timeout_keep_alive_handler()
-        self.loop.call_later(WRITE_S, self._abort)
-
-    def _too_slow(self) -> None:
-        self._header_timer = None
-        if not self.transport.is_closing():
-            self.transport.abort()
-
-    def _abort(self) -> None:
-        self.transport.abort()
-
-
-def _parser(protocol: Protocol) -> Any:
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does, for pipelined requests
-    return parser
-
-
-def _headers_in(data: bytes) -> int:
-    """Returns how many of these bytes belong to headers."""
-    end = data.find(b"\r\n\r\n")
-    return len(data) if end < 0 else end
+        self.loop.call_later(WRITE_S, self.transport.abort)

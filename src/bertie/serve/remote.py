@@ -17,6 +17,7 @@ from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.engine import Engine, Facts
 from bertie.serve import wire
+from bertie.serve.log import LOG
 
 Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 OnToken = Callable[[int], None]
@@ -63,6 +64,7 @@ class Worker:
         self._parts: dict[int, OnToken] = {}
         self._numbers = itertools.count()
         self._listener: asyncio.Task[None] | None = None
+        self._messages: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -85,9 +87,12 @@ class Worker:
         given = {name: getattr(self.settings, name) for name in names}
         command = [sys.executable, "-m", "bertie.serve.worker", str(theirs.fileno()), json.dumps(given)]
         try:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
         finally:
             theirs.close()
+        self._messages = asyncio.create_task(_passed_on(self._process.stderr))
         ours.setblocking(False)
         self._streams = await asyncio.open_connection(sock=ours, limit=MAX_BUFFER)
         self.starts += 1
@@ -203,6 +208,15 @@ class Worker:
         if self._process is None:
             return None
         return await asyncio.to_thread(self._process.wait)
+
+
+async def _passed_on(stderr: Any) -> None:
+    """Hands a process's messages to the log, until it ends: one that writes to a full pipe would wait for ever."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stderr)
+    while text := await reader.read(1 << 16):
+        LOG.text(text)
 
 
 class FactsAlone:

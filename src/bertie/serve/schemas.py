@@ -20,10 +20,22 @@ Row = str | Many[str] | dict[str, Any]
 ZERO_SHOT = {"candidates", "candidate_labels"}
 
 
-class Body(BaseModel):
-    """Keys of every body. model: name of the served model; default: the first suitable one."""
+class Keys(BaseModel):
+    """Keys of an object. Where one may be left out, null is as if it were left out: many clients send it so."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_nulls(cls, keys: Any) -> Any:
+        if not isinstance(keys, dict) or None not in keys.values():
+            return keys
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {key: value for key, value in keys.items() if value is not None or key not in optional}
+
+
+class Body(Keys):
+    """Keys of every body. model: name of the served model; default: the first suitable one."""
 
     model: str | None = None
 
@@ -50,7 +62,7 @@ class EmbedBody(Limited):
 
     inputs: Text | Many[Text | TokenIds]
     prompt_name: str | None = None
-    normalize: bool | None = True
+    normalize: bool = True
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -62,7 +74,7 @@ class EmbedAllBody(Limited):
     layer: int = -1
 
 
-class Document(BaseModel):
+class Document(Keys):
     """A text to rank. Other keys are ignored."""
 
     text: Text
@@ -116,7 +128,7 @@ class AttentionBody(Body):
     head: Annotated[int, Field(ge=1)] = 1
 
 
-class SimilarityInputs(BaseModel):
+class SimilarityInputs(Keys):
     """A sentence and the sentences to compare it with."""
 
     source_sentence: Text
@@ -152,7 +164,7 @@ class EmbeddingsBody(Body):
     user: str | None = None
 
 
-class Parameters(BaseModel):
+class Parameters(Keys):
     """Options of a pipeline. Unknown options are refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -167,17 +179,14 @@ class TagParameters(Parameters):
     ignore_labels: Many[str] = ["O"]
 
 
-Given = BeforeValidator(lambda parameters: parameters or {})
-
-
 class PipelineBody(Limited):
     """Texts for a pipeline of transformers."""
 
     inputs: Text | Many[Text]
-    parameters: Annotated[Parameters, Given] = Parameters()
+    parameters: Parameters = Parameters()
 
 
-class Writing(BaseModel):
+class Writing(Keys):
     """Options of generation; by default as trained. Unknown options are refused.
 
     temperature, top_k, top_p: tokens are drawn, unless do_sample is false. details: clients send it; the last event of
@@ -200,17 +209,17 @@ class GenerateBody(Limited):
     """Texts for which to generate a text. stream: one text, as server-sent events while it is generated."""
 
     inputs: Text | Many[Text]
-    parameters: Annotated[Writing, Given] = Writing()
+    parameters: Writing = Writing()
     stream: bool = False
 
 
 class TagBody(PipelineBody):
     """Texts in which to find entities."""
 
-    parameters: Annotated[TagParameters, Given] = TagParameters()
+    parameters: TagParameters = TagParameters()
 
 
-class Question(BaseModel):
+class Question(Keys):
     """A question and a context."""
 
     question: Text
@@ -221,7 +230,7 @@ class QuestionBody(Limited):
     """One or several questions with their contexts."""
 
     inputs: Question | Many[Question]
-    parameters: Annotated[Parameters, Given] = Parameters()
+    parameters: Parameters = Parameters()
 
 
 class AnswerBody(Limited):
@@ -234,7 +243,7 @@ class AnswerBody(Limited):
     head: str | None = None
 
 
-class Choices(BaseModel):
+class Choices(Keys):
     """A context and its choices."""
 
     context: Text
@@ -247,7 +256,7 @@ class ChooseBody(Limited):
     inputs: Choices | Many[Choices]
 
 
-class Stretch(BaseModel):
+class Stretch(Keys):
     """A range of characters, in code points; `end` is exclusive. type: the entity type."""
 
     start: Annotated[int, Field(ge=0)]
@@ -255,7 +264,7 @@ class Stretch(BaseModel):
     type: str = ""
 
 
-class Related(BaseModel):
+class Related(Keys):
     """A text with two entities."""
 
     text: Text
@@ -269,7 +278,7 @@ class RelateBody(Limited):
     inputs: Related | Many[Related]
 
 
-class NextSentence(BaseModel):
+class NextSentence(Keys):
     """Two texts."""
 
     first: Text
@@ -292,7 +301,7 @@ class SearchBody(Body):
     answer: bool | str = True
 
 
-class AnyBody(BaseModel):
+class AnyBody(Keys):
     """The body of the model's own pipeline; see the route of its task."""
 
     model_config = ConfigDict(extra="allow")

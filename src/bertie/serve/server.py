@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import uvicorn
 
 from bertie.errors import BertieError, UsageError
 from bertie.serve.admission import Admission, Budget
 from bertie.serve.app import Application
-from bertie.serve.fleet import Fleet
+from bertie.serve.fleet import Fleet, Process
 from bertie.serve.guard import Limits, host_of
+from bertie.serve.log import LOG, Records, log_line
 from bertie.serve.metrics import Metrics
 from bertie.serve.protocol import Protocol
 from bertie.serve.remote import WorkerSettings
@@ -34,7 +33,9 @@ from bertie.tasks.source import TooLong
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many
+BACKLOG = 2_048  # connections that wait to be accepted
 FORCED = 130  # exit status after a second signal
+FLUSH_S = 1.0  # for the last lines of the log
 
 
 @dataclass
@@ -75,14 +76,20 @@ def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: Non
     options.check()
     listener = bind(options.host, options.port)
     _more_files()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(options, listener, on_ready))
+    logging.basicConfig(handlers=[Records()], level=logging.WARNING)
+    logging.captureWarnings(True)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(options, listener, on_ready))
+    finally:
+        LOG.flush(FLUSH_S)
 
 
 async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     fleet, application = build(options)
     server = Server(uvicorn.Config(application, **uvicorn_settings()))
     run = Run(server, fleet, options.drain_s)
+    fleet.process = Process.this()
     run.listen_for_reloads()
     await fleet.start()
     gc.collect()
@@ -90,6 +97,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     run.listen_for_stops()
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
+    listener.listen(BACKLOG)  # whoever reads the address may connect at once
     on_ready(f"http://{host}:{port}")
     try:
         await server.serve(sockets=[listener])
@@ -100,6 +108,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
 
 def build(options: Options) -> tuple[Fleet, Application]:
     """Returns the models and the application, without starting them."""
+    LOG.start()
     log = log_line if options.access_log else None
     admission = Admission(
         Budget("texts", options.max_concurrent),
@@ -144,7 +153,7 @@ def uvicorn_settings() -> dict[str, Any]:
         "server_header": False,
         "timeout_keep_alive": 30,
         "timeout_graceful_shutdown": 5,
-        "backlog": 2048,
+        "backlog": BACKLOG,
     }
 
 
@@ -184,6 +193,7 @@ class Run:
                 for worker in model.batcher.workers:
                     if worker.pid:
                         os.kill(worker.pid, signal.SIGKILL)
+            LOG.flush(FLUSH_S)
             os._exit(FORCED)
         self.fleet.draining = True
         log_line("draining")
@@ -217,15 +227,6 @@ def bind(host: str, port: int) -> socket.socket:
         hint = "Is another server running? Pass another --port, or --port 0 for any free one."
         raise BertieError(f"Port {port} of {host} cannot be used: {error.strerror}. {hint}") from None
     return listener
-
-
-def log_line(event: str, **fields: Any) -> None:
-    """Writes one line of JSON to standard error."""
-    record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
-    try:
-        sys.stderr.write(orjson.dumps(record, default=str).decode() + "\n")
-    except (OSError, ValueError):
-        return  # the reader of the log has gone; requests continue
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

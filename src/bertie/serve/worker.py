@@ -44,7 +44,7 @@ def main(descriptor: str, settings: str) -> None:
             given = json.loads(settings)
             attend = attention_of(Path(given["model"])) if given.pop("attention") else None
             engine, facts, sha = load(**given)
-        except Exception as error:
+        except BaseException as error:  # a panic of Rust is no Exception
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
         del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
@@ -90,7 +90,7 @@ class Lanes:
                     self._stream(ids, header)
                 else:
                     found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
-            except Exception as error:  # the server tries the batch's requests one by one
+            except BaseException as error:  # the server tries the batch's requests one by one
                 told["error"] = f"{type(error).__name__}: {error}"[:500]
             self.running.discard(lane)
             with self.writing:

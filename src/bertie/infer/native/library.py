@@ -1,7 +1,8 @@
 """Builds and opens the native encoder: one shared library for the processor of this machine.
 
-Bertie works without it. A library made at installation is used. Otherwise, where there is a C++ compiler, the library
-is compiled into the user's cache folder at first use, which takes some seconds.
+Bertie works without it. A library made at installation is used: `python -m bertie.infer.native.library` makes one for
+each kind of processor of this architecture. Otherwise, where there is a C++ compiler, the library is compiled into the
+user's cache folder at first use, which takes some seconds.
 """
 
 import ctypes
@@ -82,16 +83,39 @@ def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
+        made.chmod(0o755)  # a temporary file is its owner's alone, and a server runs as another user
         made.replace(out)
     finally:
         made.unlink(missing_ok=True)
     return out
 
 
+def build_all() -> list[str]:
+    """Compiles the encoder beside its sources, for every target of this architecture, and returns their names.
+
+    Raises OSError when there is no compiler.
+    """
+    made = list[str]()
+    for target in reversed(TARGETS):  # "portable" compiles everywhere
+        try:
+            build(target, installed_folder())
+        except OSError:
+            if not made:
+                raise
+        else:
+            made.append(target)
+    return made
+
+
 @cache
 def source_hash() -> str:
     """Returns a hash of the sources, so that only a matching library is used."""
     return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(FLAGS).encode())
+
+
+def installed_folder() -> Path:
+    """Returns the folder of libraries compiled at installation."""
+    return HERE / "built" / source_hash()
 
 
 def cache_folder() -> Path:
@@ -119,9 +143,13 @@ def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
 
 @cache
 def _open(target: str) -> ctypes.CDLL:
-    for folder in (HERE / "built" / source_hash(), cache_folder()):
+    for folder in (installed_folder(), cache_folder()):
         if (folder / f"{target}.so").is_file():
             return ctypes.CDLL(str(folder / f"{target}.so"))
     if found_compiler() is not None:
         say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
     return ctypes.CDLL(str(build(target, cache_folder())))
+
+
+if __name__ == "__main__":
+    print("Compiled:", ", ".join(build_all()))

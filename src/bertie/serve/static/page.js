@@ -5,7 +5,7 @@ import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const saved = (name, value) => { try { if (value === undefined) return localStorage.getItem(name); localStorage.setItem(name, value); } catch { return null; } };
-const state = { models: {}, model: "", kind: "", values: {}, last: null, asking: 0 };
+const state = { models: Object.create(null), model: "", kind: "", values: {}, last: null, asking: 0 };
 let words = WORDS.en;
 
 const say = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
@@ -14,7 +14,7 @@ const headers = () => ({ "Content-Type": "application/json", ...($("key").value 
 const title = (name) => (state.models[name].index ? `${words.kinds.search}: ${state.models[name].index}` : name);
 
 function setLanguage(language) {
-  words = WORDS[language] ?? WORDS.en;
+  words = Object.hasOwn(WORDS, language) ? WORDS[language] : WORDS.en;
   document.documentElement.lang = language;
   for (const one of document.querySelectorAll("[data-word]")) one.textContent = words[one.dataset.word];
   for (const one of $("model").options) one.textContent = title(one.value);
@@ -35,7 +35,6 @@ function draw() {
   $("task").textContent = words.tasks[state.kind];
   const facts = model.index ? [[words.documents, model.documents], [words.passages, model.passages], [words.kinds.vectors, model.vectors_of ?? words.no]] : [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
   if (model.run) facts.push([words.run, model.run.name]);
-  if (model.labels.length) facts.push([words.labels, model.labels.length]);
   if (model.calibrated) facts.push([words.probability, words.calibrated]);
   $("facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
   const several = kinds.length > 1 && kinds.some((kind) => words.kinds[kind] && kind !== "vectors") ? kinds : [];
@@ -48,11 +47,23 @@ function draw() {
   $("fields").replaceChildren(...kind.fields(model).flatMap((field) => drawField(field, model)));
   const examples = kind.examples(model);
   const shown = examples[document.documentElement.lang] ?? examples.en;
-  $("examples").replaceChildren(element("span", { class: "hint" }, words.examples), ...shown.map((values, i) => {
-    const button = element("button", { type: "button" }, `${words.example} ${i + 1}`);
+  $("examples").replaceChildren(element("span", { class: "hint", id: "examples-title" }, words.examples), ...shown.map((values) => {
+    const button = element("button", { type: "button" }, Object.values(values).join("\n"));
     button.addEventListener("click", () => { state.values = { ...values }; draw(); send(); });
     return button;
   }));
+  if (!$("output").childElementCount) $("output").replaceChildren(...before(model));
+}
+
+const MOST_LABELS = 40;
+
+// What the answer can be, until there is one.
+function before(model) {
+  const known = state.kind === "tagging" ? [...new Set(model.labels.filter((tag) => tag !== "O").map((tag) => tag.replace(/^[A-Z]-/, "")))] : model.labels;
+  const names = known.slice(0, MOST_LABELS).map((label) => element("li", {}, label)), rest = known.length - names.length;
+  if (rest > 0) names.push(element("li", {}, say(words.more, { n: rest })));
+  const labels = names.length ? [element("p", { class: "hint" }, words.labels), element("ul", { class: "chips" }, ...names)] : [];
+  return [element("p", { class: "hint" }, words.before), ...labels];
 }
 
 function drawField(field, model) {
@@ -189,12 +200,14 @@ async function copy(id) {
 
 function restore() {
   const { model, kind, ...values } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  state.model = state.models[model] ? model : Object.keys(state.models)[0];
+  const unknown = model !== undefined && !(model in state.models);
+  state.model = unknown || model === undefined ? Object.keys(state.models)[0] : model;
   state.kind = kind ?? "";
   state.values = values;
   $("model").value = state.model;
   draw();
-  return Object.keys(values).length > 0;
+  if (unknown) fail(say(words.noModel, { name: model }));
+  return !unknown && Object.keys(values).length > 0;
 }
 
 async function begin() {
@@ -220,7 +233,7 @@ async function loadModels() {
     const response = await fetch("/info", { headers: headers() });
     if (response.status === 401) { $("key-field").hidden = false; fail(words.needKey); return; }
     const info = await response.json();
-    state.models = { ...info.models };
+    state.models = Object.assign(Object.create(null), info.models);  // no name is one of every object's, as "constructor"
     state.attention = info.attention;
     for (const [name, found] of Object.entries(info.indexes)) state.models[`index:${name}`] = { ...found, index: name, answers: ["search"], labels: [] };
     $("version").textContent = `Bertie ${info.version}`;

@@ -1,0 +1,92 @@
+"""`bertie reload`: new versions of the models of a running server."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
+
+import typer
+
+from bertie import console
+from bertie.cli.app import app, emit
+from bertie.cli.serve import KEY, keys_of
+from bertie.errors import BertieError, UsageError
+
+POLL_S = 0.2
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
+
+
+@app.command()
+def reload(
+    url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Maximum seconds to wait.")] = 600.0,
+) -> None:
+    """Load the models of a running server again, and wait for the outcome.
+
+    The server loads each model from its folder and checks it. A model that fails stays as it was, and the command
+    exits with status 1. Requests are answered meanwhile.
+
+    [bold]Examples[/]
+
+      bertie reload
+
+      bertie reload http://127.0.0.1:8080 --key-file keys.txt
+    """
+    keys = keys_of(key_file)
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    asked = urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
+    until = time.monotonic() + seconds
+    before = info(asked)
+    signal_to(before["process"], url)
+    number = before["reloads"]["number"] + 1
+    while True:
+        time.sleep(POLL_S)
+        reloads = info(asked)["reloads"]
+        if reloads["number"] > number or (reloads["number"] == number and not reloads["running"]):
+            break
+        if time.monotonic() > until:
+            raise BertieError(f"The models were not loaded after {seconds:.0f} s. The server's log tells what it does.")
+    if console.verbosity.json:
+        emit(reloads["outcomes"])
+    for name, outcome in reloads["outcomes"].items():
+        console.say(f"{name}: {outcome}")
+    failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]
+    if failed:
+        raise BertieError(f"Not loaded: {', '.join(failed)}. The server continues with the earlier version.")
+
+
+def info(asked: urllib.request.Request) -> dict[str, Any]:
+    """Returns the facts of a server. Raises BertieError if it does not answer as one of Bertie."""
+    try:
+        with DIRECT.open(asked, timeout=30) as answer:
+            found = json.load(answer)
+    except HTTPError as error:
+        hint = " Pass --key-file." if error.code == 401 else ""
+        raise BertieError(f"{asked.full_url} answered with status {error.code}.{hint}") from None
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise BertieError(f"No server answered at {asked.full_url}: {reason}. Pass its address.") from None
+    if not isinstance(found, dict) or not {"process", "reloads"} <= found.keys():
+        raise BertieError(f"{asked.full_url} is not a server of Bertie. Pass the address of one.")
+    return found
+
+
+def signal_to(process: dict[str, Any] | None, url: str) -> None:
+    """Tells a server's process to load its models. Raises UsageError if it is not a process of this machine."""
+    from bertie.serve.fleet import Process
+
+    if process is None:
+        raise UsageError(f"The server at {url} runs on Ray. Send SIGHUP to its command.")
+    if Process.of(process["pid"]) != Process(**process):
+        raise UsageError(f"The server at {url} is not a process of this machine. Run the command where it runs.")
+    try:
+        os.kill(process["pid"], signal.SIGHUP)
+    except PermissionError:
+        raise UsageError("The server belongs to another user. Run the command as that user.") from None

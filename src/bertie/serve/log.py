@@ -1,0 +1,97 @@
+"""The log: lines of JSON on standard error, written by a thread.
+
+A log that nobody reads must not stop the server. Lines wait in a bounded queue; when it is full, or a line cannot be
+written, it is dropped and counted, and the next line that is written says how many.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import orjson
+
+MOST_LINES = 10_000
+PAUSE_S = 0.02  # between writes, so that the event loop is not interrupted for each line
+
+
+class Log:
+    """A queue of lines and the thread that writes them. dropped: lines that were lost since the start."""
+
+    def __init__(self) -> None:
+        self.lines: deque[bytes] = deque()
+        self.dropped = self._told = 0
+        self._arrived = threading.Event()
+        self._descriptor, self._writing = -1, False
+
+    def start(self, descriptor: int = 2) -> None:
+        """Starts the thread, which writes to a copy of a file descriptor. Lines wait until then."""
+        if self._descriptor < 0:
+            self._descriptor = os.dup(descriptor)
+            threading.Thread(target=self._run, name="bertie-log", daemon=True).start()
+
+    def line(self, event: str, **fields: Any) -> None:
+        """Queues one line of JSON. Never waits."""
+        self.text(line_of(event, **fields))
+
+    def text(self, data: bytes) -> None:
+        """Queues what others say. Never waits."""
+        if len(self.lines) >= MOST_LINES:
+            self.dropped += 1
+            return
+        self.lines.append(data)
+        self._arrived.set()
+
+    def flush(self, seconds: float) -> None:
+        """Waits until the lines are written, for a limited time."""
+        until = time.monotonic() + seconds
+        while self._descriptor >= 0 and (self.lines or self._writing) and time.monotonic() < until:
+            time.sleep(PAUSE_S)
+
+    def _run(self) -> None:
+        while self._arrived.wait():
+            self._writing = True
+            self._arrived.clear()
+            lines = [self.lines.popleft() for _ in range(len(self.lines))]
+            lost = self.dropped - self._told
+            told = line_of("log_dropped", lines=lost) if lost else b""
+            if self._write(b"".join([*lines, told])):
+                self._told += lost
+            else:
+                self.dropped += len(lines)
+            self._writing = False
+            time.sleep(PAUSE_S)
+
+    def _write(self, data: bytes) -> bool:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # a pipe that whoever started the server made so
+                select.select((), (self._descriptor,), ())
+            except OSError:  # the reader has gone, or the disk is full
+                return False
+        return True
+
+
+def line_of(event: str, **fields: Any) -> bytes:
+    """Returns a line of JSON."""
+    record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
+    return orjson.dumps(record, default=str, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class Records(logging.Handler):
+    """Messages of libraries, without their text, which may be a client's."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queues a line."""
+        error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        where = f"{record.module}:{record.lineno}"
+        log_line("library", name=record.name, level=record.levelname.lower(), error=error, at=where)
+
+
+LOG = Log()
+log_line = LOG.line

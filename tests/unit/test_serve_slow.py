@@ -1,0 +1,183 @@
+"""One client cannot keep the others out, however many slow connections it opens, of whatever kind."""
+
+import http.client
+import json
+import resource
+import socket
+import threading
+import time
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from serving import live, make_models, until
+
+pytest.importorskip("fastapi")
+BODY = 100_000
+HEAD = "POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+CHUNKS = HEAD.replace("Content-Length: {}", "Transfer-Encoding: chunked")
+SHORT = json.dumps({"inputs": "ab " * 1500}).encode()  # its answer has 300 kB
+ASKED = HEAD.format(len(SHORT)).replace("/embed", "/tokenize").encode() + SHORT
+KINDS = {
+    "nothing": b"",
+    "a slow head": b"POST /embed HTT",
+    "an empty line": b"\r",
+    "a declared body that does not come": HEAD.format(BODY).encode(),
+    "a body that stops": HEAD.format(BODY).encode() + b"x" * (BODY - 1),
+    "chunks that stop": CHUNKS.encode() + b"%x\r\n" % (BODY - 1) + b"x" * (BODY - 2),
+    "a chunk line that stops": CHUNKS.encode() + b"5;" + b"e" * 500,
+    "a refused body that goes on": HEAD.format(BODY * 1000).encode() + b"x" * BODY,
+    "another method with a body": HEAD.replace("POST", "PUT").format(BODY).encode() + b"x" * (BODY - 1),
+    "a body without its type": HEAD.replace("json", "xml").format(BODY).encode() + b"x" * (BODY - 1),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"), ["embed"])
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    """A server that may hold the bytes of ten bodies, on a system that takes over few."""
+    with live({"m": folders["embed"]}, max_body_bytes=BODY, max_held_bytes=10 * BODY) as running:
+        for listener in running.server.servers[0].sockets:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        yield running
+
+
+def opened(stack: ExitStack, server, count: int, data: bytes) -> list[socket.socket]:
+    """Connections on which these bytes were sent as far as the server reads them."""
+    found = []
+    for _ in range(count):
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 10))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        with suppress(BlockingIOError, ConnectionError):
+            connection.send(data)
+        found.append(connection)
+    return found
+
+
+def settled(server) -> bool:
+    """Whether no request arrives and no answer is computed."""
+    before = dict(server.fleet.metrics.counts.values["te_request_count"])
+    time.sleep(0.1)
+    return before == server.fleet.metrics.counts.values["te_request_count"] and not server.fleet.admission.texts.used
+
+
+def check_others(server) -> None:
+    """Others are answered, whatever they ask."""
+    for body in ({"inputs": "ab"}, {"inputs": "a" * (BODY // 2)}):
+        told = server.post("/embed", body)
+        assert told.status_code == 200, told.text
+    assert server.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slow_clients(server, kind):
+    with ExitStack() as stack:
+        opened(stack, server, 100, KINDS[kind])
+        check_others(server)
+        assert server.fleet.admission.content.used <= 10 * BODY
+    until(lambda: not server.fleet.admission.content.used, 10)
+
+
+def test_slow_readers(server):
+    with ExitStack() as stack:
+        opened(stack, server, 40, ASKED)
+        until(lambda: server.fleet.admission.content.used > 5 * BODY)
+        check_others(server)
+        assert server.fleet.admission.content.used <= 15 * BODY
+    until(lambda: not server.fleet.admission.content.used, 20)
+
+
+def test_the_one_that_waits_longest_makes_room(server):
+    """It is told so, and those that came later go on."""
+    with ExitStack() as stack:
+        first, *_, last = opened(stack, server, 10, KINDS["a body that stops"])
+        until(lambda: server.fleet.admission.content.used > 9 * BODY)
+        check_others(server)
+        first.settimeout(5)
+        assert b" 408 " in first.recv(1000)
+        last.settimeout(5)
+        last.sendall(b"x")
+        assert b" 422 " in last.recv(1000), "its body came to an end"
+    until(lambda: not server.fleet.admission.content.used, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, "readers"])
+def test_a_thousand_slow_clients(server, kind):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    with ExitStack() as stack:
+        for _ in range(20):
+            opened(stack, server, 50, KINDS.get(kind, ASKED))
+            until(lambda: settled(server))  # answers that are computed are another matter
+        for _ in range(10):
+            check_others(server)
+            time.sleep(0.2)
+    until(lambda: not server.fleet.admission.content.used, 60)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [BODY + 1, 30_000_000])
+@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
+def test_a_refusal_arrives_before_a_large_body_is_sent(server, size, headers):
+    """http.client sends everything before it reads."""
+    for status, more in ((413, {}), (415, {"Content-Type": "text/plain"}), (421, {"Host": "evil.example"})):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("POST", "/embed", b"x" * size, {"Content-Type": "application/json", **headers, **more})
+        response = connection.getresponse()
+        assert response.status == status
+        assert json.loads(response.read())["error_type"]
+        connection.close()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    chunks = (b"x" * 50_000 for _ in range(size // 50_000 + 1))
+    connection.request("POST", "/embed", chunks, {"Content-Type": "application/json", **headers}, encode_chunked=True)
+    assert connection.getresponse().status == 413
+
+
+def test_a_refused_connection_can_be_used_again(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for _ in range(3):
+        connection.request("POST", "/embed", b"x" * (BODY + 1), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert (response.status, bool(response.read())) == (413, True)
+        connection.request("POST", "/embed", b'{"inputs": "ab"}', {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert (response.status, bool(response.read())) == (200, True)
+
+
+def test_requests_that_come_before_an_answer_wait_unread(server):
+    """A thousand in one packet are one request at a time, and not a thousand."""
+    (worker,) = server.fleet.models["m"].batcher.workers
+    worker.delay_s = 0.5
+    body = b'{"inputs": "ab"}'
+    first = HEAD.format(len(body)).encode() + body
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.sendall(first + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        until(lambda: server.fleet.admission.texts.used)
+        (protocol,) = [one for one in server.server.server_state.connections if not one.waits]
+        assert not protocol.pipeline
+        worker.delay_s = 0.0
+        found = b""
+        while found.count(b"HTTP/1.1 200 OK") < 1001:
+            found += connection.recv(65536)
+
+
+def test_many_clients_at_once_are_not_slow_ones(server):
+    found = list[int]()
+    body = {"inputs": "a b c " * 5000}
+
+    def ask() -> None:
+        found.append(server.post("/embed", body).status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) <= {200, 429}
+    assert found.count(200) >= 10
