@@ -103,6 +103,9 @@ class LabeledFiles(Config):
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""
+    positive: str = ""
+    """Label of a classification whose F1 is the main metric. Default: macro F1 where a label is rare, otherwise
+    accuracy."""
     columns: tuple[str, ...] = ()
     """Column names of files without a header line."""
     encoding: str = "utf-8"

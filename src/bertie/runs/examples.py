@@ -109,6 +109,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     train, texts, more = _read(kind, tables["train"])
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
+    options |= {"positive": config.positive} if config.positive else {}
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
@@ -155,8 +156,10 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
+    task = task if dataset else task.for_examples(train)  # a published set has its own metrics
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, metrics_of(task, config.data) if dataset else task.metrics, texts, notes)
+    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
+    return Examples(task, train, dev, metrics, texts, notes)
 
 
 def _belongs(kind: type[Task], example: Example) -> Hashable:

@@ -90,6 +90,7 @@ class Run:
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
         self.warnings = odd(config, self.model, examples.train if self.task.labels else ())
+        self.warnings += self.task.warnings(examples.train)
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")

@@ -31,7 +31,7 @@ from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
-from bertie.runs.folder import STUDY, RunFolder
+from bertie.runs.folder import STUDY, RunFolder, read_results
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
@@ -302,7 +302,15 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     if not counts["done"]:
         reason = f"{run / STUDY} has the reason for each." if rows else "Pass a longer time: --hours."
         raise BertieError(f"None of {len(rows)} trials finished. {reason}")
-    results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
+    dev = read_results(run / rows[0]["folder"])["dev"]
+    results = {
+        "metric": metric,
+        "positive": dev.get("positive", {}),
+        "wanted": wanted,
+        **counts,
+        "best": rows[0],
+        "trials": rows,
+    }
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
         best = run / rows[0]["folder"] / MODEL
         shutil.copytree(best, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))

@@ -27,6 +27,7 @@ from bertie.runs.models import load
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.embed import similarity as alike
+from bertie.tasks.sequence import with_positive
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -127,6 +128,7 @@ def evaluate(
     text: Sequence[str] = (),
     label: str = "",
     label_names: Mapping[str, str] = {},
+    positive: str = "",
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
     format: str | TableFormat = "",
@@ -145,6 +147,7 @@ def evaluate(
         text: Column of the text, or two columns for a pair. Default: recognized by name.
         label: Column of the label. Default: recognized by name.
         label_names: Names for the labels of the file: {"0": "negative"}.
+        positive: Label of a classification whose F1 is the main metric.
         columns: Column names of a file without a header line.
         encoding: Text encoding of the file.
         format: Format of the file. Default: by its suffix.
@@ -180,6 +183,7 @@ def evaluate(
     predictor = Predictor(opened(model, device, precision), **options)
     if data:
         predictor.task, _ = scored_as_published(predictor.task, data)
+    predictor.task = with_positive(predictor.task, positive)
     return predictor.score(path, told)
 
 

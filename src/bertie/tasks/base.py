@@ -88,8 +88,16 @@ class Task(Reader, Learner, Answerer, View):
         other than more examples in the file."""
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Returns warnings about unusual examples."""
+        """Returns what is to be told of the examples, such as labels that only dev has."""
         return []
+
+    def warnings(self, train: Sequence[Example]) -> list[str]:
+        """Returns warnings about examples for which the scores may mislead."""
+        return []
+
+    def for_examples(self, train: Sequence[Example]) -> Self:
+        """Returns the task with the settings that depend on the training examples, where the user chose none."""
+        return self
 
     # In a model folder.
 
