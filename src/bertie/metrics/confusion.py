@@ -9,7 +9,7 @@ L labels · C pairs of labels that occur · R resamples
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,7 @@ def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
     return (label, share) if share < min(RARE, 0.5 / len(examples)) else None
 
 
-def leading(metrics: Sequence[str], report: Mapping[str, Any]) -> Sequence[str]:
+def leading(metrics: tuple[str, ...], report: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
     counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
     wanted = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
