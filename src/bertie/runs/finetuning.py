@@ -32,10 +32,10 @@ from bertie.runs import model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
-from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
+from bertie.runs.folder import FINDINGS, RunFolder
 from bertie.runs.forecast import RunForecast
 from bertie.runs.label_check import check_labels
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of

@@ -75,8 +75,8 @@ class Answerer(ABC):
     """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
     tokens: ClassVar[Any] = None
     """What `tokens_of` returned for the tokenizer of the model."""
-    csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
-    """The keys of `Prediction.as_json` that are written to csv files."""
+    csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability", "scores")
+    """The keys of `Prediction.as_json` that are written to csv files; scores: a column for each label."""
 
     @property
     @abstractmethod

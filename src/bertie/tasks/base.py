@@ -25,6 +25,8 @@ from bertie.tasks.learner import Learner
 from bertie.tasks.reader import Reader
 from bertie.tasks.view import View
 
+MOST_COLUMNS = 1000  # labels; of more, a table has no column for each
+
 __all__ = ["Answerer", "Learner", "Prediction", "Reader", "Task", "View"]
 
 
@@ -72,6 +74,13 @@ class Task(Reader, Learner, Answerer, View):
     def output(self) -> str:
         """The name of the array that the engine computes, by default the head's logits."""
         return self.head
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns of a prediction in a table: csv_columns, with one for the probability of each label."""
+        labels = self.labels if len(self.labels) <= MOST_COLUMNS else ()
+        each = {"scores": tuple(f"scores.{label}" for label in labels)}
+        return tuple(name for key in self.csv_columns for name in each.get(key, (key,)))
 
     # From training examples.
 

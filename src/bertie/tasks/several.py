@@ -111,6 +111,11 @@ class SeveralTask(Task):
     metrics = ("mean",)
     csv_columns = ("label",)
 
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The labels together, and the columns of each head."""
+        return ("label", *(f"heads.{name}.{key}" for name in self.members for key in self.part(name).table_columns))
+
     def __post_init__(self) -> None:
         named = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
         object.__setattr__(self, "labels", tuple(named))
