@@ -8,10 +8,10 @@ the docstring of its field.
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, ClassVar, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -31,6 +31,9 @@ def _plain(value: Any) -> Any:
 
 class Config(BaseModel):
     """The base class of run configs: frozen, without unknown keys."""
+
+    also_called: ClassVar[Mapping[str, str]] = {}
+    """What other libraries call a setting -> its dotted key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -52,7 +55,8 @@ class Config(BaseModel):
             else _plain(value)
             for name, value in given.items()
         }
-        built = build(over)
+        with _refusing(cls) if cls.also_called else nullcontext():  # the config of a run, made from Python
+            built = build(over)
         for name in sections:
             if isinstance(part := given.get(name), Mapping):
                 getattr(built, name).__pydantic_fields_set__.intersection_update(part)
@@ -109,16 +113,24 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
 def build(kind: type[C], tree: Mapping[str, Any]) -> C:
     """Validates a tree of values as a config. Raises UsageError with one line on the first error.
 
-    An unknown key gets a hint: the same name in another section, or the most similar one.
+    An unknown key gets a hint: the same name in another section, what another library calls it, or the most similar
+    one.
     """
-    try:
+    with _refusing(kind):
         return kind.model_validate(tree)
+
+
+@contextmanager
+def _refusing(kind: type[Config]) -> Iterator[None]:
+    try:
+        yield
     except ValidationError as error:
         errors = error.errors()  # an unknown key first: it is often why another is missing
         first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         where = [str(part) for part in first["loc"]]
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
+            elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
             choices = nearest(where[-1], _section(kind, where[:-1]).model_fields)
             hint = f"Did you mean {' or '.join(map(repr, elsewhere))}?" if elsewhere else choices
             raise UsageError(f"Unknown key {'.'.join(where)!r}. {hint}") from None

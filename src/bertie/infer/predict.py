@@ -11,15 +11,18 @@ W sequences · T tokens · L outputs of the head
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from decimal import Decimal
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
+from bertie import console
 from bertie.console import counted
+from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine, check_max_length
 from bertie.infer.fill import MaskPrediction, fill
@@ -100,6 +103,7 @@ class Predictor:
         UsageError: There is no tokenizer, or max_length is larger than the number of positions, or no such head.
     """
 
+    @arguments()
     def __init__(
         self,
         model: "Model | Engine",
@@ -202,21 +206,25 @@ class Predictor:
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
-        """Returns one `Prediction` per text, or per tuple of texts.
+        """Returns one `Prediction` per text, or per tuple of texts. That of a text that cannot be read has an `error`.
 
-        Raises UsageError for what is not a list of texts. Raises DataError for an empty text, and for a pair where the
-        model reads single texts, or the reverse.
+        Raises UsageError for what is not a list of texts. Raises DataError where no text can be read, and for a pair
+        where the model reads single texts, or the reverse.
 
         vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
         """
-        found = [self._example(text, number) for number, text in enumerate(each_text(texts, tuples=True), 1)]
-        rows = [_not_empty(one) for one in found] if vectors is None else with_arrays(found, vectors)
-        answers = []
-        for row, answer in self.stream(rows):
-            if isinstance(answer, InvalidRow):
-                raise DataError(f"Text {row.line}: {answer.reason}.")
-            answers.append(answer)
-        return answers
+        if vectors is None:
+            given: Iterable[Any] = each_row(texts, tuples=True)
+        else:
+            given = each_text(texts, tuples=True)  # which may be empty
+        rows: list[Row] = [
+            one if isinstance(one, InvalidRow) else self._example(one, number) for number, one in enumerate(given, 1)
+        ]
+        if vectors is not None:
+            rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
+        answers = [answer for _, answer in self.stream(rows)]
+        tell_unread([one for one in answers if isinstance(one, InvalidRow)], len(answers))
+        return [Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for one in answers]
 
     def stream(
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
@@ -454,20 +462,67 @@ def set_training_facts(
 # What callers from Python pass ---------------------------------------------------------------------------------------
 
 
+def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False) -> Iterator[Any]:
+    """Yields texts, and an `InvalidRow` for one that is missing (None, NaN) or empty. Numbers are texts, as in files.
+
+    tuples, name: as in `each_text`. Raises UsageError as `each_text` does.
+    """
+    check_texts(texts, name)
+    for number, one in enumerate(texts, 1):
+        several = tuples and isinstance(one, tuple | list) and len(one) > 0
+        parts = [_read(part) for part in (one if several else (one,))]
+        if any(part is None for part in parts):
+            yield InvalidRow(number, "no text")
+            continue
+        for part in parts:
+            check_text(part, f"Text {number} of {name}")
+        yield (
+            (tuple(parts) if several else parts[0]) if all(map(str.strip, parts)) else InvalidRow(number, "empty text")
+        )
+
+
+def _read(text: Any) -> Any:
+    """Returns a number as a text, and None for what tables of numbers have in place of a missing text."""
+    if text is None or type(text).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported for it
+        return None
+    return as_text(text) if isinstance(text, Real | Decimal) and not isinstance(text, bool) else text
+
+
+def tell_unread(rows: Sequence[InvalidRow], total: int) -> None:
+    """Warns about texts without an answer. Raises DataError where no text has one."""
+    if not rows:
+        return
+    if len(rows) == total:
+        raise DataError(f"Text {rows[0].line}: {rows[0].reason}.")
+    reasons: dict[str, list[int]] = {}
+    for row in rows:
+        reasons.setdefault(row.reason, []).append(row.line)
+    each = (
+        f"{reason} (text {', '.join(map(str, lines[:5]))}{', ...' if len(lines) > 5 else ''})"
+        for reason, lines in reasons.items()
+    )
+    console.warn(f"{len(rows):,} of {total:,} texts have no answer: {'; '.join(each)}")
+
+
 def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = False) -> Iterator[AnyText]:
     """Yields texts. tuples: tuples of texts are allowed; name: of the argument, for messages.
 
     Raises UsageError for one string, which would be read letter by letter, and for what is not a text.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise UsageError(f'{name} must be a list of texts: ["..."].')
-    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # whose names would be read as texts
-        raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
+    check_texts(texts, name)
     for number, one in enumerate(texts, 1):
         parts: Sequence[Any] = one if tuples and isinstance(one, tuple | list) and one else (one,)
         for part in parts:
             check_text(part, f"Text {number} of {name}")
         yield one
+
+
+def check_texts(texts: Any, name: str) -> None:
+    """Raises UsageError for what is not a list of texts. name: of the argument, for the message."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UsageError(f'{name} must be a list of texts: ["..."].')
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # whose names would be read as texts
+        raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
 
 
 def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[Row]:
@@ -487,10 +542,6 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
         except (BadFeaturesError, ValueError) as error:  # ValueError: lists of different lengths
             rows.append(InvalidRow(one.line, str(error)))
     return rows
-
-
-def _not_empty(example: Example) -> Row:
-    return example if all(text.strip() for text in example.texts) else InvalidRow(example.line, "empty text")
 
 
 def check_text(text: Any, name: str) -> None:

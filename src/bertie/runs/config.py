@@ -24,6 +24,45 @@ def null_is(empty: Any) -> BeforeValidator:
     return BeforeValidator(lambda given: empty if given is None else given)
 
 
+ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
+    "learning_rate": "optim.lr",
+    "learning_rate_init": "optim.lr",
+    "lr_scheduler_type": "optim.decay",
+    "lr_scheduler": "optim.decay",
+    "scheduler": "optim.decay",
+    "warmup_ratio": "optim.warmup",
+    "warmup_steps": "optim.warmup",
+    "num_warmup_steps": "optim.warmup",
+    "optimizer": "optim.name",
+    "solver": "optim.name",
+    "adam_epsilon": "optim.eps",
+    "adam_beta1": "optim.betas",
+    "adam_beta2": "optim.betas",
+    "gradient_clip_val": "optim.max_grad_norm",
+    "per_device_train_batch_size": "train.batch_size",
+    "train_batch_size": "train.batch_size",
+    "gradient_accumulation_steps": "train.micro_batch_size",
+    "max_steps": "train.steps",
+    "num_train_steps": "train.steps",
+    "logging_steps": "train.log_every",
+    "eval_steps": "train.eval_every",
+    "evaluation_steps": "train.eval_every",
+    "save_steps": "train.save_every",
+    "save_total_limit": "train.keep",
+    "random_state": "train.seed",
+    "bf16": "train.precision",
+    "fp16": "train.precision",
+    "torch_compile": "train.compile",
+    "dataloader_num_workers": "train.workers",
+    "use_cpu": "train.device",
+    "max_seq_length": "max_length",
+    "max_len": "max_length",
+    "model_name_or_path": "model",
+    "tokenizer_name": "tokenizer",
+    "mlm_probability": "objectives.mlm.rate",
+}
+
+
 class CorpusShare(Config):
     """One of several corpora."""
 
@@ -50,6 +89,8 @@ class PhaseConfig(Config):
 
 class PretrainConfig(Config):
     """All settings of one pre-training run."""
+
+    also_called = ALSO_CALLED
 
     corpus: str = ""
     """Folder written by `bertie corpus`; with features.column, a table of texts and feature vectors."""
@@ -128,6 +169,18 @@ class TaskShare(LabeledFiles):
 
 class FinetuneConfig(LabeledFiles):
     """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
+
+    also_called = {
+        **{name: ours for name, ours in ALSO_CALLED.items() if ours not in ("train.steps", "tokenizer")},
+        "num_train_epochs": "epochs",
+        "num_epochs": "epochs",
+        "max_epochs": "epochs",
+        "max_iter": "epochs",
+        "load_best_model_at_end": "select",
+        "label_column": "label",
+        "text_column": "text",
+        "freeze_layers": "freeze",
+    }
 
     model: str
     """Folder of the pre-trained model."""

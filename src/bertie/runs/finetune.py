@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, renamed
+from bertie.errors import UsageError, arguments, renamed
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import UNITS, baselines_of, called, verdict
 from bertie.runs.config import FinetuneConfig, check_config
@@ -32,6 +32,7 @@ from bertie.train.rendezvous import one_process
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
 
+@arguments("watch")
 @renamed(watch="callback")
 def finetune(
     config: FinetuneConfig,

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def model_folder(path: Path | str) -> Path:
     return folder
 
 
+@arguments()
 def load(folder: str | Path) -> "Model":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 

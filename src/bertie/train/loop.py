@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from bertie import console
 from bertie import settings as configs
-from bertie.errors import BertieError, DataError, Stopped, UsageError
+from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
@@ -63,6 +63,7 @@ class Result:
     valid: Mapping[str, Any]
 
 
+@arguments()
 def fit(
     model: Model,
     objective: Trainable,
