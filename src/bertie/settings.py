@@ -9,9 +9,11 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import is_dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -36,6 +38,15 @@ class Config(BaseModel):
     """What other libraries call a setting -> its dotted key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the type of the setting with the first of some names, and the names inside of it.
+
+        tree: all settings, which may decide what a setting is.
+        """
+        field = cls.model_fields.get(path[0])
+        return field and field.annotation, path[1:]
 
     @model_validator(mode="wrap")
     @classmethod
@@ -98,16 +109,45 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
     for key, value in values.items():
         if value is not None:
             merge(tree, nested(key, value))
+    given: list[tuple[str, str]] = []
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not an override. Write key=value, for example optim.lr=1e-4.")
+        given.append((dotted, text))
         root = dotted.split(".")[0]
         default = kind.model_fields[root].default if root in kind.model_fields else None
         if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
             tree.setdefault(root, copy.deepcopy(default))
         merge(tree, nested(dotted, scalar(text)))
+    for dotted, text in given:  # now the settings that say what the others are, such as the task, are known
+        merge(tree, nested(dotted, typed(kind, dotted, text, tree)))
     return build(kind, tree)
+
+
+def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, Any] = {}) -> Any:
+    """Returns a value of the command line: as it is for a string, otherwise as YAML reads it. tree: all settings.
+
+    null is no value, and quotes around a string are left out.
+    """
+    if text == "null" or text[:1] in ("'", '"') or not _is_text(kind, dotted.split("."), tree):
+        return scalar(text)
+    return text
+
+
+def _is_text(kind: Any, path: list[str], tree: Mapping[str, Any]) -> bool:
+    """Returns whether the setting with these names is a string, which no YAML is read from. tree: all settings."""
+    if get_origin(kind) is Annotated:
+        return _is_text(get_args(kind)[0], path, tree)
+    if not path:
+        return kind is str or (get_origin(kind) in (Union, UnionType) and {*get_args(kind)} == {str, NoneType})
+    if get_origin(kind) in (dict, Mapping):
+        return _is_text(get_args(kind)[1], path[1:], tree)
+    if isinstance(kind, type) and issubclass(kind, Config):
+        inner, path = kind.kind_of(path, tree)
+        return _is_text(inner, path, tree)
+    hints = get_type_hints(kind) if is_dataclass(kind) else {}
+    return path[0] in hints and _is_text(hints[path[0]], path[1:], tree)
 
 
 def build(kind: type[C], tree: Mapping[str, Any]) -> C:

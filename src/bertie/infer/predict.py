@@ -482,7 +482,7 @@ def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False)
 
 
 def _read(text: Any) -> Any:
-    """Returns a number as a text, and None for what tables of numbers have in place of a missing text."""
+    """Returns a number as a text, and None for what tables of numbers have instead of a missing text."""
     if text is None or type(text).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported for it
         return None
     return as_text(text) if isinstance(text, Real | Decimal) and not isinstance(text, bool) else text

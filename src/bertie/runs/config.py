@@ -124,6 +124,15 @@ class PretrainConfig(Config):
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the class of an objective for `objectives.NAME`, otherwise the type of the field."""
+        if path[0] != "objectives" or len(path) < 2:
+            return super().kind_of(path, tree)
+        from bertie.objectives import OBJECTIVES
+
+        return (OBJECTIVES[path[1]] if path[1] in OBJECTIVES else None), path[2:]  # noqa: SIM401  (which raises)
+
 
 LabelName = Annotated[str, Field(coerce_numbers_to_str=True)]  # in YAML, 0 is a number
 
@@ -229,6 +238,19 @@ class FinetuneConfig(LabeledFiles):
     bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
+
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the class of the task for `task_options`, otherwise the type of the field."""
+        if path[0] != "task_options":
+            return super().kind_of(path, tree)
+        from bertie.tasks import TASKS
+        from bertie.tasks.datasets import DATASETS
+
+        usual = cls.model_fields["task"].default
+        name, data = tree.get("task", usual), tree.get("data", "")
+        name = DATASETS[data].task if name == usual and data in DATASETS else name
+        return (TASKS[name] if name in TASKS else None), path[1:]  # noqa: SIM401  (which raises)
 
     @property
     def rate_is_set(self) -> bool:
