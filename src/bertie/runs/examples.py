@@ -256,7 +256,8 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
-    return examples, len(found[0].text) if found else 1, notes
+    texts = min(len(found[0].text), kind.input_texts.stop - 1) if found else 1  # of three, embeddings make pairs
+    return examples, texts, notes
 
 
 def _is_tagged(path: Path) -> bool:
