@@ -53,6 +53,28 @@ def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) 
         assert f"text column `{wanted}`" in cli("predict", tmp_path / "m", *arguments)[2]
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_the_encoding_of_training_is_read_without_options(model, tmp_path, cli, command) -> None:
+    """Where a file is not UTF-8. A UTF-8 file is read as one."""
+    tokenizer, task = Tokenizer.load(model), TASKS["sequence"].make(("bad", "good"), {})
+    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1, encoding="cp949")
+    trained, _ = families.load(model, heads=task.heads, seed=0)
+    trained.labels, trained.problem_type = task.labels, task.problem_type
+    families.save(trained, tmp_path / "m", tokenizer=tokenizer)
+    told = []
+    for name in ("cp949", "utf-8"):
+        for kind, separator in (("csv", ","), ("tsv", "\t")):
+            (tmp_path / f"{name}.{kind}").write_text(
+                f"text{separator}label\na b{separator}bad\n가 나{separator}good\n", name
+            )
+            out = cli.good(command, tmp_path / "m", tmp_path / f"{name}.{kind}", "--json")
+            assert "가 나" in out or command == "evaluate"
+            told.append(out)
+    assert len(set(told)) == 1
+    code, _, err = cli(command, model, tmp_path / "cp949.csv")
+    assert (code, "--encoding cp949" in err) == (3, True)
+
+
 @pytest.fixture
 def cli(monkeypatch, capsys) -> CommandLine:
     return CommandLine(monkeypatch, capsys)

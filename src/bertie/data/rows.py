@@ -78,9 +78,9 @@ class TableFormat:
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
     how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
-    model's labels and the labels of the file are not. usual_text, usual_label: the columns of the training file, used
-    where text and label are not set and the file has them. on_header: called with the names of the columns, where a
-    file has them before its rows.
+    model's labels and the labels of the file are not. usual_text, usual_label, usual_encoding: the columns and the
+    encoding of the training file, used where text and label are not set and the file has them. on_header: called with
+    the names of the columns, where a file has them before its rows.
     """
 
     text: tuple[str, ...] = ()
@@ -96,6 +96,7 @@ class TableFormat:
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
+    usual_encoding: str = ""
     on_header: Callable[[tuple[str, ...]], None] = field(default=no_header, compare=False)
 
     def __post_init__(self) -> None:
@@ -189,7 +190,7 @@ def _named(values: Sequence[Any], names: Sequence[str], line: int, separator: st
 def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """Tab-separated without quoting: in GLUE and NSMC, a quotation mark is text."""
     names = format.columns
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
         elif not names:
@@ -207,7 +208,10 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
     A line `sep=;` before it, which Excel reads, names the separator.
     Where a quotation mark is left open, that line is invalid, and the lines after it are read again without it.
     """
-    source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
+    source, again = (
+        decoded(file, format.encoding, where, usual=format.usual_encoding),
+        deque[tuple[int, str | InvalidRow]](),
+    )
     taken: list[tuple[int, str | InvalidRow]] = []  # the lines of the record that is being read
 
     def lines() -> Iterator[str]:
@@ -266,7 +270,7 @@ def _separator(line: str, columns: int) -> str:
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """One JSON object per line."""
     names: tuple[str, ...] = ()
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
             continue
@@ -296,7 +300,7 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     if len(data) > WHOLE:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
     lines = []
-    for number, line in decoded(data.splitlines(), format.encoding, where):
+    for number, line in decoded(data.splitlines(), format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):  # without it, the list may still be valid, with fewer rows
             raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
         lines.append(line)
@@ -389,7 +393,7 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """One text per line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
         else:

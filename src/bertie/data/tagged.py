@@ -123,11 +123,13 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
             yield row
 
 
-def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
+def blocks(
+    file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""
+) -> Iterator[Lines | InvalidRow]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `InvalidRow`."""
     lines: Lines = []
     bad: InvalidRow | None = None
-    for number, line in itertools.chain(decoded(file, encoding, where), [(0, "")]):
+    for number, line in itertools.chain(decoded(file, encoding, where, usual=usual), [(0, "")]):
         if isinstance(line, InvalidRow):
             bad = bad or line
         elif line.strip():
@@ -154,7 +156,7 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
         if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
             raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
         column = int(format.label) - 1
-    for block in blocks(file, format.encoding, where):
+    for block in blocks(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue
@@ -226,7 +228,7 @@ def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     name = format.label or "upos"
     if name not in UD_COLUMNS:
         raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
-    for block in blocks(file, format.encoding, where, comment="#"):
+    for block in blocks(file, format.encoding, where, comment="#", usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue
@@ -253,7 +255,7 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
 
 
 def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
-    for block in blocks(file, format.encoding, where, comment="##"):
+    for block in blocks(file, format.encoding, where, comment="##", usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue

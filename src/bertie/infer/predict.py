@@ -132,6 +132,7 @@ class Predictor:
         trained = training_facts(tokenizer)
         self.features: FeatureConfig | None = trained["features"]
         self.columns: tuple[tuple[str, ...], str] = trained["columns"]
+        self.encoding: str = trained["encoding"]
         positions = facts.max_length
         check_max_length(max_length, positions)
         self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
@@ -202,7 +203,8 @@ class Predictor:
         ):
             format = replace(format, label_names=means)
         format = replace(format, label_names=in_both_forms(known, format.label_names))
-        format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
+        usual_text, usual_label = self.columns
+        format = replace(format, usual_text=usual_text, usual_label=usual_label, usual_encoding=self.encoding)
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
@@ -380,7 +382,8 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
 
     max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
     whether the folder says how many; features: how feature vectors are read, or None; columns: the names that the user
-    gave for the text and the label, empty where they were recognized; task: its name, or "".
+    gave for the text and the label, empty where they were recognized; encoding: of the training files where they were
+    not UTF-8, or ""; task: its name, or "".
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -391,6 +394,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "texts_known": "texts" in ours,
         "features": _features(ours.get("features")),
         "columns": _columns(ours.get("columns")),
+        "encoding": encoding if isinstance(encoding := ours.get("encoding"), str) else "",
         "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
     }
 
@@ -438,10 +442,12 @@ def set_training_facts(
     texts: int,
     features: "FeatureConfig | None" = None,
     columns: tuple[tuple[str, ...], str] = ((), ""),
+    encoding: str = LABELLED.encoding,
 ) -> None:
     """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options.
 
-    columns: the names that the user gave for the columns of the text and of the label, or nothing.
+    columns: the names that the user gave for the columns of the text and of the label, or nothing. encoding: of the
+    training files.
     """
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
@@ -452,6 +458,7 @@ def set_training_facts(
     more = {
         "features": features and features.model_dump(mode="json"),
         "columns": {"text": [*text], "label": label} if text or label else None,
+        "encoding": None if encoding == LABELLED.encoding else encoding,
     }
     for name, value in more.items():
         tokenizer.settings["bertie"].pop(name, None)

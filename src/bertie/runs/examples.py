@@ -115,6 +115,13 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     task = kind.from_examples(train, published, options)
     if unused := [label for label, name in named.items() if name not in task.given_names]:
         raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
+    others = [label for label in task.given_names if label not in named.values()]
+    if named and others and task.one_label:
+        count = sum(example.label in others for example in train)
+        shown = ", ".join(map(repr, others[:10]))
+        notes.append(
+            f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"
+        )
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)

@@ -208,6 +208,7 @@ class Run:
             texts=texts,
             features=features,
             columns=(self.config.text, self.config.label),
+            encoding=self.config.encoding,
         )
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
