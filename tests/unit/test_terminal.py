@@ -2,6 +2,7 @@
 
 import io
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -64,3 +65,16 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_cells(monkeypatch, capsys, columns,
     table.add_row("one", "two")
     console.show(table)
     assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+def test_a_step_that_cannot_tell_how_far_it_is_shows_that_it_goes_on(monkeypatch, capsys):
+    """In a pipe, where nothing is drawn: a line every few seconds."""
+    monkeypatch.setattr(console, "PLAIN_LINE_EVERY_S", 0.5)
+    with console.working("tracing the graph"):
+        time.sleep(2.3)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert lines[0] == "tracing the graph: (1 s)"
+    with console.working("a short step"):
+        pass
+    assert capsys.readouterr().err == ""

@@ -221,6 +221,7 @@ class _Search:
     def _reads(self) -> dict[str, Any]:
         return {"max_length": self.predictor.max_length, "too_long": "truncate"}
 
+    @console.working("measuring")
     def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
         predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)
         predictor.task = self.task
