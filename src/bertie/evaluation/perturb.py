@@ -207,7 +207,7 @@ def _perturbation(name: str) -> Perturbation:
     return replace(PERTURBATIONS[kind], rate=share)
 
 
-def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any]) -> list[str]:
+def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}) -> list[str]:
     """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []
     for name, facts in found.items():
