@@ -44,7 +44,7 @@ export-checkpoint run -o exported
 info run/model
 data
 families
-plan --trial 0 model=bert-tiny
+plan model=bert-tiny
 fill-mask run "the [MASK] soup"
 next-sentence run "the soup" "was good"
 perplexity run reviews.csv
@@ -54,33 +54,33 @@ evaluate tuned reviews.csv
 embed run reviews.csv -o vectors.npy
 explain tuned "the soup was good"
 attention tuned "the soup was good" -o attention.html
-heads tuned
+heads tuned --data reviews.csv
 probe run --train names.conll -o probed
 words run "the *soup* was good" "a *soup* for me"
 trace "the soup" --model run/model
 audit run
-debias run reviews.csv -o debiased
-counterfactual reviews.csv -o counterfactual.csv
-cloze corpus -o cloze.jsonl
-vary reviews.csv -o varied.csv
+debias run people.txt -o debiased
+counterfactual reviews.csv -o counterfactual.jsonl
+cloze --help
+vary reviews.csv -o varied.jsonl
 tune run --train reviews.csv --vary epochs=1 -o search {FAST}
 index reviews.csv -o documents
 search documents soup
-negatives documents questions.jsonl -o negatives.jsonl
-compress tuned --neurons 32 -o narrow
+negatives documents --questions questions.jsonl -o negatives.jsonl
+compress tuned --neurons 32 --train reviews.csv -o narrow
 convert tuned/model -o converted
 export tuned -o onnx
 grow run/model -o grown --layers 2
-shrink run/model -o shrunk --layers 1
+shrink run/model -o shrunk --layers 0
 vocabulary extend run/model words.txt -o extended
-vocabulary trim run/model reviews.csv -o trimmed
-write run soup
-download nobody/nothing
-upload tuned nobody/nothing
+vocabulary trim run/model corpus -o trimmed
+write --help
+download --list
+upload --help
 serve tuned
-submission nsmc.txt tuned
-demo -o shown --minutes 0
-bench pretrain --steps 1
+submission --help
+demo --help
+bench pretrain --help
 bench finetune --help
 bench families --help
 bench lengths --help
@@ -179,6 +179,7 @@ def test_without_extras_every_command_works_or_names_its_extra(tmp_path: Path):
         if not (there.site / name).exists():
             (there.site / name).symlink_to(path)
     (tmp_path / "words.txt").write_text("zucchini\n")
+    (tmp_path / "people.txt").write_text("the man was here\nthe woman was here\n" * 50)
     wrong = []
     for line in COMMANDS.strip().splitlines():
         done = there.ran(there.bertie, *shlex.split(line))
