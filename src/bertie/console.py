@@ -10,6 +10,7 @@ import re
 import signal
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -180,6 +181,25 @@ def progress(description: str, total: float | None = None, *, done: float = 0, u
 _bar_alive = False
 
 
+@contextmanager
+def working(description: str) -> Iterator[None]:
+    """Context, or decorator of a function, of a step that cannot tell how far it is: it shows that it goes on."""
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(1):
+            advance(0)
+
+    with progress(description) as advance:
+        thread = threading.Thread(target=tick, name=description, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
 def _shown(info: dict[str, Any]) -> str:
     return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
 
@@ -232,7 +252,8 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
         left = ""
         if total and current > done:
             left = f", {elapsed_s * max(0.0, total - current) / (current - done):.0f} s left"
-        return f"{description}: {current:{form}}{of} {unit} {shown} ({elapsed_s:.0f} s{left})"
+        count = f" {current:{form}}{of} {unit} {shown}" if unit or current else ""
+        return f"{description}:{count} ({elapsed_s:.0f} s{left})"
 
     def advance(amount: float = 1, **info: Any) -> None:
         nonlocal last, current, shown

@@ -7,6 +7,7 @@ traceback.
 
 import difflib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -93,6 +94,31 @@ def cache_hint(folder: Path) -> str:
 def model_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model folder: how models are found by name."""
     return hub_hint(name) if "/" in str(name) else " To list the models that have a name, run: bertie download --list"
+
+
+def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: an unknown keyword argument of a function is a UsageError that names the nearest one.
+
+    Args:
+        options: Names that `**options` of the function takes.
+        others: What another library calls an argument -> our name.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        own = [one.name for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            known = {*own, *options} - {"self"}
+            if unknown := next((one for one in kwargs if one not in known), None):
+                said = f"Did you mean {others[unknown]!r}?" if unknown in others else nearest(unknown, known)
+                name = function.__qualname__.removesuffix(".__init__")
+                raise UsageError(f"{name}() has no argument {unknown!r}. {said}")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

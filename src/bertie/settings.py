@@ -8,10 +8,12 @@ the docstring of its field.
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import is_dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
@@ -32,7 +34,19 @@ def _plain(value: Any) -> Any:
 class Config(BaseModel):
     """The base class of run configs: frozen, without unknown keys."""
 
+    also_called: ClassVar[Mapping[str, str]] = {}
+    """What other libraries call a setting -> its dotted key."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the type of the setting with the first of some names, and the names inside of it.
+
+        tree: all settings, which may decide what a setting is.
+        """
+        field = cls.model_fields.get(path[0])
+        return field and field.annotation, path[1:]
 
     @model_validator(mode="wrap")
     @classmethod
@@ -52,7 +66,8 @@ class Config(BaseModel):
             else _plain(value)
             for name, value in given.items()
         }
-        built = build(over)
+        with _refusing(cls) if cls.also_called else nullcontext():  # the config of a run, made from Python
+            built = build(over)
         for name in sections:
             if isinstance(part := given.get(name), Mapping):
                 getattr(built, name).__pydantic_fields_set__.intersection_update(part)
@@ -94,31 +109,68 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
     for key, value in values.items():
         if value is not None:
             merge(tree, nested(key, value))
+    given: list[tuple[str, str]] = []
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not an override. Write key=value, for example optim.lr=1e-4.")
+        given.append((dotted, text))
         root = dotted.split(".")[0]
         default = kind.model_fields[root].default if root in kind.model_fields else None
         if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
             tree.setdefault(root, copy.deepcopy(default))
         merge(tree, nested(dotted, scalar(text)))
+    for dotted, text in given:  # now the settings that say what the others are, such as the task, are known
+        merge(tree, nested(dotted, typed(kind, dotted, text, tree)))
     return build(kind, tree)
+
+
+def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, Any] = {}) -> Any:
+    """Returns a value of the command line: as it is for a string, otherwise as YAML reads it. tree: all settings.
+
+    null is no value, and quotes around a string are left out.
+    """
+    if text == "null" or text[:1] in ("'", '"') or not _is_text(kind, dotted.split("."), tree):
+        return scalar(text)
+    return text
+
+
+def _is_text(kind: Any, path: list[str], tree: Mapping[str, Any]) -> bool:
+    """Returns whether the setting with these names is a string, which no YAML is read from. tree: all settings."""
+    if get_origin(kind) is Annotated:
+        return _is_text(get_args(kind)[0], path, tree)
+    if not path:
+        return kind is str or (get_origin(kind) in (Union, UnionType) and {*get_args(kind)} == {str, NoneType})
+    if get_origin(kind) in (dict, Mapping):
+        return _is_text(get_args(kind)[1], path[1:], tree)
+    if isinstance(kind, type) and issubclass(kind, Config):
+        inner, path = kind.kind_of(path, tree)
+        return _is_text(inner, path, tree)
+    hints = get_type_hints(kind) if is_dataclass(kind) else {}
+    return path[0] in hints and _is_text(hints[path[0]], path[1:], tree)
 
 
 def build(kind: type[C], tree: Mapping[str, Any]) -> C:
     """Validates a tree of values as a config. Raises UsageError with one line on the first error.
 
-    An unknown key gets a hint: the same name in another section, or the most similar one.
+    An unknown key gets a hint: the same name in another section, what another library calls it, or the most similar
+    one.
     """
-    try:
+    with _refusing(kind):
         return kind.model_validate(tree)
+
+
+@contextmanager
+def _refusing(kind: type[Config]) -> Iterator[None]:
+    try:
+        yield
     except ValidationError as error:
         errors = error.errors()  # an unknown key first: it is often why another is missing
         first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         where = [str(part) for part in first["loc"]]
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
+            elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
             choices = nearest(where[-1], _section(kind, where[:-1]).model_fields)
             hint = f"Did you mean {' or '.join(map(repr, elsewhere))}?" if elsewhere else choices
             raise UsageError(f"Unknown key {'.'.join(where)!r}. {hint}") from None

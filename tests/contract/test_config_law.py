@@ -183,6 +183,7 @@ def test_several_fields_at_once_come_back(variant: Variant, data: st.DataObject)
     asked = {name: data.draw(st.sampled_from(values(config, name))) for name in names}
     try:
         config = config.replace(**asked)
+        variant.own(config)  # as when a model is built: a MobileBERT narrower than the embeddings that it leaves out
     except BertieError:
         return  # refused, and nothing else
     assert same(read_back(variant, config), config)

@@ -20,6 +20,8 @@ from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
 LETTERS = [*"abcdefgh가나다라", *("##" + c for c in "abcdefgh가나다라")]
+SCORES = ("scores.bad", "scores.good")
+ANSWER = ("predicted_label", "probability", *SCORES)
 TEXTS = ['가나, "다라"', "a b\nc, d", "", "=1+2", "h g"]
 
 
@@ -49,6 +51,28 @@ def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) 
     assert "text column `review`, label column `stars`" in cli("evaluate", tmp_path / "m", file)[2]
     for wanted, arguments in (("review", [file]), ("text", [other]), ("text", [file, "--text", "text"])):
         assert f"text column `{wanted}`" in cli("predict", tmp_path / "m", *arguments)[2]
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_the_encoding_of_training_is_read_without_options(model, tmp_path, cli, command) -> None:
+    """Where a file is not UTF-8. A UTF-8 file is read as one."""
+    tokenizer, task = Tokenizer.load(model), TASKS["sequence"].make(("bad", "good"), {})
+    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1, encoding="cp949")
+    trained, _ = families.load(model, heads=task.heads, seed=0)
+    trained.labels, trained.problem_type = task.labels, task.problem_type
+    families.save(trained, tmp_path / "m", tokenizer=tokenizer)
+    told = []
+    for name in ("cp949", "utf-8"):
+        for kind, separator in (("csv", ","), ("tsv", "\t")):
+            (tmp_path / f"{name}.{kind}").write_text(
+                f"text{separator}label\na b{separator}bad\n가 나{separator}good\n", name
+            )
+            out = cli.good(command, tmp_path / "m", tmp_path / f"{name}.{kind}", "--json")
+            assert "가 나" in out or command == "evaluate"
+            told.append(out)
+    assert len(set(told)) == 1
+    code, _, err = cli(command, model, tmp_path / "cp949.csv")
+    assert (code, "--encoding cp949" in err) == (3, True)
 
 
 @pytest.fixture
@@ -84,13 +108,18 @@ def test_a_cp949_export_comes_back_with_all_it_held(model, cli, tmp_path, option
     data = out.read_bytes()
     assert data.startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
     rows = list(csv.DictReader(io.StringIO(data.decode(encoding), newline="")))
-    assert [*rows[0]] == ["id", "label", "text", "row", "line", "predicted_label", "probability", "error"]
+    assert [*rows[0]] == ["id", "label", "text", "row", "line", "predicted_label", "probability", *SCORES, "error"]
     assert [row["text"] for row in rows] == TEXTS
     assert [row["id"] for row in rows] == ["001", "002", "003", "004", "005"]
     assert {row["label"] for row in rows} == {"좋음"}
     assert [row["row"] for row in rows] == [*"12345"]
     assert [row["line"] for row in rows] == ["2", "4", "5", "6", "7"]  # the second text has a line end
     assert [bool(row["error"]) for row in rows] == [False, False, True, False, False]
+    for row in rows:
+        if not row["error"]:
+            each = {name: float(row[f"scores.{name}"]) for name in ("bad", "good")}
+            assert each[row["predicted_label"]] == float(row["probability"]) == max(each.values())
+            assert sum(each.values()) == pytest.approx(1, abs=2e-6)
     assert {row["predicted_label"] for row in rows if not row["error"]} <= {"bad", "good"}
     again = tmp_path / "again.csv"  # what was written can be read and scored again
     cli.good("predict", model, out, "--encoding", encoding, "-o", again)
@@ -147,12 +176,12 @@ def test_workbooks_in_and_out(model, cli, tmp_path):
     cli.good("predict", model, tmp_path / "in.xlsx", "-o", tmp_path / "out.xlsx")
     sheet = openpyxl.load_workbook(tmp_path / "out.xlsx").active
     header, *rows = sheet.iter_rows(values_only=True)
-    assert header == ("번호", "text", "label", "when", "row", "line", "predicted_label", "probability", "error")
+    assert header == ("번호", "text", "label", "when", "row", "line", *ANSWER, "error")
     assert [row[:4] for row in rows] == [
         (i, text or None, 0.5, datetime(2024, 1, i)) for i, text in enumerate(TEXTS, 1)
     ]
     assert sheet["B5"].data_type == "s"  # "=1+2" is no formula
-    assert [row[8] for row in rows] == [None, None, "empty text", None, None]
+    assert [row[10] for row in rows] == [None, None, "empty text", None, None]
     (tmp_path / "in.csv").write_bytes(table(TEXTS, encoding="utf-8"))
     same = cli.good("predict", model, tmp_path / "in.csv", "--only-answers").splitlines()
     answers = [json.loads(line).get("probability") for line in same]
@@ -196,7 +225,7 @@ def test_a_table_without_rows_is_told_and_keeps_its_header(model, cli, tmp_path,
     if kind == "parquet":
         pa.parquet.write_table(pa.table({"label": pa.array([], pa.string()), "text": pa.array([], pa.string())}), file)
     heads = {
-        "predict": "label,text,row,line,predicted_label,probability,error",
+        "predict": "label,text,row,line,predicted_label,probability,scores.bad,scores.good,error",
         "embed": "label,text,row,line,vector,error",
     }
     for command, head in heads.items():
@@ -205,7 +234,7 @@ def test_a_table_without_rows_is_told_and_keeps_its_header(model, cli, tmp_path,
         assert f"in.{kind} has no rows" in err
         assert (tmp_path / f"{command}.csv").read_text() == head + "\n"
     cli.good("predict", model, file, "-o", tmp_path / "answers.csv", "--only-answers")
-    assert (tmp_path / "answers.csv").read_text() == "line,label,probability,error\n"
+    assert (tmp_path / "answers.csv").read_text() == "line,label,probability,scores.bad,scores.good,error\n"
 
 
 def test_a_character_without_a_place_is_told(model, cli, tmp_path):

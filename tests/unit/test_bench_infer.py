@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertie import families
-from bertie.bench import infer, infer_peers
+from bertie.bench import infer, infer_peers, infer_runners
 from bertie.bench.infer_peers import Peer, first, mean, rectangle
 from bertie.bench.infer_runners import Texts, reading_of
 from bertie.infer.native.library import found_compiler
@@ -47,3 +47,17 @@ def test_rows_of_padded_hidden_states():
     mask = np.array([[1, 1, 0], [1, 1, 1]])
     assert mean(hidden, mask).tolist() == [[1, 2], [8, 9]]
     assert first(hidden, mask).tolist() == [[0, 1], [6, 7]]
+
+
+def test_bfloat16_is_left_out_on_processors_without_it(monkeypatch, capsys):
+    """Of the peers too, which would take minutes a round there."""
+    kinds = 0
+    library = type("Library", (), {"bertie_kinds": staticmethod(lambda: kinds)})
+    monkeypatch.setattr("bertie.infer.native.library.open_library", lambda: (library, "avx2"))
+    half = [name for name in [*infer_runners.OURS, *infer_peers.PEERS] if name.endswith("bfloat16")]
+    monkeypatch.setattr(Peer, "missing", ())
+    assert len(half) == 3
+    assert infer.runners(half) == []
+    assert capsys.readouterr().err.count("this processor has no products in it (avx2)") == 3
+    kinds = 2
+    assert infer.runners(half) == half

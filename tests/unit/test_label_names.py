@@ -109,6 +109,18 @@ def test_a_name_without_a_label_is_refused(model: Path, table: Path) -> None:
         read_examples(FinetuneConfig(model=str(model), train_file=str(table), label_names={"2": "x", **NAMES}))
 
 
+def test_a_label_that_is_left_out_is_told(model: Path, table: Path) -> None:
+    config = FinetuneConfig(model=str(model), train_file=str(table), label_names={"0": "poor"})
+    found = read_examples(config)
+    assert found.task.labels == ("1", "poor")
+    assert any(
+        "label_names leaves out are labels of their own, with 4 training examples: '1'" in n for n in found.notes
+    )
+    assert not any(
+        "leaves out" in note for note in read_examples(config.model_copy(update={"label_names": NAMES})).notes
+    )
+
+
 def test_published_sets_and_several_labels(tmp_path: Path) -> None:
     """The labels of a published set keep their order; a list of labels is renamed one by one."""
     for split in ("train", "dev"):

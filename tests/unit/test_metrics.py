@@ -76,9 +76,9 @@ def test_figures_of_many_draws_at_once_are_those_of_each():
     rng = np.random.default_rng(0)
     truth, predicted = np.divmod(np.arange(9), 3)
     draws = rng.integers(0, 9, (7, 9))
-    together = metrics_of(*sums(truth, predicted, draws, 3), binary=False)
+    together = metrics_of(*sums(truth, predicted, draws, 3), positive=None)
     for i, draw in enumerate(draws):
-        for name, value in metrics_of(*sums(truth, predicted, draw[None], 3), binary=False).items():
+        for name, value in metrics_of(*sums(truth, predicted, draw[None], 3), positive=None).items():
             assert together[name][i] == pytest.approx(float(value[0]))
 
 

@@ -48,6 +48,11 @@ from toys import CommandLine, toy_model
         (("finetune", "M", "--train", "n.conllu", "-o", "out"), "--task tagging, or --task parse for its trees."),
         (("finetune", "M", "--train", "t.csv", "-o", "out", "batch_size=16"), "Did you mean 'train.batch_size'?"),
         (("finetune", "M", "-c", "c.yaml", "-o", "out"), "Unknown key 'batch_size'. Did you mean 'train.batch_size'?"),
+        (("finetune", "M", "--learning-rate", "1"), "dashes: optim.lr=VALUE."),
+        (("finetune", "M", "learning_rate=1"), "Did you mean 'optim.lr'?"),
+        (("finetune", "M", "per_device_train_batch_size=8"), "Did you mean 'train.batch_size'?"),
+        (("tune", "M", "num_train_epochs=3"), "Did you mean 'epochs'?"),
+        (("pretrain", "warmup_ratio=0.1"), "Did you mean 'optim.warmup'?"),
         (("finetune", "M", "--lr", "1"), "No such option: --lr. Settings of the run are written without dashes:"),
     ],
 )

@@ -414,7 +414,7 @@ def test_an_id_of_zero_is_an_id(tmp_path):
     assert [one.id for one in questions(path, TableFormat())] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("answers", [["in 1999"], [{"text": 3}], "x", {"text": ["a"]}, [{"answer_start": 0}]])
+@pytest.mark.parametrize("answers", [[3], [{"text": 3}], 7, {"text": 5}, [{"answer_start": 0}]])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_answers_that_nothing_needs_may_be_damaged(tmp_path, name, answers):
     qa = {"id": "q", "question": "When?", "answers": answers}

@@ -5,6 +5,7 @@ import io
 import re
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -123,3 +124,16 @@ def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):
     command = [sys.executable, "-c", "import os; os.rmdir(os.getcwd()); from bertie.cli import main; main()", "info"]
     done = subprocess.run(command, cwd=tmp_path / "a", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "The working directory cannot be used" in done.stderr) == (2, True)
+
+
+def test_a_step_that_cannot_tell_how_far_it_is_shows_that_it_goes_on(monkeypatch, capsys):
+    """In a pipe, where nothing is drawn: a line every few seconds."""
+    monkeypatch.setattr(console, "PLAIN_LINE_EVERY_S", 0.5)
+    with console.working("tracing the graph"):
+        time.sleep(2.3)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert lines[0] == "tracing the graph: (1 s)"
+    with console.working("a short step"):
+        pass
+    assert capsys.readouterr().err == ""

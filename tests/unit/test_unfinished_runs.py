@@ -115,6 +115,43 @@ def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
     assert pretrain(settings(home, kept, "train.steps=9"), run)["step"] == 9
 
 
+@pytest.mark.parametrize("select", ["best", "last"])
+def test_an_exception_in_a_callback_loses_nothing(stopped, bertie, tmp_path, select):
+    """The best weights on dev are the model, or the checkpoint of that step; the same call goes on."""
+    table, run = tmp_path / "train.tsv", tmp_path / "run"
+    rows = [f"{text.splitlines()[0]}\t{'ab'[number % 2]}" for number, text in enumerate(documents(40))]
+    table.write_text("text\tlabel\n" + "\n".join(rows))
+    loop = {"batch_size": 4, "eval_every": 2, "precision": "fp32"}
+    config = package.FinetuneConfig(
+        model=str(checkpoint.latest(stopped).folder), train_file=str(table), dev_file=str(table), max_length=24,
+        epochs=1.0, select=select, train=loop, label_check="none",
+    )  # fmt: skip
+
+    def enough(share, figures):
+        if share >= 0.4:
+            raise RuntimeError("good enough")
+
+    with pytest.raises(RuntimeError, match="good enough") as raised:
+        package.finetune(config, run, callback=enough)
+    assert "checkpoint-4 is saved" in raised.value.__notes__[0]
+    code, out, err = bertie("predict", run, stdin="the small cat\n")
+    assert code == 0, err
+    assert ("best weights on dev so far (accuracy" in " ".join(err.split())) == (select == "best")
+    assert json.loads(out)["label"] in "ab"
+    assert package.finetune(config, run)["dev"]["examples"] == 40
+
+
+def test_an_exception_in_a_callback_of_pre_training_loses_nothing(home, tmp_path):
+    def stop(model, step):
+        if step == 2:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        pretrain(settings(home), tmp_path / "run", callback=stop)
+    assert checkpoint.latest(tmp_path / "run").step == 2
+    assert pretrain(settings(home), tmp_path / "run")["step"] == 6
+
+
 def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.yaml").write_text((stopped / "run.yaml").read_text())

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -175,9 +176,64 @@ def test_what_is_no_list_of_texts_is_refused(folders: dict[str, Path], name: str
         call(folder, "abc")
     with pytest.raises(UsageError, match=f"^{name} must be a list"):
         call(folder, 5)
-    for wrong in (None, 5, [], b"a"):
+    for wrong in (None, 5, [], b"a") if name == "candidates" else ([], b"a", object()):
         with pytest.raises(UsageError, match=f"^Text 2 of {name} is .*; it must be a string"):
             call(folder, iter(["a b", wrong]))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan"), "", " "])
+def test_a_text_that_is_missing_has_a_reason_and_the_others_have_answers(
+    folders: dict[str, Path], missing: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in files, where a number is a text too."""
+    texts, why = ["a b", missing, 7], "empty text" if isinstance(missing, str) else "no text"
+    first, second, third = bertie.predict(folders["labels"], texts)
+    assert [second.label, second.error, second.as_json()] == [None, why, {"error": why}]
+    assert [first, third] == bertie.predict(folders["labels"], ["a b", "7"])
+    assert f"1 of 3 texts have no answer: {why} (text 2)" in " ".join(capsys.readouterr().err.split())
+    vectors = bertie.embed(folders["labels"], texts)
+    assert np.isnan(vectors).all(1).tolist() == [False, True, False]
+    assert [one is None for one in bertie.embed(folders["labels"], texts, tokens=True)] == [False, True, False]
+    assert np.isnan(bertie.similarity(folders["labels"], ["a"], texts)).tolist() == [[False, True, False]]
+    ranked = bertie.rank(folders["pairs"], "a", texts)
+    assert (len(ranked), ranked[-1].index, math.isnan(ranked[-1].score)) == (3, 1, True)
+    assert bertie.write(folders["writer"], ["a", missing], max_new_tokens=2)[1] is None
+    assert bertie.perplexity(folders["mlm"], texts).left_out == 1
+    for call in (bertie.predict, bertie.embed):
+        with pytest.raises(DataError, match=f"Text 1: {why}"):
+            call(folders["labels"], [missing])
+
+
+def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Also what other libraries call it: of every public function, and of the settings of a run."""
+    model: Any = folders["labels"]
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: bertie.predict(model, ["a"], max_lenght=8), r"predict\(\) has no argument 'max_lenght'.*'max_length'"),
+        (lambda: bertie.embed(model, ["a"], batch_size=8), r"embed\(\) has no argument 'batch_size'. Choices: device"),
+        (
+            lambda: bertie.embed(model, ["a"], normalize_embeddings=True),
+            "'normalize_embeddings'. Did you mean 'normalize'",
+        ),
+        (lambda: bertie.similarity(model, ["a"], ["b"], prefx=""), "Did you mean 'prefix'"),
+        (lambda: bertie.rank(model, "a", ["b"], tops=1), "Did you mean 'top'"),
+        (lambda: bertie.write(model, ["a"], max_tokens=1), "Did you mean 'max_new_tokens'"),
+        (lambda: bertie.words(model, ["a"], words="a"), "Did you mean 'word'"),
+        (lambda: bertie.evaluate(model, "f.csv", lable="x"), "Did you mean 'label'"),
+        (lambda: bertie.fill_mask(model, "a", top_k=1), "Did you mean 'top'"),
+        (lambda: bertie.perplexity(model, ["a"], lenght=1), "perplexity.. has no argument"),
+        (lambda: bertie.probe(model, "f", output=tmp_path, test_file="x"), "Did you mean 'test'"),
+        (lambda: bertie.load(model, dtype="bf16"), r"load\(\) has no argument 'dtype'. Choices: folder"),  # type: ignore[call-arg]
+        (lambda: bertie.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
+        (lambda: bertie.finetune(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
+        (lambda: bertie.pretrain(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
+        (lambda: bertie.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
+        (lambda: bertie.FinetuneConfig(model="m", learning_rate=1e-4), "'learning_rate'. Did you mean 'optim.lr'"),  # type: ignore[call-arg]
+        (lambda: bertie.FinetuneConfig(model="m", train={"num_train_epochs": 3}), "Did you mean 'epochs'"),
+        (lambda: bertie.PretrainConfig(max_seq_length=128), "Did you mean 'max_length'"),  # type: ignore[call-arg]
+    ]
+    for call, told in calls:
+        with pytest.raises(UsageError, match=told):
+            call()
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def runners(only: Sequence[str] = ()) -> list[str]:
     for name in only or known:
         if name in PEERS and (missing := PEERS[name].missing):
             console.say(f"{name} is left out: pip install {' '.join(missing)}")
-        elif name == "Bertie bfloat16" and not library.bertie_kinds() & 2:
+        elif name.endswith(" bfloat16") and not library.bertie_kinds() & 2:
             console.say(f"{name} is left out: this processor has no products in it ({target})")
         else:
             chosen.append(name)

@@ -79,9 +79,12 @@ def _add_how_to_pass_settings(error: Any) -> None:
     """
     name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
-        error.message += (
-            f". Settings of the run are written without dashes: {name.lstrip('-').replace('-', '_')}=VALUE."
-        )
+        from bertie.runs.config import FinetuneConfig, PretrainConfig
+
+        key = name.lstrip("-").replace("-", "_")
+        kind = PretrainConfig if ctx.command.name == "pretrain" else FinetuneConfig
+        ours = kind.also_called.get(key, key)
+        error.message += f". Settings of the run are written without dashes: {ours}=VALUE."
 
 
 def _quiet(value: bool) -> None:

@@ -398,7 +398,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {told(row, found['metric'])}")
+        console.show(f"{mark} {row['name']}: {told(row, found['metric'], found['positive'])}")
     console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
 
 

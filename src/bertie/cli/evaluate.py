@@ -58,6 +58,9 @@ def evaluate(
     split: Annotated[str, typer.Option("--split", help="Split of --data.")] = "dev",
     *,
     table: TableOptions,
+    positive: Annotated[
+        str, typer.Option("--positive", help="Label of a classification whose F1 is the main metric.")
+    ] = "",
     reading: PredictorOptions,
     against: Annotated[
         Path | None,
@@ -111,13 +114,21 @@ def evaluate(
     from bertie.evaluation import compare
     from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
-    from bertie.metrics.base import baseline_notes, summary, undefined
+    from bertie.metrics.base import baseline_notes, called, summary, undefined
+    from bertie.metrics.confusion import leading
     from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
     from bertie.runs.published import published, scored_as_published
     from bertie.search.store import DATABASE
+    from bertie.tasks.sequence import with_positive
 
-    of_models: dict[str, object] = {"FILE": file, "--data": data, "--data-dir": data_dir, "--split": split != "dev"}
+    of_models: dict[str, object] = {
+        "FILE": file,
+        "--data": data,
+        "--data-dir": data_dir,
+        "--split": split != "dev",
+        "--positive": positive,
+    }
     of_models |= {"--against": against, "--ensemble": ensemble, "--perturb": perturb, "--report": report}
     index.check(**of_models, **changed(table), **changed(reading, but=("precision", "engine", "device")))
     if index.questions is not None:
@@ -151,6 +162,9 @@ def evaluate(
     metrics = predictor.task.metrics
     if data:
         predictor.task, metrics = scored_as_published(predictor.task, data)
+    if positive:
+        predictor.task = with_positive(predictor.task, positive)
+        metrics = predictor.task.metrics
     if against:  # what is wrong with the second is said before the first is measured
         other = reading.predictor(against)
         compare.check_comparable(predictor, other)
@@ -178,7 +192,7 @@ def evaluate(
             f"{model} on {path}",
             with_intervals(found),
             findings.as_json(),
-            metrics,
+            leading(metrics, found),
             notes=notes,
             source=what,
         )
@@ -193,12 +207,13 @@ def evaluate(
         return
     for note in found["notes"]:
         console.warn(note)
+    metrics = leading(metrics, found)
     console.show(summary(found, metrics))
     show_details(found, metrics)
     for name in metrics if against else ():
         if name in differences:
-            console.show(f"{name} minus that of {against}: {differences[name]}")
-    for line in perturbing.lines(found["perturbed"], metrics) if perturb else ():
+            console.show(f"{called(name, found)} minus that of {against}: {differences[name]}")
+    for line in perturbing.lines(found["perturbed"], metrics, found) if perturb else ():
         console.show(line)
 
 
@@ -206,18 +221,21 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     """Prints a table of the metrics per label, where there are labels, and warnings about unusual results."""
     from rich.table import Table
 
-    from bertie.metrics.base import baselines_of, undefined, verdict
+    from bertie.metrics.base import baselines_of, called, undefined, verdict
     from bertie.metrics.tags import split_tag
     from bertie.report.sections import unknown_labels
 
     unknown = report.get("undefined", {})
     for name, figures in report.get("parts", {}).items():
-        told = [f"{key} {value:z.3f}" for key, value in figures.items() if f"{name}/{key}" not in unknown]
+        of_parts = {key: called(f"{name}/{key}", report).removeprefix(f"{name}/") for key in figures}
+        told = [f"{of_parts[key]} {value:z.3f}" for key, value in figures.items() if f"{name}/{key}" not in unknown]
         console.show(f"{name}: {', '.join(told) or 'nothing is defined'}")
     known = [name for name in report if name in metrics or not metrics]
     known = [name for name in known if name not in unknown]
     for baseline in baselines_of(report):
-        if told := [f"{name} {value:z.3f}" for name, value in baseline["figures"].items() if name in known]:
+        if told := [
+            f"{called(name, report)} {value:z.3f}" for name, value in baseline["figures"].items() if name in known
+        ]:
             console.show(f"{baseline['name']}: {', '.join(told)}")
     per_label = report.get("per_label", {})
     if occur := {label: row for label, row in per_label.items() if row["examples"]}:

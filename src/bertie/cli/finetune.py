@@ -27,6 +27,7 @@ SETTINGS: dict[str, str | Flag] = {
     "text": "text",
     "label": "label",
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
+    "positive": "positive",
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",
@@ -190,11 +191,11 @@ def what_next(model: Path) -> list[str]:
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:
     from bertie.evaluation.compare import SeedSummary
-    from bertie.metrics.base import undefined
+    from bertie.metrics.base import called, undefined
 
     for name, summed in results["over_seeds"].items():
         known = name not in results.get("undefined", ())
-        console.show(f"{name} on dev: {SeedSummary(**summed) if known else 'not defined'}")
+        console.show(f"{called(name, results)} on dev: {SeedSummary(**summed) if known else 'not defined'}")
     for seed, label in results["degenerate"].items():
         console.warn(f"seed {seed} failed: the model predicts {label!r} for every dev example")
     for line in undefined(results):

@@ -116,7 +116,9 @@ def predict(
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
-    forms = {path: replace(form, columns=predictor.task.csv_columns, key=key, notes=[]) for path, key in files.items()}
+    forms = {
+        path: replace(form, columns=predictor.task.table_columns, key=key, notes=[]) for path, key in files.items()
+    }
 
     def head(names: tuple[str, ...]) -> None:
         for one in (form, *forms.values()):

@@ -280,7 +280,8 @@ def warn_of(skipped: "SkipReport", long: "TextCount") -> None:
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     """Prints which columns are read. Raises DataError for pairs and a model of single texts, or the reverse."""
     console.say(f"{where}: {found}", level=0 if where != "-" else 1)
-    if len(found.text) != predictor.texts and predictor.texts_known:
+    most = predictor.task.input_texts.stop - 1 if predictor.answers else len(found.text)  # of three, pairs are made
+    if min(len(found.text), most) != predictor.texts and predictor.texts_known:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
         raise DataError(
             f"{where}: the model reads {wants}, but the file has {' + '.join(found.text)}. Choose "

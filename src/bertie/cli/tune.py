@@ -64,13 +64,16 @@ def tune(
 def _show(results: dict[str, Any], output: Path) -> None:
     from rich.table import Table
 
+    from bertie.metrics.base import called
+
     metric, names = results["metric"], list(results["best"]["settings"])
+    shown = called(metric, results)
     table = Table(title=f"{results['done']} runs finished, {results['given up']} pruned, {results['failed']} failed")
-    for name in (*names, metric, "seconds"):
+    for name in (*names, shown, "seconds"):
         table.add_column(name, justify="right")
     for row in results["trials"][:10]:
         value = row["state"] if row[metric] is None else f"{row[metric]:z.4f}"
         table.add_row(*(str(row["settings"][name]) for name in names), value, f"{row['seconds']:,.0f}")
     console.show(table)
-    console.show(f"best: {results['best']['folder']}, {metric} {results['best'][metric]:z.4f} on dev")
+    console.show(f"best: {results['best']['folder']}, {shown} {results['best'][metric]:z.4f} on dev")
     console.say(f"Model: {output / 'model'}. All trials: {output / 'results.json'} and report.html.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bertie import console
 from bertie.compress.quantize import TOKENS, apply, check_supported, quantize
 from bertie.compress.weights_only import quantize_weights
 from bertie.data.ids import Ids
@@ -84,6 +85,7 @@ def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Ids:
     return encode(rows, model.tokenizer, max_length=model.config.max_length).packed()
 
 
+@console.working("calibrating and measuring quantized weights")
 def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
     """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 

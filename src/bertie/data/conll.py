@@ -26,7 +26,7 @@ def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
         if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
             raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
         column = int(format.label) - 1
-    for block in blocks(file, format.encoding, where):
+    for block in blocks(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue
@@ -73,7 +73,7 @@ def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
     name = format.label or "upos"
     if name not in UD_COLUMNS:
         raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
-    for block in blocks(file, format.encoding, where, comment="#"):
+    for block in blocks(file, format.encoding, where, comment="#", usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue
@@ -101,7 +101,7 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
 
 def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     """Yields sentences of a character per line."""
-    for block in blocks(file, format.encoding, where, comment="##"):
+    for block in blocks(file, format.encoding, where, comment="##", usual=format.usual_encoding):
         if isinstance(block, InvalidRow):
             yield block
             continue

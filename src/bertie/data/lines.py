@@ -169,14 +169,20 @@ def check_encoding(encoding: str) -> None:
 
 
 def decoded(
-    file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str, korean: str = "pass --encoding cp949."
+    file: IO[bytes] | Iterable[bytes | None],
+    encoding: str,
+    where: str,
+    korean: str = "pass --encoding cp949.",
+    *,
+    usual: str = "",
 ) -> Iterator[tuple[int, str | InvalidRow]]:
     """Yields (line number, text without its line end); undecodable and too long lines are `InvalidRow`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
     at its first line that is not ASCII. It is refused with the name of the encoding, since another encoding would turn
     every text into noise. A UTF-8 file is refused too, at the first line that another encoding cannot read: CP949 can
-    read some lines of Korean UTF-8. korean: what to do about CP949, for the message.
+    read some lines of Korean UTF-8. korean: what to do about CP949, for the message. usual: the encoding of a file that
+    is not UTF-8, where none is named: that of the training file.
     """
     check_encoding(encoding)
     seen_unicode = False
@@ -193,6 +199,8 @@ def decoded(
             if raw.count(b"\0") * 3 > len(raw) > 8:
                 raise DataError(f"{where} is {NOT_TEXT}.")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if usual and encoding == "utf-8" and not raw.isascii():  # the first such line tells
+            encoding, usual = encoding if reads_as_utf8(raw) else usual, ""
         try:
             line = raw.decode(encoding)
         except UnicodeDecodeError:

@@ -32,7 +32,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRo
         raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
     columns, comment, read, head, relation = FORMATS[kind]
     with opened(path) as file:
-        for block in blocks(file, format.encoding, where_of(path), comment=comment):
+        for block in blocks(file, format.encoding, where_of(path), comment=comment, usual=format.usual_encoding):
             if isinstance(block, InvalidRow):
                 yield block
                 continue

@@ -43,7 +43,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     suffix = suffix_of(path)
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
-            for number, line in decoded(file, format.encoding, where_of(path)):
+            for number, line in decoded(file, format.encoding, where_of(path), usual=format.usual_encoding):
                 yield line if isinstance(line, InvalidRow) else _of_line(line, number, format)
         return
     if (format.kind or kind_of(path)) == "parquet":

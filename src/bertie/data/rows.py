@@ -81,9 +81,10 @@ class TableFormat:
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
     how they are made. label_names: names for the labels of the file. meanings: such names, used if they are a
-    model's labels and the labels of the file are not. usual_text, usual_label: the columns of the training file, used
-    where text and label are not set and the file has them. on_header: called with the names of the columns, where a
-    file has them before its rows. label_separator: between the labels of a cell, by default a comma.
+    model's labels and the labels of the file are not. usual_text, usual_label, usual_encoding: the columns and the
+    encoding of the training file, used where text and label are not set and the file has them. on_header: called with
+    the names of the columns, where a file has them before its rows. label_separator: between the labels of a cell, by
+    default a comma.
     """
 
     text: tuple[str, ...] = ()
@@ -100,6 +101,7 @@ class TableFormat:
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
     label_separator: str = ""
+    usual_encoding: str = ""
     on_header: Callable[[tuple[str, ...]], None] = field(default=no_header, compare=False)
 
     def __post_init__(self) -> None:
@@ -319,7 +321,7 @@ def _named(
 def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
     """Tab-separated without quoting: in GLUE and NSMC, a quotation mark is text. Where all names have them, as R writes
     them, they are not."""
-    lines = decoded(file, format.encoding, where)
+    lines = decoded(file, format.encoding, where, usual=format.usual_encoding)
     head = next(lines, None)
     if head is None:
         return
@@ -345,7 +347,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
     A first line without commas is split at its semicolons, as Excel writes in countries with decimal commas, tabs, or
     bars. A line `sep=;` before it, which Excel reads, names the separator.
     """
-    lines = decoded(file, format.encoding, where)
+    lines = decoded(file, format.encoding, where, usual=format.usual_encoding)
     head = next(lines, None)
     if head is None:
         return
@@ -361,7 +363,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON object per line."""
     names: tuple[str, ...] = ()
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
             continue
@@ -398,7 +400,7 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     if len(data) > WHOLE:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
     lines = []
-    for number, line in decoded(data.splitlines(), format.encoding, where):
+    for number, line in decoded(data.splitlines(), format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):  # without it, the list may still be valid, with fewer rows
             raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
         lines.append(line)
@@ -463,7 +465,7 @@ def _lists(rows: Sequence[Any], header: Sequence[str]) -> Iterator[Row]:
 def _fasttext(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """A text per line after its labels, as fastText reads them: __label__good a lovely film."""
     mark = FASTTEXT.decode()
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
             continue
@@ -539,7 +541,7 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One text per line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
-    for number, line in decoded(file, format.encoding, where):
+    for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
         if isinstance(line, InvalidRow):
             yield number, line
         else:

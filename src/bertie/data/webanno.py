@@ -35,7 +35,7 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     """
     columns: dict[str, int] = {}
     width, column, block, text, bad = 3, -1, Lines(), list[str](), None
-    for number, line in itertools.chain(decoded(file, format.encoding, where), [(0, "")]):
+    for number, line in itertools.chain(decoded(file, format.encoding, where, usual=format.usual_encoding), [(0, "")]):
         if isinstance(line, InvalidRow):
             bad = bad or line
         elif layer := LAYER.fullmatch(line):

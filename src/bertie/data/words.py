@@ -28,11 +28,13 @@ class TaggedExample(Example):
     widened: int = field(default=0, compare=False)
 
 
-def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
+def blocks(
+    file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""
+) -> Iterator[Lines | InvalidRow]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `InvalidRow`."""
     lines: Lines = []
     bad: InvalidRow | None = None
-    for number, line in itertools.chain(decoded(file, encoding, where), [(0, "")]):
+    for number, line in itertools.chain(decoded(file, encoding, where, usual=usual), [(0, "")]):
         if isinstance(line, InvalidRow):
             bad = bad or line
         elif line.strip():

@@ -18,7 +18,7 @@ from bertie.tasks import Prediction, Task, name_of
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
 
-OF_SCORES = ("script", "strict", "frequent", "outside", "threshold")  # of a task, and the labels
+OF_SCORES = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
 
 
@@ -169,7 +169,7 @@ def paired_rows(
     def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> Scores:
         scores = task.scores()
         if listed and type(scores) is Confusion:
-            scores = ListedConfusion(scores.labels, scores.outside)
+            scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
         task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
         return scores
 

@@ -7,7 +7,7 @@ label. Sources: Pruthi et al. 2019 (typing errors), Gardner et al. 2020 (contras
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.compare import paired_rows
-from bertie.metrics.base import wilson
+from bertie.metrics.base import called, wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
 from bertie.tasks import Prediction, Task, name_of
@@ -207,8 +207,8 @@ def _perturbation(name: str) -> Perturbation:
     return replace(PERTURBATIONS[kind], rate=share)
 
 
-def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str]) -> list[str]:
-    """Returns one line of text for each perturbation."""
+def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}) -> list[str]:
+    """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []
     for name, facts in found.items():
         head = f"{name}: {facts['changed']:,} of {facts['of']:,} rows changed"
@@ -221,7 +221,7 @@ def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str]) -> list[str]
         else:
             same = "" if facts["same_answers"] is None else f"; same answers {facts['same_answers']:z.3f}"
             figures = (
-                f"; {metric} {facts['differences'][metric]['difference']:+z.3f} "
+                f"; {called(metric, scores)} {facts['differences'][metric]['difference']:+z.3f} "
                 f"({facts['differences'][metric]['low']:+z.3f} to {facts['differences'][metric]['high']:+z.3f})"
                 for metric in metrics[:1]
                 if metric in facts["differences"]

@@ -20,6 +20,7 @@ from bertie.errors import DataError
 from bertie.explain.attention import Floats
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
+from bertie.metrics.base import called
 from bertie.models.model import Model
 from bertie.tasks.answerer import Prediction
 from bertie.train.importance import HEADS, importance, judged, without_heads
@@ -91,7 +92,8 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     task, length = predictor.task, predictor.max_length
     batches = judged(task, ranking, predictor.tokenizer, max_length=length)
     seen = importance(model, task, batches, parts=(HEADS,))
-    console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {task.metrics[0]}.")
+    metric = called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
+    console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
     score = _measure(predictor, measured)
@@ -104,7 +106,7 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     order = least_important(found)
     orders = [[order[at] for at in rng.permutation(len(order))] for _ in range(RANDOM)]
     counts = seen.examples, len(measured)
-    return Removal(found, task.metrics[0], curve(order), [curve(one) for one in orders], counts)
+    return Removal(found, metric, curve(order), [curve(one) for one in orders], counts)
 
 
 def predictor_of(model: Model, max_length: int | None = None) -> Predictor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertie import console
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
@@ -125,6 +126,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
     return Written(f"{FOLDER}/{path.name}", size, parity, passed)
 
 
+@console.working("calibrating int8 weights")
 def _write_int8(source: Path, target: Path, sequences: Sequence[Ids]) -> int:
     import onnx
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bertie import console
 from bertie.errors import UsageError
 from bertie.infer.onnx_engine import KEY, Signature
 from bertie.models.biaffine import LAST
@@ -120,6 +121,7 @@ def refusal(model: Model) -> str | None:
     return None
 
 
+@console.working("tracing the graph")
 def traced(model: Model) -> "onnx_ir.Model":
     """Returns the graph of a model in evaluation mode, with its signature in the metadata.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie import console
 from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.engine import Array, Engine
@@ -89,6 +90,7 @@ Expected = list[tuple[Ids, Mapping[str, Array]]]
 """Batches with the arrays of the model. Batches of texts come first."""
 
 
+@console.working("computing the answers of the model")
 def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) -> Expected:
     """Returns the model's `outputs` for texts in batches of 1, 2 and 7, and for batches of each size and length.
 
@@ -99,6 +101,7 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) ->
     return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
 
 
+@console.working("comparing the answers of the graph")
 def compared(engine: Engine, wanted: Expected) -> Parity:
     """Compares a graph with its model."""
     found = Parity(texts=TEXTS, batches=len(wanted))

@@ -11,15 +11,18 @@ W sequences · T tokens · L outputs of the head
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from decimal import Decimal
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
+from bertie import console
 from bertie.console import counted
+from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine, check_max_length
 from bertie.infer.fill import MaskPrediction, fill
@@ -100,6 +103,7 @@ class Predictor:
         UsageError: There is no tokenizer, or max_length is larger than the number of positions, or no such head.
     """
 
+    @arguments()
     def __init__(
         self,
         model: "Model | Engine",
@@ -129,6 +133,7 @@ class Predictor:
         self.features: FeatureConfig | None = trained["features"]
         self.columns: tuple[tuple[str, ...], str] = trained["columns"]
         self.label_separator: str = trained["label_separator"]
+        self.encoding: str = trained["encoding"]
         positions = facts.max_length
         check_max_length(max_length, positions)
         self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
@@ -201,26 +206,36 @@ class Predictor:
         ):
             format = replace(format, label_names=means)
         format = replace(format, label_names=in_both_forms(known, format.label_names))
-        format = replace(format, usual_text=self.columns[0], usual_label=self.columns[1])
-        format = replace(format, label_separator=format.label_separator or self.label_separator)
+        usual_text, usual_label = self.columns
+        format = replace(
+            format,
+            usual_text=usual_text,
+            usual_label=usual_label,
+            usual_encoding=self.encoding,
+            label_separator=format.label_separator or self.label_separator,
+        )
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
-        """Returns one `Prediction` per text, or per tuple of texts.
+        """Returns one `Prediction` per text, or per tuple of texts. That of a text that cannot be read has an `error`.
 
-        Raises UsageError for what is not a list of texts. Raises DataError for an empty text, and for a pair where the
-        model reads single texts, or the reverse.
+        Raises UsageError for what is not a list of texts. Raises DataError where no text can be read, and for a pair
+        where the model reads single texts, or the reverse.
 
         vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
         """
-        found = [self._example(text, number) for number, text in enumerate(each_text(texts, tuples=True), 1)]
-        rows = [_not_empty(one) for one in found] if vectors is None else with_arrays(found, vectors)
-        answers = []
-        for row, answer in self.stream(rows):
-            if isinstance(answer, InvalidRow):
-                raise DataError(f"Text {row.line}: {answer.reason}.")
-            answers.append(answer)
-        return answers
+        if vectors is None:
+            given: Iterable[Any] = each_row(texts, tuples=True)
+        else:
+            given = each_text(texts, tuples=True)  # which may be empty
+        rows: list[Row] = [
+            one if isinstance(one, InvalidRow) else self._example(one, number) for number, one in enumerate(given, 1)
+        ]
+        if vectors is not None:
+            rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
+        answers = [answer for _, answer in self.stream(rows)]
+        tell_unread([one for one in answers if isinstance(one, InvalidRow)], len(answers))
+        return [Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for one in answers]
 
     def stream(
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
@@ -377,7 +392,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
     whether the folder says how many; features: how feature vectors are read, or None; columns: the names that the user
     gave for the text and the label, empty where they were recognized; label_separator: what separates the labels of a
-    cell, empty for a comma; task: its name, or "".
+    cell, empty for a comma; encoding: of the training files where they were not UTF-8, or ""; task: its name, or "".
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -389,6 +404,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "features": _features(ours.get("features")),
         "columns": _columns(ours.get("columns")),
         "label_separator": mark if isinstance(mark := ours.get("label_separator"), str) else "",
+        "encoding": encoding if isinstance(encoding := ours.get("encoding"), str) else "",
         "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
     }
 
@@ -437,10 +453,12 @@ def set_training_facts(
     features: "FeatureConfig | None" = None,
     columns: tuple[tuple[str, ...], str] = ((), ""),
     label_separator: str = "",
+    encoding: str = LABELLED.encoding,
 ) -> None:
     """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options.
 
-    columns: the names that the user gave for the columns of the text and of the label, or nothing.
+    columns: the names that the user gave for the columns of the text and of the label, or nothing. encoding: of the
+    training files.
     """
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
@@ -452,6 +470,7 @@ def set_training_facts(
         "features": features and features.model_dump(mode="json"),
         "columns": {"text": [*text], "label": label} if text or label else None,
         "label_separator": label_separator or None,
+        "encoding": None if encoding == LABELLED.encoding else encoding,
     }
     for name, value in more.items():
         tokenizer.settings["bertie"].pop(name, None)
@@ -462,20 +481,67 @@ def set_training_facts(
 # What callers from Python pass ---------------------------------------------------------------------------------------
 
 
+def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False) -> Iterator[Any]:
+    """Yields texts, and an `InvalidRow` for one that is missing (None, NaN) or empty. Numbers are texts, as in files.
+
+    tuples, name: as in `each_text`. Raises UsageError as `each_text` does.
+    """
+    check_texts(texts, name)
+    for number, one in enumerate(texts, 1):
+        several = tuples and isinstance(one, tuple | list) and len(one) > 0
+        parts = [_read(part) for part in (one if several else (one,))]
+        if any(part is None for part in parts):
+            yield InvalidRow(number, "no text")
+            continue
+        for part in parts:
+            check_text(part, f"Text {number} of {name}")
+        yield (
+            (tuple(parts) if several else parts[0]) if all(map(str.strip, parts)) else InvalidRow(number, "empty text")
+        )
+
+
+def _read(text: Any) -> Any:
+    """Returns a number as a text, and None for what tables of numbers have instead of a missing text."""
+    if text is None or type(text).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported for it
+        return None
+    return as_text(text) if isinstance(text, Real | Decimal) and not isinstance(text, bool) else text
+
+
+def tell_unread(rows: Sequence[InvalidRow], total: int) -> None:
+    """Warns about texts without an answer. Raises DataError where no text has one."""
+    if not rows:
+        return
+    if len(rows) == total:
+        raise DataError(f"Text {rows[0].line}: {rows[0].reason}.")
+    reasons: dict[str, list[int]] = {}
+    for row in rows:
+        reasons.setdefault(row.reason, []).append(row.line)
+    each = (
+        f"{reason} (text {', '.join(map(str, lines[:5]))}{', ...' if len(lines) > 5 else ''})"
+        for reason, lines in reasons.items()
+    )
+    console.warn(f"{len(rows):,} of {total:,} texts have no answer: {'; '.join(each)}")
+
+
 def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = False) -> Iterator[AnyText]:
     """Yields texts. tuples: tuples of texts are allowed; name: of the argument, for messages.
 
     Raises UsageError for one string, which would be read letter by letter, and for what is not a text.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise UsageError(f'{name} must be a list of texts: ["..."].')
-    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # whose names would be read as texts
-        raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
+    check_texts(texts, name)
     for number, one in enumerate(texts, 1):
         parts: Sequence[Any] = one if tuples and isinstance(one, tuple | list) and one else (one,)
         for part in parts:
             check_text(part, f"Text {number} of {name}")
         yield one
+
+
+def check_texts(texts: Any, name: str) -> None:
+    """Raises UsageError for what is not a list of texts. name: of the argument, for the message."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UsageError(f'{name} must be a list of texts: ["..."].')
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # whose names would be read as texts
+        raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
 
 
 def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[Row]:
@@ -495,10 +561,6 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
         except (BadFeaturesError, ValueError) as error:  # ValueError: lists of different lengths
             rows.append(InvalidRow(one.line, str(error)))
     return rows
-
-
-def _not_empty(example: Example) -> Row:
-    return example if all(text.strip() for text in example.texts) else InvalidRow(example.line, "empty text")
 
 
 def check_text(text: Any, name: str) -> None:

@@ -43,7 +43,8 @@ class Scores(Protocol):
         """Returns JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and optional
         details.
 
-        Details for reports: "per_label" {label: precision, recall, f1, examples}; "unknown_labels" {label: examples};
+        Details for reports: "positive" {metric: the label that it is of}; "per_label" {label: precision, recall, f1,
+        examples}; "unknown_labels" {label: examples};
         "all_given", the only predicted label where the true ones differ; "undefined" {metric: reason}, metrics reported
         as 0; "baselines" [{"name", "figures" {metric: value}, "difference" {metric: that of the model, for the best
         one}}]; "parts" {name: {metric: value}}, the metrics of kinds of examples.
@@ -88,15 +89,24 @@ def metric_range(metric: str) -> tuple[float, float]:
     return (-1.0 if name in SIGNED else 0.0), (100.0 if name in OF_100 else 1.0)
 
 
+def called(metric: str, report: Mapping[str, Any]) -> str:
+    """Returns a metric's name, and of a binary figure the label: "f1 of 'spam'".
+
+    report: of scores or of a run, with "positive" {metric: label}, where a metric is that of one label.
+    """
+    label = report.get("positive", {}).get(metric)
+    return metric if label is None else f"{metric} of {label!r}"
+
+
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
         if name in report.get("undefined", ()):
-            parts.append(f"{name} not defined")
+            parts.append(f"{called(name, report)} not defined")
             continue
         low, high = report["interval_95"][name]
-        parts.append(f"{name} {report[name]:z.3f} ({low:z.3f} to {high:z.3f})")
+        parts.append(f"{called(name, report)} {report[name]:z.3f} ({low:z.3f} to {high:z.3f})")
     return f"{', '.join(parts)} on {counted(report['examples'], 'example')}"
 
 
@@ -104,7 +114,7 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
     """Returns warnings about metrics that are not defined for these examples."""
     reasons: dict[str, list[str]] = {}
     for name, why in report.get("undefined", {}).items():
-        reasons.setdefault(why, []).append(name)
+        reasons.setdefault(why, []).append(called(name, report))
     return [f"not defined here, and reported as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
 
 
@@ -127,10 +137,11 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
         return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {FEW} or more.", False
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
-    told = f"The model ({metric} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
+    name = called(metric, report)
+    told = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
     beats, more = low > value, ""
     if found := best.get("difference", {}).get(metric):
-        told, beats = f"The model ({metric} {report[metric]:z.3f})", found["low"] > 0
+        told, beats = f"The model ({name} {report[metric]:z.3f})", found["low"] > 0
         interval = f"95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
         on = f" on {found['examples']:,} examples" if found["examples"] < report["examples"] else ""
         more = f"; the difference{on} is {found['difference']:+z.3f} ({interval})"

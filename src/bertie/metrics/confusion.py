@@ -26,6 +26,7 @@ Int = NDArray[np.int64]
 
 MATRIX = 200  # labels beyond which the matrix is left out of the report
 CONFUSED = 20  # pairs of labels in the report
+RARE = 0.2  # share of the examples below which a label is rare, if it has less than half of an equal share, too
 CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at once
 
 
@@ -33,12 +34,13 @@ CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at o
 class Confusion:
     """Counts of (true label, predicted label). A true label that the model does not know is an error in all metrics.
 
-    outside: the label for nothing to find (no_relation), which micro_f1 ignores; None: no micro_f1. calibration: of the
-    probabilities, where they are known.
+    outside: the label for nothing to find (no_relation), which micro_f1 ignores; None: no micro_f1. positive: the label
+    of f1; "": the second of two labels. calibration: of the probabilities, where they are known.
     """
 
     labels: tuple[str, ...]
     outside: str | None = None
+    positive: str = ""
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     calibration: Calibration = field(default_factory=Calibration)
 
@@ -50,6 +52,16 @@ class Confusion:
     def total(self) -> int:
         """The number of examples."""
         return self.pairs.total()
+
+    @property
+    def of_f1(self) -> str | None:
+        """The label of f1, which only a binary task, or a chosen label, has."""
+        return self.positive or (self.labels[1] if len(self.labels) == 2 else None)
+
+    @property
+    def positives(self) -> dict[str, str]:
+        """The label of each binary figure."""
+        return {} if self.of_f1 is None else {"f1": self.of_f1}
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -83,7 +95,9 @@ class Confusion:
         return {name: float(value) for name, value in self._metrics_of(*self._sums()).items()}
 
     def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
-        found = metrics_of(right, truth, predicted, binary=len(self.labels) == 2)
+        of_f1 = self.of_f1
+        positive = None if of_f1 is None else self.labels.index(of_f1)
+        found = metrics_of(right, truth, predicted, positive=positive)
         if self.outside is not None:
             inner = np.array([label != self.outside for label in self.all_labels])
             parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
@@ -115,6 +129,7 @@ class Confusion:
                 for i, label in enumerate(labels)
             },
             "labels": list(labels),
+            "positive": self.positives,
             "confusion": _matrix(*cells, len(labels)) if len(labels) <= MATRIX else None,
             "most_confused": most_confused(self.pairs),
             "unknown_labels": self.unknown,
@@ -127,8 +142,8 @@ class Confusion:
         truth, found = {truth for truth, _ in self.pairs}, {}
         if len(truth) == 1:
             found["mcc"] = f"every example has the label {next(iter(truth))!r}"
-        if len(self.labels) == 2 and self.labels[1] not in truth:
-            found["f1"] = f"no example has the label {self.labels[1]!r}"
+        if self.of_f1 is not None and self.of_f1 not in truth:
+            found["f1"] = f"no example has the label {self.of_f1!r}"
         if truth == {self.outside}:
             found["micro_f1"] = f"every example has the label {self.outside!r}"
         return found
@@ -163,6 +178,22 @@ class ListedConfusion(Confusion):
         return counts_NC, metrics_of
 
 
+def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
+    """Returns the label with the fewest examples and its share of them, if it is rare (RARE); None otherwise."""
+    label = min(examples, key=lambda label: (examples[label], label), default=None)
+    if label is None:
+        return None
+    share = examples[label] / sum(examples.values())
+    return (label, share) if share < min(RARE, 0.5 / len(examples)) else None
+
+
+def leading(metrics: tuple[str, ...], report: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
+    counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
+    wanted = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
+    return ("macro_f1", "accuracy", *metrics[2:]) if wanted else metrics
+
+
 def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
     """Returns the most frequent errors, each as [true, predicted, count]."""
     wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
@@ -185,11 +216,11 @@ def sums(truth: Int, predicted: Int, counts: Int | Float, labels: int) -> tuple[
     return per_label(truth[right], cells[right]), per_label(truth, cells), per_label(predicted, cells)
 
 
-def metrics_of(right: Float, truth: Float, predicted: Float, *, binary: bool) -> dict[str, Float]:
+def metrics_of(right: Float, truth: Float, predicted: Float, *, positive: int | None) -> dict[str, Float]:
     """Returns the metrics of one or many sums over examples. right, truth, predicted (..., L) -> (...) each.
 
     accuracy; macro_f1, over the labels that occur; mcc (Matthews correlation coefficient, Gorodkin 2004 for L > 2); and
-    if binary f1, that of the second label, which is usually "positive".
+    f1, that of the label with the number `positive`; None: no f1.
     """
     total = truth.sum(-1)
     f1 = per_label(right, truth, predicted)[2]
@@ -201,8 +232,8 @@ def metrics_of(right: Float, truth: Float, predicted: Float, *, binary: bool) ->
         "macro_f1": ratio((f1 * occurs).sum(-1), occurs.sum(-1)),
         "mcc": ratio(covariance, np.sqrt(spread)),
     }
-    if binary:
-        values["f1"] = f1[..., 1]
+    if positive is not None:
+        values["f1"] = f1[..., positive]
     return values
 
 

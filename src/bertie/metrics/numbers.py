@@ -29,6 +29,11 @@ class Numbers:
         self.predicted += predicted
 
     @property
+    def positives(self) -> dict[str, str]:
+        """What f1 is of."""
+        return {} if self.threshold is None else {"f1": f"{self.threshold:g} or more"}
+
+    @property
     def total(self) -> int:
         """The number of examples."""
         return len(self.truth)
@@ -52,6 +57,7 @@ class Numbers:
             "examples": self.total,
             **self.compute(),
             "interval_95": {name: list(percent_points(np.array(values))) for name, values in drawn.items()},
+            "positive": self.positives,
             "all_given": str(self.predicted[0]) if flat else None,
             "undefined": self.undefined(),
         }

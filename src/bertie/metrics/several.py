@@ -20,6 +20,12 @@ class SeveralScores:
         return sum(scores.total for scores, _ in self.parts.values())
 
     @property
+    def positives(self) -> dict[str, str]:
+        """The label of each binary figure, by "task/metric"."""
+        parts = ((name, getattr(scores, "positives", {})) for name, (scores, _) in self.parts.items())
+        return {f"{name}/{metric}": label for name, of in parts for metric, label in of.items()}
+
+    @property
     def seen(self) -> dict[str, tuple[Scores, str]]:
         """The tasks with examples."""
         return {name: part for name, part in self.parts.items() if part[0].total}
@@ -57,6 +63,7 @@ class SeveralScores:
             **computed,
             "interval_95": bounds,
             "parts": parts,
+            "positive": self.positives,
             "all_given": None,
             "undefined": unknown,
         }

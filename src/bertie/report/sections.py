@@ -22,9 +22,9 @@ def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[StatCard]:
     """Returns the main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
-        StatCard(metric_name(name), "–", "not defined for these examples")
+        StatCard(metric_name(name, scores), "–", "not defined for these examples")
         if name in unknown
-        else StatCard(metric_name(name), number(scores[name]), _interval_note(scores, name))
+        else StatCard(metric_name(name, scores), number(scores[name]), _interval_note(scores, name))
         for name in metrics
     ]
 
@@ -101,7 +101,7 @@ def _metrics(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, An
     for name, value in scores.items():
         if isinstance(value, float) and name not in scores.get("undefined", ()):
             before = [untuned.get(name, "")] if untuned else []
-            rows.append([metric_name(name, expand=True), value, _interval(scores, name), *before])
+            rows.append([metric_name(name, scores, expand=True), value, _interval(scores, name), *before])
     report.section("Metrics", about).table(columns, rows, stack=True)
 
 
@@ -185,7 +185,7 @@ def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str,
             weak = Html('<span class="weak">below average</span>') if low is not None and low < high < whole else ""
             value = "not defined" if one["value"] is None else one["value"]
             rows.append([f"{kind}: {one['name']}", one["examples"], value, told, drawn, weak])
-    name = metric_name(metric)
+    name = metric_name(metric, scores)
     about = f"The {name} of subgroups of the examples. The dashed line is the {name} of all examples ({number(whole)})."
     about += " Below average: the whole interval lies below that line."
     columns = ["subgroup", "examples", name, "95% bootstrap interval", scale(f"{name} ({span[0]:g}–{span[1]:g})", span)]

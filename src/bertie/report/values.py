@@ -1,6 +1,7 @@
 """Formats of numbers: settings, metrics, counts, durations, probabilities."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 UNSET = "(not set)"
@@ -18,11 +19,15 @@ NAMES = {
 CAPITALS = frozenset(NAMES)
 
 
-def metric_name(name: str, *, expand: bool = False) -> str:
-    """Returns macro_f1 as "macro F1"; expand: with the meaning of the abbreviation, once per page."""
-    if expand and name in NAMES:
-        return NAMES[name]
-    return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_"))
+def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = False) -> str:
+    """Returns macro_f1 as "macro F1", and the f1 of one label as "F1 of 'spam'".
+
+    scores: a report of scores (metrics/base.py). expand: with the meaning of the abbreviation, once per page.
+    """
+    words = (word.upper() if word in CAPITALS else word for word in name.split("_"))
+    shown = NAMES[name] if expand and name in NAMES else " ".join(words)
+    label = scores.get("positive", {}).get(name)
+    return shown if label is None else f"{shown} of {label!r}"
 
 
 def setting(value: Any) -> str:

@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.metrics.base import called
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
 from bertie.report.charts import Line, smooth
@@ -227,8 +228,8 @@ def _runs(path: Path) -> Iterator[RunComparison]:
 def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     results = read_results(folder) if (folder / RESULTS).exists() else {}
     if "dev" in results:
-        unknown = results["dev"].get("undefined", {})
-        return {name: results["dev"][name] for name in results["metrics"] if name not in unknown}
+        dev = results["dev"]
+        return {called(name, dev): dev[name] for name in results["metrics"] if name not in dev.get("undefined", {})}
     last = next((line for line in reversed(lines) if line["kind"] == "valid"), lines[-1])
     return {name: value for name, value in last.items() if name.endswith(("loss", "accuracy", "f1"))}
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bertie.metrics.base import called
 from bertie.report.charts import front_chart
 from bertie.report.page import Report, StatCard
 from bertie.report.values import count, duration, size
@@ -11,6 +12,7 @@ from bertie.report.values import count, duration, size
 def page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
+    shown = called(metric, results)
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -19,7 +21,7 @@ def page(results: Mapping[str, Any]) -> Report:
         report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written with --force.",))
         report.tiles(
             [
-                StatCard("chosen", chosen["name"], f"{metric} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
+                StatCard("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
                 StatCard(
                     "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
                 ),
@@ -42,7 +44,7 @@ def page(results: Mapping[str, Any]) -> Report:
                 {row["name"]: (x, row[metric]) for x, row in zip(places, named, strict=True)},
                 _front({row["name"]: (x if more else -x, row[metric]) for x, row in zip(places, named, strict=True)}),
                 x_label=label,
-                y_label=metric,
+                y_label=shown,
                 limit=teacher[metric] - limits["max_drop"],
             ),
             "",
@@ -54,7 +56,7 @@ def page(results: Mapping[str, Any]) -> Report:
         [
             "",
             "recipe",
-            metric,
+            shown,
             "difference",
             "95% interval",
             "same answer",

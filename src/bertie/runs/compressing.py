@@ -34,6 +34,7 @@ from bertie.files import parse_json, read_json, whole_lines, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor, check_reads_texts
+from bertie.metrics.base import called
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
 from bertie.models.model import Model
@@ -129,6 +130,7 @@ class _Search:
         check_reads_texts(self.predictor.tokenizer, "bertie compress")
         self.task = self.predictor.task
         self.metric = self.task.metrics[0]
+        self.positive: dict[str, str] = getattr(self.task.scores(), "positives", {})
         self.dev = [one for one in self._examples(data.dev) if one.label is not None]
         if not self.dev:
             raise DataError(f"{data.dev} has no labels, so nothing can be measured on it.")
@@ -205,7 +207,7 @@ class _Search:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
-        console.say(f"  {told(row, self.metric)}")
+        console.say(f"  {told(row, self.metric, self.positive)}")
 
     def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
         if recipe.bits is not None:
@@ -219,6 +221,7 @@ class _Search:
     def _reads(self) -> dict[str, Any]:
         return {"max_length": self.predictor.max_length, "too_long": "truncate"}
 
+    @console.working("measuring")
     def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
         predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)
         predictor.task = self.task
@@ -260,6 +263,7 @@ class _Search:
             chosen = max(rows, key=lambda row: row["difference"]["difference"])
         results = {
             "metric": self.metric,
+            "positive": self.positive,
             "examples": len(self.dev),
             "limits": asdict(limits),
             "teacher": teacher,
@@ -294,15 +298,17 @@ class _Search:
             shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
-            said = f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric)}.{short}\n"
+            said = (
+                f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric, self.positive)}.{short}\n"
+            )
             card.write_text(card.read_text("utf-8") + said, "utf-8")
 
 
-def told(row: Mapping[str, Any], metric: str) -> str:
-    """Returns the figures of a model in one line."""
-    apart, speed = row["difference"], row["rate"]
+def told(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
+    """Returns the figures of a model in one line. positive: the label of a binary metric."""
+    apart, speed, name = row["difference"], row["rate"], called(metric, {"positive": positive})
     return (
-        f"{metric} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
+        f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
         f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99%: {speed['p99_ms']:.1f})"
     )

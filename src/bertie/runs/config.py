@@ -24,6 +24,45 @@ def null_is(empty: Any) -> BeforeValidator:
     return BeforeValidator(lambda given: empty if given is None else given)
 
 
+ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
+    "learning_rate": "optim.lr",
+    "learning_rate_init": "optim.lr",
+    "lr_scheduler_type": "optim.decay",
+    "lr_scheduler": "optim.decay",
+    "scheduler": "optim.decay",
+    "warmup_ratio": "optim.warmup",
+    "warmup_steps": "optim.warmup",
+    "num_warmup_steps": "optim.warmup",
+    "optimizer": "optim.name",
+    "solver": "optim.name",
+    "adam_epsilon": "optim.eps",
+    "adam_beta1": "optim.betas",
+    "adam_beta2": "optim.betas",
+    "gradient_clip_val": "optim.max_grad_norm",
+    "per_device_train_batch_size": "train.batch_size",
+    "train_batch_size": "train.batch_size",
+    "gradient_accumulation_steps": "train.micro_batch_size",
+    "max_steps": "train.steps",
+    "num_train_steps": "train.steps",
+    "logging_steps": "train.log_every",
+    "eval_steps": "train.eval_every",
+    "evaluation_steps": "train.eval_every",
+    "save_steps": "train.save_every",
+    "save_total_limit": "train.keep",
+    "random_state": "train.seed",
+    "bf16": "train.precision",
+    "fp16": "train.precision",
+    "torch_compile": "train.compile",
+    "dataloader_num_workers": "train.workers",
+    "use_cpu": "train.device",
+    "max_seq_length": "max_length",
+    "max_len": "max_length",
+    "model_name_or_path": "model",
+    "tokenizer_name": "tokenizer",
+    "mlm_probability": "objectives.mlm.rate",
+}
+
+
 class CorpusShare(Config):
     """One of several corpora."""
 
@@ -50,6 +89,8 @@ class PhaseConfig(Config):
 
 class PretrainConfig(Config):
     """All settings of one pre-training run."""
+
+    also_called = ALSO_CALLED
 
     corpus: str = ""
     """Folder written by `bertie corpus`; with features.column, a table of texts and feature vectors."""
@@ -83,6 +124,15 @@ class PretrainConfig(Config):
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the class of an objective for `objectives.NAME`, otherwise the type of the field."""
+        if path[0] != "objectives" or len(path) < 2:
+            return super().kind_of(path, tree)
+        from bertie.objectives import OBJECTIVES
+
+        return (OBJECTIVES[path[1]] if path[1] in OBJECTIVES else None), path[2:]  # noqa: SIM401  (which raises)
+
 
 LabelName = Annotated[str, Field(coerce_numbers_to_str=True)]  # in YAML, 0 is a number
 
@@ -103,6 +153,9 @@ class LabeledFiles(Config):
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""
+    positive: str = ""
+    """Label of a classification whose F1 is the main metric. Default: macro F1 where a label is rare, otherwise
+    accuracy."""
     columns: tuple[str, ...] = ()
     """Column names of files without a header line."""
     encoding: str = "utf-8"
@@ -129,6 +182,18 @@ class TaskShare(LabeledFiles):
 
 class FinetuneConfig(LabeledFiles):
     """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
+
+    also_called = {
+        **{name: ours for name, ours in ALSO_CALLED.items() if ours not in ("train.steps", "tokenizer")},
+        "num_train_epochs": "epochs",
+        "num_epochs": "epochs",
+        "max_epochs": "epochs",
+        "max_iter": "epochs",
+        "load_best_model_at_end": "select",
+        "label_column": "label",
+        "text_column": "text",
+        "freeze_layers": "freeze",
+    }
 
     model: str
     """Folder of the pre-trained model."""
@@ -177,6 +242,19 @@ class FinetuneConfig(LabeledFiles):
     bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
+
+    @classmethod
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the class of the task for `task_options`, otherwise the type of the field."""
+        if path[0] != "task_options":
+            return super().kind_of(path, tree)
+        from bertie.tasks import TASKS
+        from bertie.tasks.datasets import DATASETS
+
+        usual = cls.model_fields["task"].default
+        name, data = tree.get("task", usual), tree.get("data", "")
+        name = DATASETS[data].task if name == usual and data in DATASETS else name
+        return (TASKS[name] if name in TASKS else None), path[1:]  # noqa: SIM401  (which raises)
 
     @property
     def rate_is_set(self) -> bool:

@@ -115,11 +115,19 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     train, texts, more = _read(kind, tables["train"])
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
+    options |= {"positive": config.positive} if config.positive else {}
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
     if unused := [label for label, name in named.items() if name not in task.given_names]:
         raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
+    others = [label for label in task.given_names if label not in named.values()]
+    if named and others and task.one_label:
+        count = sum(example.label in others for example in train)
+        shown = ", ".join(map(repr, others[:10]))
+        notes.append(
+            f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"
+        )
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
@@ -161,8 +169,10 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
+    task = task if dataset else task.for_examples(train)  # a published set has its own metrics
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, metrics_of(task, config.data) if dataset else task.metrics, texts, notes)
+    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
+    return Examples(task, train, dev, metrics, texts, notes)
 
 
 def _belongs(kind: type[Task], example: Example) -> Hashable:
@@ -279,7 +289,8 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
                     f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
                     "that wrote the file put them around, pass --format csv"
                 )
-    return examples, len(found[0].text) if found else 1, notes
+    texts = min(len(found[0].text), kind.input_texts.stop - 1) if found else 1  # of three, embeddings make pairs
+    return examples, texts, notes
 
 
 def _is_tagged(path: Path) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, renamed
+from bertie.errors import UsageError, arguments, renamed
 from bertie.evaluation.compare import over_seeds
-from bertie.metrics.base import UNITS, baselines_of, verdict
+from bertie.metrics.base import UNITS, baselines_of, called, verdict
 from bertie.runs.config import FinetuneConfig, check_config
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
@@ -32,6 +32,7 @@ from bertie.train.rendezvous import one_process
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
 
+@arguments("watch")
 @renamed(watch="callback")
 def finetune(
     config: FinetuneConfig,
@@ -128,6 +129,7 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
             name: over_seeds([r["dev"][name] for r in results.values()], name).as_json() for name in metrics
         },
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
+        "positive": first["dev"].get("positive", {}),
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
     if rows := baselines_of(first["dev"]):
@@ -144,7 +146,7 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
     if keep_best:
         best = max(results, key=lambda seed: results[seed]["dev"][metrics[0]])  # the first of equal ones
         take_model(run / f"seed-{best}" / MODEL, run / MODEL)
-        score = f"{metrics[0]} {results[best]['dev'][metrics[0]]:z.3f}"
+        score = f"{called(metrics[0], summed)} {results[best]['dev'][metrics[0]]:z.3f}"
         summed["chosen"] = (
             f"{run / MODEL} is the model of seed {best}, which has the best score of {seeds} on dev ({score}). This "
             "score is optimistic: report the mean over seeds, or measure the model on other examples."

@@ -68,7 +68,7 @@ def page(run: Path | str) -> Report:
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
-    _curves(report, lines, results["metrics"] if results else ())
+    _curves(report, lines, results["metrics"] if results else (), scores)
     if results:
         before = results.get("untuned", {}).get("dev")
         untuned = with_intervals(before) if before else None
@@ -87,7 +87,9 @@ def _source(config: FinetuneConfig) -> str:
     return "" if split.more or "*" in split.file else Path(split.file).name
 
 
-def _curves(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> None:
+def _curves(
+    report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any]
+) -> None:
     train, dev = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     losses = [Line("training", _column(train, "step"), smooth(_column(train, "loss")))] if train else []
     losses += [Line("dev", _column(dev, "step"), _column(dev, "loss"))] if dev else []
@@ -95,8 +97,8 @@ def _curves(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequenc
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
     names = [name for name in names if name not in ("kind", "step", "loss") and not name.endswith("_s")][:DRAWN]
     if names:
-        drawn = [Line(metric_name(name), _column(dev, "step"), _column(dev, name)) for name in names]
-        label = metric_name(names[0]) if len(names) == 1 else "value on dev"
+        drawn = [Line(metric_name(name, scores), _column(dev, "step"), _column(dev, name)) for name in names]
+        label = metric_name(names[0], scores) if len(names) == 1 else "value on dev"
         charts.append(Curve(drawn, label, "The metrics on the dev set during training."))
     if train:
         rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
@@ -116,10 +118,12 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
             f"{failed}: the model predicts one label for every dev example ({each}). "
             "Try more epochs or a higher learning rate (optim.lr)."
         )
-    report.tiles(StatCard(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
+    report.tiles(
+        StatCard(metric_name(name, results), number(one.mean), failed or _spread(one)) for name, one in summed.items()
+    )
     report.notes([*filter(None, [results.get("worth"), results.get("chosen")]), *undefined(results)])
     groups = {
-        metric_name(name): (
+        metric_name(name, results): (
             [values[name] for values in seeds.values()],
             None if failed else one.low,
             None if failed else one.high,
@@ -144,7 +148,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     if degenerate and learned:
         without = [over_seeds([values[name] for values in learned]).mean for name in metrics]
         rows.append(["mean of the others", *without, f"{len(learned)} of {len(seeds)} seeds"])
-    columns = ["seed", *map(metric_name, metrics), "note"]
+    columns = ["seed", *(metric_name(name, results) for name in metrics), "note"]
     report.table(columns if degenerate else columns[:-1], rows if degenerate else [row[:-1] for row in rows])
     first = run / f"seed-{next(iter(seeds))}"
     command = f"bertie finetune -c {first / CONFIG} --seeds {len(seeds)} -o NEW_FOLDER"

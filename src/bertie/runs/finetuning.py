@@ -33,10 +33,10 @@ from bertie.runs import model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
-from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
+from bertie.runs.folder import FINDINGS, RunFolder
 from bertie.runs.forecast import RunForecast
 from bertie.runs.label_check import check_labels
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, Targets, TaskSource, TooLong, steps_of
@@ -91,6 +91,7 @@ class Run:
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
         self.warnings = odd(config, self.model, examples.train if self.task.labels else ())
+        self.warnings += self.task.warnings(examples.train)
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
@@ -210,6 +211,7 @@ class Run:
             features=features,
             columns=(self.config.text, self.config.label),
             label_separator=self.config.label_separator,
+            encoding=self.config.encoding,
         )
 
     def _check_targets(self, targets: Targets) -> None:

@@ -22,13 +22,13 @@ from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
 from bertie.report.page import Report, draw
-from bertie.runs.models import MODEL, OUTLINE
+from bertie.runs.models import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes, check_resume, check_unchanged, completed
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
-BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
+STUDY = "study.jsonl"
 SUSPECTS = "label_check.csv"
 AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
 FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too

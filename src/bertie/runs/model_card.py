@@ -18,6 +18,7 @@ from bertie.console import counted
 from bertie.data import card as corpus_card
 from bertie.errors import DataError
 from bertie.hub import names
+from bertie.metrics.base import called
 from bertie.plan.meter import Usage
 from bertie.report import card
 from bertie.report.values import count, duration, interval, number, size
@@ -80,9 +81,9 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
     unknown = dev.get("undefined", {})
     scores = [
-        (name, "not defined", "–")
+        (called(name, dev), "not defined", "–")
         if name in unknown
-        else (name, number(dev[name]), interval(*bounds[name]) if name in bounds else "–")
+        else (called(name, dev), number(dev[name]), interval(*bounds[name]) if name in bounds else "–")
         for name in results["metrics"]
         if dev.get(name) is not None
     ]

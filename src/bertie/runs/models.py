@@ -1,6 +1,7 @@
 """The model of a path: of a model folder, of a run, finished or stopped, or of a checkpoint.
 
     RUN/model        of a finished run
+    RUN/best         of an unfinished run with select=best: the weights with the best score on dev so far
     RUN/outline      config.json, tokenizer and card of an unfinished run; a checkpoint has the weights
 
 Heavy modules are imported only when a checkpoint is opened, since every command that takes a model calls this.
@@ -14,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
 from bertie.models.beside import check_adapter
 
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
     from bertie.train.checkpoint import Checkpoint
 
 MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
+BEST, SCORE = "best", "score.json"
 
 
 def model_folder(path: Path | str) -> Path:
     """Returns the folder of the model in `path`; `path` itself for a model folder, a preset or an unknown path.
 
     A name that is no file here is looked up as hub/names.py says. A finished run has its model in RUN/model. For an
-    unfinished run, and for a checkpoint, a temporary model folder is written, with a warning about its step. Raises
-    DataError when no checkpoint is intact, or the run was started by version 0.1; UsageError for a folder of several
-    runs.
+    unfinished run it is RUN/best, if it is there. Otherwise, and for a checkpoint, a temporary model folder is written.
+    A warning says so. Raises DataError when no checkpoint is intact, or the run was started by version 0.1; UsageError
+    for a folder of several runs.
     """
     folder = names.place(path)
     if (folder / CONFIG).is_file():
@@ -42,6 +44,8 @@ def model_folder(path: Path | str) -> Path:
         from bertie.models.sentence import first_module
 
         return first_module(folder) or folder
+    if (folder / SETTINGS).is_file() and (folder / BEST / CONFIG).is_file():
+        return _best(folder)
     if _is_checkpoint(folder) or (folder / SETTINGS).is_file():
         return _opened(folder)
     if seeds := sorted(folder.glob("seed-*")):
@@ -52,11 +56,13 @@ def model_folder(path: Path | str) -> Path:
     return folder
 
 
+@arguments()
 def load(folder: str | Path) -> "Model":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:
-        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its newest checkpoint.
+        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its best weights so far
+            (select=best), or its newest checkpoint.
 
     Returns:
         The model, on the CPU.
@@ -135,6 +141,17 @@ def at_step(found: "Checkpoint") -> str:
 
 def _is_checkpoint(folder: Path) -> bool:
     return folder.resolve().name.startswith("checkpoint-") and (folder / "manifest.json").is_file()
+
+
+def _best(folder: Path) -> Path:
+    from bertie import console
+    from bertie.files import read_json
+
+    score = ", ".join(f"{name} {value:z.3f}" for name, value in read_json(folder / BEST / SCORE).items())
+    console.warn(
+        f"{folder}: not finished; resume it, or use its best weights on dev so far ({score}), {folder / BEST}."
+    )
+    return folder / BEST
 
 
 def _opened(folder: Path) -> Path:

@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from bertie import console
 from bertie.console import counted
-from bertie.errors import renamed
+from bertie.errors import arguments, renamed
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.model import Model
@@ -41,6 +41,7 @@ EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # a validation after this time writes the report again
 
 
+@arguments("like", "watch")
 @renamed(like="reference_run", watch="callback")
 def pretrain(
     config: PretrainConfig,

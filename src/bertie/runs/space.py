@@ -8,7 +8,7 @@ from typing import Any
 
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
-from bertie.settings import build, merge, nested, scalar
+from bertie.settings import build, merge, nested, scalar, typed
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def parse_space(varied: Sequence[str]) -> Space:
         if name in space:
             raise UsageError(f"{name} is varied twice. Write all its values in one: {name}=A,B,C.")
         if len(ends) < 2 or not all(isinstance(end, (int, float)) for end in ends):  # ../model is a folder
-            space[name] = tuple(dict.fromkeys(scalar(value) for value in values.split(",")))
+            space[name] = tuple(dict.fromkeys(typed(FinetuneConfig, name, value) for value in values.split(",")))
             continue
         if not ends[0] < ends[1]:
             raise UsageError(

@@ -51,8 +51,8 @@ NOT_OF_START = {"optim", "train", "epochs"}  # settings that decide neither the 
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
 
 
-class _GivenUp(Exception):
-    """A trial that is pruned."""
+class _GivenUp(BertieError):
+    """A trial that is pruned: no defect of the callback that raises it, so nothing of it is saved."""
 
 
 def tune(
@@ -147,6 +147,7 @@ def _try(
         console.say("given up: below the median" if isinstance(ended, _GivenUp) else f"failed: {ended}")
         return
     trial.set_user_attr("dev", {name: results["dev"][name] for name in results["metrics"]})
+    trial.set_user_attr("positive", results["dev"].get("positive", {}))
     trial.set_user_attr("seconds", time.monotonic() - began)
     study.tell(trial, results["dev"][metric])
 
@@ -302,7 +303,14 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     if not counts["done"]:
         reason = f"{run / STUDY} has the reason for each." if rows else "Pass a longer time: --hours."
         raise BertieError(f"None of {len(rows)} trials finished. {reason}")
-    results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
+    results = {
+        "metric": metric,
+        "positive": study.best_trial.user_attrs.get("positive", {}),
+        "wanted": wanted,
+        **counts,
+        "best": rows[0],
+        "trials": rows,
+    }
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
         best = run / rows[0]["folder"] / MODEL
         shutil.copytree(best, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from bertie.metrics.base import called
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report, StatCard
 from bertie.report.values import duration, setting
@@ -12,10 +13,11 @@ from bertie.report.values import duration, setting
 def page(results: Mapping[str, Any]) -> Report:
     """Returns a page of all trials, best first, the best value over time, and the mean of each setting."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
+    shown = called(metric, results)
     report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(
         [
-            StatCard(f"best {metric}", f"{best[metric]:z.4f}", best["folder"]),
+            StatCard(f"best {shown}", f"{best[metric]:z.4f}", best["folder"]),
             StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
             StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
         ]
@@ -24,14 +26,14 @@ def page(results: Mapping[str, Any]) -> Report:
     so_far = list(itertools.accumulate((row[metric] for row in ended), max))
     places = [float(n) for n in range(1, len(ended) + 1)]
     lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
-    about = f"The best of many trials is slightly optimistic: expect a lower {metric} on other texts."
-    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=metric))
+    about = f"The best of many trials is slightly optimistic: expect a lower {shown} on other texts."
+    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=shown))
     names = list(best["settings"])
     table = [
         [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
         for row in rows
     ]
-    report.section("Trials").table([*names, metric, "state", "time"], table)
+    report.section("Trials").table([*names, shown, "state", "time"], table)
     means = [
         [name, setting(value), sum(found) / len(found), len(found)]
         for name in names
@@ -39,6 +41,6 @@ def page(results: Mapping[str, Any]) -> Report:
         if (found := [row[metric] for row in ended if row["settings"][name] == value])
     ]
     if len(means) < len(ended) * len(names):  # values that came up more than once
-        report.section("Values", f"Mean {metric} of the trials with each value.")
-        report.table(["setting", "value", metric, "trials"], means)
+        report.section("Values", f"Mean {shown} of the trials with each value.")
+        report.table(["setting", "value", shown, "trials"], means)
     return report

@@ -6,6 +6,7 @@
 N, A, B texts · W numbers of a vector
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -15,18 +16,33 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from bertie.data.tables import TableFormat
-from bertie.errors import DataError, UsageError
+from bertie.data.tables import InvalidRow, TableFormat
+from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, Text, check_text, check_top, each_text
+from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, each_text, tell_unread
 from bertie.runs.models import load
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.embed import similarity as alike
+from bertie.tasks.sequence import with_positive
+
+READS = ("tokenizer", "max_length", "too_long", "head")  # options of a `Predictor`
+VECTORS = ("tokenizer", "max_length", "prompt", "prefix", "pooling", "normalize", "truncate_dim")  # of an `embedder`
+WHERE = ("device", "precision")
+THEIRS = {  # arguments of sentence-transformers and transformers
+    "normalize_embeddings": "normalize",
+    "prompt_name": "prompt",
+    "max_seq_length": "max_length",
+    "candidate_labels": "candidates",
+    "hypothesis_template": "hypothesis",
+    "multi_label": "multi",
+    "torch_dtype": "precision",
+    "dtype": "precision",
+}
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -69,6 +85,7 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     return found
 
 
+@arguments(*READS, **THEIRS)
 def predict(
     model: "Model | Engine | str | Path",
     texts: Iterable[Text],
@@ -97,10 +114,11 @@ def predict(
         **options: tokenizer, max_length, too_long, head; with candidates only the first two.
 
     Returns:
-        One `Prediction` per text: label, probability and the probabilities of all labels.
+        One `Prediction` per text: label, probability and the probabilities of all labels. That of a text that is
+        missing (None, NaN) or empty has an `error` instead, and a warning tells how many there are.
 
     Raises:
-        DataError: A text is empty, or a pair where the model reads single texts, or the reverse.
+        DataError: No text can be read, or one is a pair where the model reads single texts, or the reverse.
         UsageError: The model has no task head, or options exclude each other.
     """
     if sum(map(bool, (candidates is not None, pattern or words, options.get("head")))) > 1:
@@ -117,6 +135,7 @@ def predict(
     return Predictor(opened(model, device, precision), **options).predict(texts)
 
 
+@arguments(*READS, **THEIRS)
 def evaluate(
     model: "Model | Engine | str | Path",
     file: Path | str = "",
@@ -127,6 +146,7 @@ def evaluate(
     text: Sequence[str] = (),
     label: str = "",
     label_names: Mapping[str, str] = {},
+    positive: str = "",
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
     format: str | TableFormat = "",
@@ -146,6 +166,7 @@ def evaluate(
         text: Column of the text, or two columns for a pair. Default: recognized by name.
         label: Column of the label. Default: recognized by name.
         label_names: Names for the labels of the file: {"0": "negative"}.
+        positive: Label of a classification whose F1 is the main metric.
         columns: Column names of a file without a header line.
         encoding: Text encoding of the file.
         format: Format of the file. Default: by its suffix.
@@ -183,6 +204,7 @@ def evaluate(
     predictor = Predictor(opened(model, device, precision), **options)
     if data:
         predictor.task, _ = scored_as_published(predictor.task, data)
+    predictor.task = with_positive(predictor.task, positive)
     return predictor.score(path, told)
 
 
@@ -193,7 +215,8 @@ def embed(
 @overload
 def embed(
     model: "Model | Engine | str | Path", texts: Iterable[str], *, tokens: Literal[True], **options: Any
-) -> list[TokenVectors]: ...
+) -> list[TokenVectors | None]: ...
+@arguments(*VECTORS, **THEIRS)
 def embed(
     model: "Model | Engine | str | Path",
     texts: Iterable[str],
@@ -203,7 +226,7 @@ def embed(
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
-) -> Vector | list[TokenVectors]:
+) -> Vector | list[TokenVectors | None]:
     """Computes a vector for each text, or for each of its tokens.
 
     Args:
@@ -217,10 +240,11 @@ def embed(
             only max_length.
 
     Returns:
-        (N, W) float32, one row per text; with tokens, a `TokenVectors` per text.
+        (N, W) float32, one row per text; with tokens, a `TokenVectors` per text. Of a text that is missing (None, NaN)
+        or empty, the row is NaN, or None with tokens, and a warning tells how many there are.
 
     Raises:
-        DataError: A text is empty.
+        DataError: No text can be read.
         UsageError: There is no such layer, layers without tokens, or options of texts with tokens.
     """
     if isinstance(layers, int):
@@ -232,21 +256,34 @@ def embed(
         raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with tokens=True.")
     found = embedder(opened(model, device, precision), **options)
     if tokens:
-        chosen, texts = layers_of(asked or "-1", found.engine.facts), [*each_text(texts)]
-        if empty := [number for number, text in enumerate(texts, 1) if not text.strip()]:
-            raise DataError(f"Text {empty[0]}: empty text.")
-        chunks = token_vectors(found.engine, found.tokenizer, texts, chosen, max_length=found.max_length)
-        return [text for chunk in chunks for text in chunk.texts() if text is not None]
+        chosen, read = layers_of(asked or "-1", found.engine.facts), _readable(texts)
+        chunks = token_vectors(found.engine, found.tokenizer, read, chosen, max_length=found.max_length)
+        return [text for chunk in chunks for text in chunk.texts()]
     return _vectors(found, texts, "texts")
 
 
+def _readable(texts: Iterable[Any], name: str = "texts") -> list[str | None]:
+    """Returns the texts, with None for one that is missing or empty, after a warning. name: of the argument.
+
+    Raises DataError where none can be read.
+    """
+    rows = [*each_row(texts, name)]
+    tell_unread([row for row in rows if isinstance(row, InvalidRow)], len(rows))
+    return [None if isinstance(row, InvalidRow) else row for row in rows]
+
+
 def _vectors(predictor: Predictor, texts: Iterable[str], name: str) -> Vector:
-    """Returns the vector of each text. (N, W) name: of the argument, for messages."""
+    """Returns the vector of each text; NaN for one that cannot be read. (N, W) name: of the argument, for messages."""
     assert isinstance(predictor.task, EmbedTask)
-    rows = [answer.label for answer in predictor.predict(each_text(texts, name))]
-    return np.array(rows, np.float32).reshape(len(rows), predictor.task.width(predictor.engine.facts.hidden_size))
+    read = _readable(texts, name)
+    width = predictor.task.width(predictor.engine.facts.hidden_size)
+    vectors_NW = np.full((len(read), width), np.nan, np.float32)
+    if filled := {number: text for number, text in enumerate(read) if text is not None}:
+        vectors_NW[[*filled]] = [answer.label for answer in predictor.predict(filled.values())]
+    return vectors_NW
 
 
+@arguments(*VECTORS, *WHERE, **THEIRS)
 def similarity(
     model: "Model | Engine | str | Path", first: Iterable[str], second: Iterable[str], **options: Any
 ) -> Vector:
@@ -282,6 +319,7 @@ class Ranked:
     text: str
 
 
+@arguments(*READS, *VECTORS, *WHERE, **THEIRS)
 def rank(
     model: "Model | Engine | str | Path", query: str, passages: Iterable[str], *, top: int | None = None, **options: Any
 ) -> list[Ranked]:
@@ -297,22 +335,27 @@ def rank(
         **options: Options of `predict`, or of `embed`.
 
     Returns:
-        The passages, best first. Equal scores keep the order of the input.
+        The passages, best first. Equal scores keep the order of the input. A passage that is missing (None, NaN) or
+        empty is the last, with the score NaN and a warning.
 
     Raises:
         UsageError: The model gives neither scores nor vectors, or top is negative.
     """
     check_text(query, "query")
     check_top(top)
-    passages = [*each_text(passages, "passages")]
+    read = _readable(passages, "passages")
+    passages = [text or "" for text in read]
+    filled = [number for number, text in enumerate(read) if text is not None]
     found = opened(model, options.pop("device", None), options.pop("precision", None))
     usual = Predictor(found)
     if usual.answers and isinstance(usual.task, EmbedTask):
-        scores = similarity(found, [query], passages, **options)[0].tolist()
+        some = similarity(found, [query], [passages[number] for number in filled], **options)[0].tolist()
     else:
         predictor = Predictor(found, **options)
-        scores = [_score(answer, predictor.labels) for answer in predictor.predict([(query, one) for one in passages])]
-    order = sorted(range(len(passages)), key=lambda index: -scores[index])
+        answers = predictor.predict([(query, passages[number]) for number in filled])
+        some = [_score(answer, predictor.labels) for answer in answers]
+    scores = dict.fromkeys(range(len(passages)), math.nan) | dict(zip(filled, some, strict=True))
+    order = sorted(scores, key=lambda index: -scores[index] if scores[index] == scores[index] else math.inf)
     return [Ranked(index, scores[index], passages[index]) for index in order[:top]]
 
 
@@ -325,6 +368,7 @@ def _score(answer: Prediction, labels: Sequence[str]) -> float:
     return answer.label_probabilities[labels[-1]]
 
 
+@arguments("tokenizer", "max_length", **THEIRS)
 def fill_mask(
     model: "Model | Engine | str | Path",
     text: str,
@@ -362,7 +406,7 @@ def write(
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
-) -> list[str]:
+) -> list[str | None]:
     """Generates a text for each text.
 
     Args:
@@ -376,20 +420,21 @@ def write(
             as `transformers` names them. Default: as trained.
 
     Returns:
-        The generated texts.
+        The generated texts; None for a text that is missing (None, NaN) or empty, with a warning.
 
     Raises:
         UsageError: The model generates no text, or an option is unknown.
-        DataError: A text is empty.
+        DataError: No text can be read.
     """
     from bertie.infer.write import pieces, writer
 
-    texts = [*each_text(texts)]
+    read = _readable(texts)
     found = opened(model, device, precision)
     predictor, writing = writer(found, max_length=max_length, **options)
-    return ["".join(pieces(found, predictor, text, writing, seed=seed)) for text in texts]
+    return [None if text is None else "".join(pieces(found, predictor, text, writing, seed=seed)) for text in read]
 
 
+@arguments(**THEIRS)
 def perplexity(
     model: "Model | str | Path",
     texts: Iterable[str],
@@ -412,9 +457,11 @@ def perplexity(
     """
     from bertie.infer.pseudo import pseudo_perplexity
 
-    return pseudo_perplexity(opened(model, device, precision), each_text(texts), max_length=max_length)
+    rows = ("" if isinstance(row, InvalidRow) else row for row in each_row(texts))
+    return pseudo_perplexity(opened(model, device, precision), rows, max_length=max_length)
 
 
+@arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
 def probe(
     model: "Model | str | Path",
     train: str | Path | Sequence[str | Path],
@@ -459,6 +506,7 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
+@arguments("word", "baseline", "pooling", "seed", **THEIRS)
 def words(
     model: "Model | str | Path",
     texts: Iterable[str],
@@ -485,7 +533,7 @@ def words(
     from bertie.probing.contexts import contexts_of
     from bertie.probing.contexts import words as compare
 
-    texts = [*each_text(texts)]
+    texts = [text for text in _readable(texts) if text is not None]
     contexts_of(texts, options.get("word", ""))  # before the model is opened
     if options.get("baseline") is not None:
         options["baseline"] = [*each_text(options["baseline"], "baseline")]

@@ -31,11 +31,13 @@ class Prediction:
         label: The predicted label, of the same type as the task's `Example.label`.
         probability: The probability of the label, where there is one.
         scores: The probability of every possible label.
+        error: Why a text has no answer, such as "empty text"; the label is then None.
     """
 
     label: Any
     probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
+    error: str = field(default="", kw_only=True)
 
     @property
     def label_probabilities(self) -> Mapping[str, float]:
@@ -44,6 +46,8 @@ class Prediction:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the prediction as JSON values, rounded to six digits, the precision of float32."""
+        if self.error:
+            return {"error": self.error}
         record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
         if self.probability is not None:
             record["probability"] = round(self.probability, 6)
@@ -75,8 +79,8 @@ class Answerer(ABC):
     """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
     tokens: ClassVar[Any] = None
     """What `tokens_of` returned for the tokenizer of the model."""
-    csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
-    """The keys of `Prediction.as_json` that are written to csv files."""
+    csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability", "scores")
+    """The keys of `Prediction.as_json` that are written to csv files; scores: a column for each label."""
 
     @property
     @abstractmethod

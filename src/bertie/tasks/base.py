@@ -25,6 +25,8 @@ from bertie.tasks.learner import Learner
 from bertie.tasks.reader import Reader
 from bertie.tasks.view import View
 
+MOST_COLUMNS = 1000  # labels; of more, a table has no column for each
+
 __all__ = ["Answerer", "Learner", "Prediction", "Reader", "Task", "View"]
 
 
@@ -73,6 +75,13 @@ class Task(Reader, Learner, Answerer, View):
         """The name of the array that the engine computes, by default the head's logits."""
         return self.head
 
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns of a prediction in a table: csv_columns, with one for the probability of each label."""
+        labels = self.labels if len(self.labels) <= MOST_COLUMNS else ()
+        each = {"scores": tuple(f"scores.{label}" for label in labels)}
+        return tuple(name for key in self.csv_columns for name in each.get(key, (key,)))
+
     # From training examples.
 
     @classmethod
@@ -88,8 +97,16 @@ class Task(Reader, Learner, Answerer, View):
         other than more examples in the file."""
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Returns warnings about unusual examples."""
+        """Returns what is to be told of the examples, such as labels that only dev has."""
         return []
+
+    def warnings(self, train: Sequence[Example]) -> list[str]:
+        """Returns warnings about examples for which the scores may mislead."""
+        return []
+
+    def for_examples(self, train: Sequence[Example]) -> Self:
+        """Returns the task with the settings that depend on the training examples, where the user chose none."""
+        return self
 
     # In a model folder.
 

@@ -93,7 +93,7 @@ class NearestTask(EmbedTask):
 
     vectors_CH: Any = None
 
-    csv_columns = ("label",)
+    csv_columns = ("label", "scores")
 
     @classmethod
     def of(cls, own: EmbedTask, labels: tuple[str, ...], vectors_CH: Logits) -> Self:

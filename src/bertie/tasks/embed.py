@@ -11,14 +11,15 @@ E examples · W sequences, one or two per example · P pairs of a batch · H hid
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from bertie.data.tables import Example
+from bertie.data.tables import LABELS, Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.base import Scores
 from bertie.metrics.numbers import Numbers
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+TRIPLES = tuple((first, "positive", "negative") for first in ("anchor", "query", "question", "text"))
+TOGETHER = (*TRIPLES, *((first, "positive") for first in ("anchor", "query", "question", "text")))
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,36 @@ class EmbedTask(Task):
 
     example = RegressionTask.example
 
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """Returns the columns of a pair and its score; of positive pairs; or of an anchor, a positive and a negative.
+
+        Two texts without a label are a positive pair.
+        """
+        scored = format.label or any(name in names for name in (format.usual_label, *LABELS))
+        if not format.labelled or scored:
+            return find_columns(names, format, where)
+        text = format.text or next((some for some in TOGETHER if set(some) <= set(names)), ())
+        if len(text) != 3:
+            found = find_columns(names, replace(format, text=text, labelled=False), where)
+            return found if len(found.text) == 2 else find_columns(names, format, where)
+        for name in text:
+            find_columns(names, replace(format, text=(name,), labelled=False), where)  # says which one there is not
+        return Columns(text, None)
+
+    @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | InvalidRow]:
+        """Yields pairs. An anchor with a positive and a negative text is two of them, with the scores 1 and 0."""
+        for row in super().rows(path, format, on_columns=on_columns):
+            if isinstance(row, InvalidRow) or not format.labelled or row.label is not None:
+                yield row
+                continue
+            anchor, *others = row.texts
+            for score, other in zip((1.0, 0.0), others, strict=False):
+                yield replace(row, texts=(anchor, other), label=score, group=f"line {row.line}")
+
     def __post_init__(self) -> None:
         if self.truncate_dim is not None and self.truncate_dim < 1:
             raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
@@ -117,7 +150,9 @@ class EmbedTask(Task):
         highest = max(float(example.label) for example in examples)
         if highest <= 0:
             raise DataError("No pair has a label above 0, so no texts are similar.")
-        return cls.make((), {"highest": highest, **options})
+        # Pairs that are positive, each for itself or beside a negative one, are learned from the others of the batch.
+        known = {"highest": highest} | ({"loss_kind": "contrastive"} if all(e.group for e in examples) else {})
+        return cls.make((), {**known, **options})
 
     @property
     def output(self) -> str:
@@ -319,7 +354,7 @@ def _settings(sentence: SentenceModules) -> dict[str, Any]:
 def _check_pairs(examples: Sequence[Example], done: str) -> None:
     if any(len(example.texts) != 2 for example in examples):
         raise DataError(
-            f"Embeddings are {done} on pairs of texts, but the examples have one text. Pass both columns with --text."
+            f"Embeddings are {done} on pairs of texts, but the examples have one text. Pass --text for both columns."
         )
 
 

@@ -74,7 +74,7 @@ class MultiLabelTask(Task):
     metrics = ("micro_f1", "macro_f1")
     baselines = ("majority", "words", "characters")
     most_labels = 5_000
-    csv_columns = ("label",)
+    csv_columns = ("label", "scores")
 
     def __post_init__(self) -> None:
         if not self.labels:

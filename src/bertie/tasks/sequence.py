@@ -7,20 +7,21 @@ E examples · W sequences · B sequences of a batch · L labels
 """
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.tables import Example
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
 from bertie.metrics.calibration import temperature
-from bertie.metrics.confusion import Confusion
+from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -46,17 +47,20 @@ KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more 
 class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
-    calibrate: after training, fit the temperature of the softmax on dev.
+    calibrate: after training, fit the temperature of the softmax on dev. positive: the label whose F1 is the main
+    metric; "": f1 is that of the second of two labels. main: the main metric; None: F1 of `positive` if it is set,
+    macro F1 where a label is rare in training, otherwise accuracy.
     """
 
     calibrate: bool = False
     temperature: float = 1.0
+    positive: str = ""
+    main: Literal["accuracy", "macro_f1", "mcc", "f1"] | None = None
 
     head = "sequence"
     problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
     reads_vectors: ClassVar[bool] = True
-    metrics = ("accuracy", "macro_f1")
     baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")
 
     def __post_init__(self) -> None:
@@ -66,6 +70,16 @@ class SequenceTask(Task):
                 f"Classification needs at least two labels; the training examples have {have}. "
                 "Check the label column: --label COLUMN."
             )
+        if self.positive and self.positive not in self.labels:
+            raise UsageError(
+                f"The positive label {self.positive!r} does not exist. {nearest(self.positive, self.labels)}"
+            )
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The main metric, then accuracy and macro F1."""
+        main = self.main or ("f1" if self.positive else "accuracy")
+        return tuple(dict.fromkeys((main, "accuracy", "macro_f1")))
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
@@ -91,6 +105,26 @@ class SequenceTask(Task):
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
         return notes + _doubts(train)
+
+    def warnings(self, train: Sequence[Example]) -> list[str]:
+        """Warns about a rare label, unless one was chosen."""
+        found = None if self.positive else rarest(Counter(str(example.label) for example in train))
+        if found is None or "accuracy" not in self.metrics:  # ranking and relations have measures of their own
+            return []
+        label, share = found
+        return [
+            f"{label!r} is the label of only {share:.1%} of the training examples, and accuracy says little about it. "
+            f"Look at macro F1, or at the F1 of one label: --positive {shlex.quote(label)}."
+        ]
+
+    def for_examples(self, train: Sequence[Example]) -> Self:
+        """Returns the task with macro F1 as its main metric, where a label is rare and no metric was chosen."""
+        free = self.main is None and not self.positive
+        return (
+            replace(self, main="macro_f1")
+            if free and rarest(Counter(str(example.label) for example in train))
+            else self
+        )
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
@@ -138,7 +172,7 @@ class SequenceTask(Task):
 
     def scores(self) -> Scores:
         """Returns a counter of true and predicted labels."""
-        return Confusion(self.labels)
+        return Confusion(self.labels, positive=self.positive)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of the predictions, where they have one."""
@@ -177,6 +211,18 @@ class SequenceTask(Task):
         if facts.heads.get(cls.head, 0) < 2 or facts.problem_type not in (None, cls.problem_type):
             return None
         return cls.make(facts.label_names(cls.head), settings)
+
+
+def with_positive(task: Task, label: str) -> Task:
+    """Returns a task whose main metric is the F1 of a label; "": the task itself.
+
+    Raises UsageError for a task that is no classification, and for an unknown label.
+    """
+    if not label:
+        return task
+    if not isinstance(task, SequenceTask) or "accuracy" not in task.metrics:
+        raise UsageError("positive is a label of a classification, and the model has another task. Omit it.")
+    return replace(task, positive=label, main=None)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:

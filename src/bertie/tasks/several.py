@@ -76,12 +76,13 @@ def unread(texts: int) -> str:
 @dataclass(frozen=True)
 class Head:
     """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one; threshold: of a
-    number, as `RegressionTask` has it."""
+    number, as `RegressionTask` has it; positive: a label, as `SequenceTask` has it."""
 
     labels: tuple[str, ...] = ()
     texts: int = 1
     metric: str = ""
     threshold: float | None = None
+    positive: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ class SeveralTask(Task):
     metrics = ("mean",)
     csv_columns = ("label",)
 
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The labels together, and the columns of each head."""
+        return ("label", *(f"heads.{name}.{key}" for name in self.members for key in self.part(name).table_columns))
+
     def __post_init__(self) -> None:
         named = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
         object.__setattr__(self, "labels", tuple(named))
@@ -125,7 +131,11 @@ class SeveralTask(Task):
             if type(task) not in (SequenceTask, RegressionTask):
                 raise UsageError(f"mix: {name} is neither of task sequence nor regression, which share a classifier.")
             number = task if isinstance(task, RegressionTask) else None
-            members[name] = Head(() if number else task.labels, texts, metric, number.threshold if number else None)
+            members[name] = (
+                Head((), texts, metric, number.threshold)
+                if number
+                else Head(task.labels, texts, metric, positive=getattr(task, "positive", ""))
+            )
         return cls(members=members)
 
     @classmethod
@@ -139,7 +149,7 @@ class SeveralTask(Task):
             raise UsageError(f"The model has no head {name!r}. {nearest(name, self.members)}")
         head, first = self.members[name], self.first(name)
         if head.labels:
-            return PartLabels(labels=head.labels, first=first, reads=head.texts)
+            return PartLabels(labels=head.labels, positive=head.positive, first=first, reads=head.texts)
         return PartNumber(first=first, reads=head.texts, threshold=head.threshold)
 
     def first(self, name: str) -> int:

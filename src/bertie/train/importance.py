@@ -16,6 +16,7 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
+from bertie import console
 from bertie.data.batch import Batch
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
@@ -72,6 +73,7 @@ def judged(
     return TaskSource(encoded, targets, batch_size=len(known), micro_batch_size=BATCH, seed=0).batches(0)
 
 
+@console.working("ranking heads and neurons")
 def importance(
     model: Model, learner: Trainable, batches: Iterable[Batch], parts: Sequence[str] = (HEADS, NEURONS)
 ) -> Importance:

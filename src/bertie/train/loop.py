@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from bertie import console
 from bertie import settings as configs
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
@@ -63,6 +63,7 @@ class Result:
     valid: Mapping[str, Any]
 
 
+@arguments()
 def fit(
     model: Model,
     objective: Trainable,
@@ -252,7 +253,8 @@ class _Loop:
                 tokens = counts.pop(TOKENS)
                 self._step(step, part, counts, tokens)
                 if on_step is not None:
-                    on_step(step)
+                    with self._saved_anyway(step):
+                        on_step(step)
                 advance(1, **self._shown())
                 self._now_and_then(step)
 
@@ -325,7 +327,7 @@ class _Loop:
     def _look(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
         began = time.monotonic()
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._saved_anyway(step):
             figures = self.ranks.look(evaluate)
         check_look(step, figures)
         self.model.train()
@@ -357,6 +359,22 @@ class _Loop:
             "usage": self.meter.read().as_json(),
         }
         checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
+
+    @contextmanager
+    def _saved_anyway(self, step: int) -> Iterator[None]:
+        """Context of code that is not the loop's: a defect there, as in a callback, loses nothing that was learned."""
+        try:
+            yield
+        except BertieError:  # such as a loss that is not finite
+            raise
+        except Exception as error:
+            if self.world.size == 1 and self.saved_at != step:
+                self._save(step)
+                error.add_note(
+                    f"{self.run}/checkpoint-{step} is saved: {self.run} can be used as it is, and the same call "
+                    "continues it."
+                )
+            raise
 
     def _by_main(self, work: Callable[[], None]) -> None:
         """Runs a function of the model on rank 0, or on all ranks when the model is sharded."""
