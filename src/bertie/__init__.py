@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
-    from bertie.runs.models import load
+    from bertie.runs.opening import load
     from bertie.runs.pretrain import pretrain
     from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, probe, rank, similarity, words, write
     from bertie.text.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ _HOMES = {
     "fill_mask": "bertie.runs.use",
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
-    "load": "bertie.runs.models",
+    "load": "bertie.runs.opening",
     "perplexity": "bertie.runs.use",
     "predict": "bertie.runs.use",
     "pretrain": "bertie.runs.pretrain",

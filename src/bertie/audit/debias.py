@@ -26,7 +26,7 @@ from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.models import model_folder
-from bertie.runs.use import opened
+from bertie.runs.use import module_of
 from bertie.text.swaps import Swaps
 
 LIST = "gender words"
@@ -66,7 +66,7 @@ def debias(
     check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
         read_examples(config)  # what cannot be read is reported now, and not after the audits
-    loaded = opened(folder, device)
+    loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, Model)
     check_reads_texts(loaded.tokenizer, "bertie debias")
     check_trainable(loaded, folder)

@@ -34,7 +34,7 @@ from bertie.models.folder import fingerprint, randomized
 from bertie.models.model import Model
 from bertie.report.page import draw
 from bertie.runs.models import model_folder
-from bertie.runs.use import opened
+from bertie.runs.use import module_of
 from bertie.train.resume import check_unchanged
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
@@ -82,7 +82,7 @@ def audit(
     """
     folder, asked = model_folder(model), asked or Asked()
     sources = found_sources(asked)
-    loaded = opened(folder, device, precision)
+    loaded = module_of(folder, device, precision)
     assert isinstance(loaded, Model)
     check_reads_texts(loaded.tokenizer, "bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)

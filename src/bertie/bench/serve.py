@@ -285,9 +285,9 @@ def library(setup: Setup) -> "Predictor":
     """The model in this process, in the engine that serves it."""
     import bertie
     from bertie.infer.choose import engine_of
-    from bertie.runs.use import opened
+    from bertie.runs.use import module_of
 
-    loaded = opened(setup.model, "cpu", setup.precision)
+    loaded = module_of(setup.model, "cpu", setup.precision)
     return bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
 
 

@@ -57,16 +57,16 @@ def attention(
     import numpy as np
     from rich.cells import cell_len, set_cell_size
 
-    import bertie
     from bertie.explain.attention_page import TextAttention, card_parts, kinds, page
     from bertie.files import check_new_file, write_bytes
     from bertie.report.card import put
+    from bertie.runs.models import load
 
     tables.check_card(card, model)
     tables.check_one_or_two(texts)
     if output is not None:
         check_new_file(output, overwrite=overwrite)
-    opened = bertie.load(model)
+    opened = load(model)
     opened.eval().requires_grad_(False)
     found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:

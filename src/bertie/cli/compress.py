@@ -296,10 +296,10 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     """The model. texts: whether they are needed."""
-    import bertie
     from bertie.infer.predict import check_reads_texts
+    from bertie.runs.models import load
 
-    found = bertie.load(asked.model)
+    found = load(asked.model)
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:

@@ -50,19 +50,19 @@ def explain(
     """
     from rich.cells import cell_len, set_cell_size
 
-    import bertie
     from bertie.explain import attribution as attributions
     from bertie.explain.page import card_parts, completeness, page, trust
     from bertie.explain.targets import question_of
     from bertie.files import check_new_file
     from bertie.report.card import put
+    from bertie.runs.models import load
 
     tables.check_card(card, model)
     tables.check_one_or_two(texts)
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     chosen = [attributions.method(name) for name in tables.names(methods)]  # before the model is opened
-    opened = bertie.load(model)
+    opened = load(model)
     opened.eval().requires_grad_(False)
     explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:

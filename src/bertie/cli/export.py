@@ -47,12 +47,12 @@ def export(
 
       bertie predict models/reviews-onnx reviews.txt
     """
-    import bertie
     from bertie.data.lines import texts_of
     from bertie.export.folder import FORCED, onnx_folder
     from bertie.export.texts import documentation
     from bertie.folders import check_other, made_once
     from bertie.models.folder import MODEL_FOLDER, copy_other_files
+    from bertie.runs.models import load
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
@@ -60,7 +60,7 @@ def export(
     check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
-        found = bertie.load(model)
+        found = load(model)
         chosen = documentation() if texts is None else texts_of(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
         copy_other_files(model, folder)

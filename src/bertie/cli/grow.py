@@ -178,9 +178,9 @@ def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: 
     check_other(out, folder)
 
     def write(made: Path) -> dict[str, Any]:
-        import bertie
+        from bertie.runs.models import load
 
-        model = bertie.load(folder)
+        model = load(folder)
         if model.tokenizer is None:
             raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
         model, more = change(model)

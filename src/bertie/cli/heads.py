@@ -67,11 +67,11 @@ def heads(
 
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
-    import bertie
     from bertie.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
     from bertie.infer.predict import check_reads_texts
     from bertie.report.card import put
+    from bertie.runs.models import load
 
     tables.check_card(card, model)
     if not (texts or parsed or data):
@@ -82,7 +82,7 @@ def heads(
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
         check_new_file(output, overwrite=overwrite)
-    opened = bertie.load(model)
+    opened = load(model)
     check_reads_texts(opened.tokenizer, "bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}

@@ -51,6 +51,7 @@ def perplexity(
 
     from bertie.data.tables import Example, SkipReport, stream
     from bertie.infer.pseudo import pseudo_perplexity
+    from bertie.runs.opening import open_model
 
     rows, skipped = stream(file, tables.unlabelled(file, text, columns, encoding)), SkipReport()
 
@@ -65,7 +66,7 @@ def perplexity(
                 advance(1)
 
     try:
-        found = pseudo_perplexity(tables.loaded(model, precision, device), texts(), max_length=max_length)
+        found = pseudo_perplexity(open_model(model, precision=precision, device=device), texts(), max_length=max_length)
     except DataError as error:
         raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None
     if skipped.total:

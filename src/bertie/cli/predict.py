@@ -89,6 +89,7 @@ def predict(
     from bertie.infer.candidates import choose_from
     from bertie.infer.predict import TextCount
     from bertie.infer.records import WRITERS
+    from bertie.runs.opening import open_engine
     from bertie.tasks.embed import EmbedTask
 
     kind = tables.kind_of_output(output, WRITERS)
@@ -101,7 +102,9 @@ def predict(
         for name, given in (("ensemble", ensemble), ("pattern", reading.pattern), ("head", reading.head)):
             if given:
                 raise UsageError(f"--{name} does not work with --candidates. Omit one of them.")
-        runner, tokenizer = tables.opened(model, reading.precision, reading.device, reading.engine)
+        runner, tokenizer = open_engine(
+            model, precision=reading.precision, device=reading.device, engine=reading.engine
+        )
         labels = tables.names(candidates)
         predictor = choose_from(
             runner, labels, tokenizer, hypothesis=hypothesis, multi=multi, max_length=reading.max_length

@@ -4,6 +4,7 @@ import codecs
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,8 @@ from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
-    from bertie.infer.engine import Engine as AnyEngine
     from bertie.infer.predict import Predictor, Row, TextCount
     from bertie.infer.records import Form
-    from bertie.models.model import Model
-    from bertie.text.tokenizer import Tokenizer
 
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
@@ -199,40 +197,6 @@ def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
     return {**({} if only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
 
 
-def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "Model":
-    """Returns the model of a folder, on a device and in a precision."""
-    import torch
-
-    import bertie
-    from bertie.infer.choose import quickest
-    from bertie.infer.engine import check_names
-    from bertie.train.precision import choose_device, choose_dtype
-
-    chosen = check_names(precision, engine)
-    where = choose_device(device)
-    found = bertie.load(model).to(where)
-    on_cpu = precision == "auto" and where.type == "cpu"
-    dtype = quickest(found, chosen) if on_cpu else choose_dtype(precision, where)
-    found.compute_dtype = None if dtype == torch.float32 else dtype
-    return found
-
-
-def opened(model: Path, precision: str, device: str, engine: str = "auto") -> "tuple[AnyEngine, Tokenizer | None]":
-    """Returns the engine of a model folder, and its tokenizer. An exported graph runs in ONNX Runtime."""
-    from bertie.infer import onnx_engine
-    from bertie.infer.quick import without_torch
-
-    if graph := onnx_engine.graph_of(model):
-        onnx_engine.check_options(graph, precision, device, engine)
-        return onnx_engine.opened(graph)
-    if quick := without_torch(model, precision, device, engine):
-        return quick
-    from bertie.infer.choose import engine_of
-
-    found = loaded(model, precision, device, engine)
-    return engine_of(found, engine), found.tokenizer  # type: ignore[arg-type]
-
-
 def predictor(
     model: Path,
     max_length: int | None,
@@ -246,13 +210,15 @@ def predictor(
 ) -> "Predictor":
     """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
     from bertie.infer.predict import Predictor
+    from bertie.runs.opening import open_engine
 
     options: dict[str, Any] = {"max_length": max_length, "too_long": too_long, "head": head}
-    runner, tokenizer = opened(model, precision, device, engine)
+    opened = partial(open_engine, precision=precision, device=device, engine=engine)
+    runner, tokenizer = opened(model)
     if ensemble:
         from bertie.infer.ensemble import Ensemble
 
-        others = [opened(Path(str(resolved(other))), precision, device, engine) for other in ensemble]
+        others = [opened(str(resolved(other))) for other in ensemble]
         runner = Ensemble([runner, *(one for one, _ in others)], [tokenizer, *(one for _, one in others)])
     return Predictor(runner, tokenizer, **options)
 
@@ -262,11 +228,13 @@ def by_pattern(
 ) -> "Predictor":
     """Returns a predictor that fills words into a pattern. where: precision, device and engine."""
     from bertie.infer.candidates import fill_in
+    from bertie.runs.opening import open_engine
 
     filled = pairs(words, "--words", "good=great,bad=terrible")
     if not pattern or not filled:
         raise UsageError("Pass --pattern 'It was [MASK].' together with --words good=great,bad=terrible.")
-    runner, tokenizer = opened(model, *where)
+    precision, device, engine = where
+    runner, tokenizer = open_engine(model, precision=precision, device=device, engine=engine)
     said: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
     return fill_in(runner, pattern, filled, tokenizer, **said)
 
@@ -302,9 +270,10 @@ def embedder(
 ) -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     from bertie.infer.embed import embedder
+    from bertie.runs.opening import open_engine
 
     options: dict[str, Any] = {"max_length": max_length, "prompt": prompt, "prefix": prefix, **asked}
-    return embedder(*opened(model, precision, device, engine), **options)
+    return embedder(*open_engine(model, precision=precision, device=device, engine=engine), **options)
 
 
 def json_line(row: Any) -> str:

@@ -38,12 +38,12 @@ def trace(
 
       bertie trace "The cat sat on the mat." --json
     """
-    import bertie
     from bertie.infer import trace as steps
+    from bertie.runs.models import load
 
     if model is None:
         console.say("No --model: these are the steps of an untrained bert-tiny with random weights.")
-    opened = steps.untrained(text, seed) if model is None else bertie.load(model)
+    opened = steps.untrained(text, seed) if model is None else load(model)
     for number, step in enumerate(steps.trace(opened, text, seed=seed), 1):
         if console.verbosity.json:
             emit({"step": number, **asdict(step)})

@@ -62,6 +62,7 @@ def write(
     from bertie.errors import BertieError, DataError, UsageError
     from bertie.infer.predict import TextCount
     from bertie.infer.write import pieces, writer
+    from bertie.runs.opening import open_model
 
     given: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
@@ -78,7 +79,7 @@ def write(
         options = {"num_beams": 1, **options, "do_sample": True}
     elif extra := [f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p") if name in options]:
         raise UsageError(f"{extra[0]} has no effect without --sample. Pass --sample too.")
-    found = tables.loaded(model, precision, device)
+    found = open_model(model, precision=precision, device=device)
     predictor, writing = writer(found, max_length=max_length, **options)
     if length_penalty is not None and writing.num_beams == 1:
         raise UsageError("--length-penalty has no effect without beams. Pass --beams 4 too.")

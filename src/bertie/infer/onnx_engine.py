@@ -87,6 +87,7 @@ class OnnxEngine:
         if told is None:
             raise DataError(f"{path} has no metadata of Bertie. Write it with bertie export.")
         self.signature = Signature.parsed(told, str(path))
+        self.tokenizer: Tokenizer | None = None  # of the graph's folder
         inputs = self.session.get_inputs()
         self._inputs, self._choices = [one.name for one in inputs], len(inputs[0].shape) == 3
 
@@ -156,15 +157,16 @@ def check_options(graph: Path, precision: str, device: str, engine: str) -> None
         )
 
 
-def opened(graph: Path) -> "tuple[OnnxEngine, Tokenizer]":
+def opened(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tokenizer]":
     """Opens a graph and the tokenizer of its folder."""
     from bertie.text.tokenizer import Tokenizer
 
-    engine, folder = OnnxEngine(graph), graph.resolve().parent.parent
+    engine, folder = OnnxEngine(graph, threads=threads), graph.resolve().parent.parent
     public = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     facts = replace(engine.facts, sentence=read_sentence(folder, public))
     engine.signature = replace(engine.signature, facts=facts)
-    return engine, Tokenizer.load(folder)
+    engine.tokenizer = Tokenizer.load(folder)
+    return engine, engine.tokenizer
 
 
 def _mask(ids: Ids) -> NDArray[np.bool_]:

@@ -115,7 +115,7 @@ class Predictor:
     ) -> None:
         self.engine: Engine
         if isinstance(model, Engine):
-            self.engine = model
+            self.engine, tokenizer = model, tokenizer or getattr(model, "tokenizer", None)
         else:
             from bertie.infer.choose import engine_of
 

@@ -50,9 +50,12 @@ def native_is_faster(found: Rates, precision: str) -> bool:
 
 
 def tell(found: Rates, precision: str) -> None:
-    """Prints that the native engine was chosen, and why."""
+    """Prints that the native engine was chosen, and why; with --verbose, since it changes no answer."""
     times = found[f"native {precision}"] / found[f"torch {precision}"]
-    say(f"Computing in {precision} with the native engine ({name_of()}): {times:.1f} times as fast as torch here.")
+    say(
+        f"Computing in {precision} with the native engine ({name_of()}): {times:.1f} times as fast as torch here.",
+        level=1,
+    )
 
 
 def _path() -> Path:

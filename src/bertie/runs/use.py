@@ -24,7 +24,7 @@ from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
 from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, each_text, tell_unread
-from bertie.runs.models import load
+from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.embed import similarity as alike
@@ -50,11 +50,31 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 
-def opened(model: "Model | Engine | str | Path", device: str | None = None, precision: str | None = None) -> Any:
-    """Opens a model, on a device (default: the best of the machine) and in a precision (default: fp32).
+def runner_of(
+    model: "Model | Engine | str | Path", device: str | None, precision: str | None, options: dict[str, Any]
+) -> "tuple[Model | Engine, dict[str, Any]]":
+    """Returns what computes a model, and the options with its tokenizer.
 
-    A loaded model stays where it is unless `device` is given, and keeps its own precision. Raises UsageError for an
-    unknown precision, and where the model is an engine or compiled, for a device or a precision.
+    For a folder, it is the engine that the command would take.
+    """
+    if not isinstance(model, str | PathLike):
+        return in_place(model, device, precision), options
+    opened = open_engine(model, device=device or "auto", precision=precision or "fp32")
+    return opened.engine, {**options, "tokenizer": options.get("tokenizer") or opened.tokenizer}
+
+
+def module_of(model: "Model | str | Path", device: str | None, precision: str | None) -> "Model":
+    """Returns a model in torch, whose modules are used; see `runner_of`."""
+    if isinstance(model, str | PathLike):
+        return open_model(model, device=device or "auto", precision=precision or "fp32")
+    return in_place(model, device, precision)  # type: ignore[return-value] # its functions say what an engine lacks
+
+
+def in_place(model: "Model | Engine", device: str | None, precision: str | None) -> "Model | Engine":
+    """Returns a loaded model on a device (default: where it is) and in a precision (default: its own).
+
+    Raises UsageError for an unknown precision, and where the model is an engine or compiled, for a device or a
+    precision.
     """
     import torch
 
@@ -63,26 +83,23 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     from bertie.train.precision import choose_device, choose_dtype
 
     check_names(precision or "fp32")
-    folder = isinstance(model, str | PathLike)
-    found = load(model) if isinstance(model, str | PathLike) else model
-    if not isinstance(found, Model):
-        fixed = isinstance(found, Engine) or hasattr(found, "_orig_mod")  # which torch.compile wraps
+    if not isinstance(model, Model):
+        fixed = isinstance(model, Engine) or hasattr(model, "_orig_mod")  # which torch.compile wraps
         if fixed and {device or "auto", precision or "auto"} != {"auto"}:
             raise UsageError(
-                f"This {type(found).__name__} has a device and a precision already. Omit device and precision, "
+                f"This {type(model).__name__} has a device and a precision already. Omit device and precision, "
                 "or pass what bertie.load returns."
             )
-        return found
-    if folder or device:
-        found = found.to(choose_device(device or "auto"))
-    if folder or precision:
-        int8 = precision == "auto" and found.int8 and found.device.type == "cpu"
-        dtype = choose_dtype("fp32" if int8 else precision or "fp32", found.device)
-        if not folder:  # the same weights in a model whose precision can differ
-            found = copy(found)
-            found._modules = {**found._modules, "encoder": copy(found.encoder)}
-        found.compute_dtype = None if dtype == torch.float32 else dtype
-    return found
+        return model
+    if device:
+        model = model.to(choose_device(device))
+    if precision:
+        int8 = precision == "auto" and model.int8 and model.device.type == "cpu"
+        dtype = choose_dtype("fp32" if int8 else precision, model.device)
+        model = copy(model)  # the same weights in a model whose precision can differ
+        model._modules = {**model._modules, "encoder": copy(model.encoder)}
+        model.compute_dtype = None if dtype == torch.float32 else dtype
+    return model
 
 
 @arguments(*READS, **THEIRS)
@@ -126,13 +143,15 @@ def predict(
     if candidates is None and (hypothesis is not None or multi):
         raise UsageError("hypothesis and multi need candidates.")
     if pattern or words:
-        return fill_in(opened(model, device, precision), pattern, words or {}, **options).predict(texts)
+        runner, options = runner_of(model, device, precision, options)
+        return fill_in(runner, pattern, words or {}, **options).predict(texts)
     if candidates is not None:
         if options.pop("too_long", None):
             raise UsageError("too_long has no effect with candidates, which truncate long texts. Omit too_long.")
-        found = opened(model, device, precision)
-        return choose_from(found, candidates, hypothesis=hypothesis, multi=multi, **options).predict(texts)
-    return Predictor(opened(model, device, precision), **options).predict(texts)
+        runner, options = runner_of(model, device, precision, options)
+        return choose_from(runner, candidates, hypothesis=hypothesis, multi=multi, **options).predict(texts)
+    runner, options = runner_of(model, device, precision, options)
+    return Predictor(runner, **options).predict(texts)
 
 
 @arguments(*READS, **THEIRS)
@@ -201,7 +220,8 @@ def evaluate(
     path: Path | str = file
     if data:
         path, told = published(data, split, data_dir, told)
-    predictor = Predictor(opened(model, device, precision), **options)
+    runner, options = runner_of(model, device, precision, options)
+    predictor = Predictor(runner, **options)
     if data:
         predictor.task, _ = scored_as_published(predictor.task, data)
     predictor.task = with_positive(predictor.task, positive)
@@ -254,7 +274,8 @@ def embed(
         raise UsageError("layers chooses vectors of tokens. Pass tokens=True, or omit layers.")
     if tokens and (given := [name for name in options if name != "max_length" and options[name] not in (None, False)]):
         raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with tokens=True.")
-    found = embedder(opened(model, device, precision), **options)
+    runner, options = runner_of(model, device, precision, options)
+    found = embedder(runner, **options)
     if tokens:
         chosen, read = layers_of(asked or "-1", found.engine.facts), _readable(texts)
         chunks = token_vectors(found.engine, found.tokenizer, read, chosen, max_length=found.max_length)
@@ -298,7 +319,8 @@ def similarity(
     Returns:
         (A, B) float32: cosines, or what the folder names. Distances are negative, so a higher number is more similar.
     """
-    found = embedder(opened(model, options.pop("device", None), options.pop("precision", None)), **options)
+    runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
+    found = embedder(runner, **options)
     assert isinstance(found.task, EmbedTask)
     a_AH, b_BH = _vectors(found, first, "first"), _vectors(found, second, "second")
     return alike(a_AH, b_BH, found.task.similarity)
@@ -346,12 +368,12 @@ def rank(
     read = _readable(passages, "passages")
     passages = [text or "" for text in read]
     filled = [number for number, text in enumerate(read) if text is not None]
-    found = opened(model, options.pop("device", None), options.pop("precision", None))
-    usual = Predictor(found)
+    runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
+    usual = Predictor(runner, options.get("tokenizer"))
     if usual.answers and isinstance(usual.task, EmbedTask):
-        some = similarity(found, [query], [passages[number] for number in filled], **options)[0].tolist()
+        some = similarity(runner, [query], [passages[number] for number in filled], **options)[0].tolist()
     else:
-        predictor = Predictor(found, **options)
+        predictor = Predictor(runner, **options)
         answers = predictor.predict([(query, passages[number]) for number in filled])
         some = [_score(answer, predictor.labels) for answer in answers]
     scores = dict.fromkeys(range(len(passages)), math.nan) | dict(zip(filled, some, strict=True))
@@ -394,7 +416,8 @@ def fill_mask(
     Raises:
         DataError: The text has no mask.
     """
-    return Predictor(opened(model, device, precision), **options).fill_mask(text, top=top)
+    runner, options = runner_of(model, device, precision, options)
+    return Predictor(runner, **options).fill_mask(text, top=top)
 
 
 def write(
@@ -429,7 +452,7 @@ def write(
     from bertie.infer.write import pieces, writer
 
     read = _readable(texts)
-    found = opened(model, device, precision)
+    found = module_of(model, device, precision)
     predictor, writing = writer(found, max_length=max_length, **options)
     return [None if text is None else "".join(pieces(found, predictor, text, writing, seed=seed)) for text in read]
 
@@ -458,7 +481,7 @@ def perplexity(
     from bertie.infer.pseudo import pseudo_perplexity
 
     rows = ("" if isinstance(row, InvalidRow) else row for row in each_row(texts))
-    return pseudo_perplexity(opened(model, device, precision), rows, max_length=max_length)
+    return pseudo_perplexity(module_of(model, device, precision), rows, max_length=max_length)
 
 
 @arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
@@ -498,7 +521,7 @@ def probe(
     settings = Settings(_names(train), **lists, **told)
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
-    return run(opened(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
+    return run(module_of(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
 
 
 def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
@@ -537,4 +560,4 @@ def words(
     contexts_of(texts, options.get("word", ""))  # before the model is opened
     if options.get("baseline") is not None:
         options["baseline"] = [*each_text(options["baseline"], "baseline")]
-    return compare(opened(model, device, precision), texts, **options)
+    return compare(module_of(model, device, precision), texts, **options)

@@ -119,10 +119,10 @@ def attention_of(model: Path) -> "Attend":
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
-    import bertie
     from bertie.explain.attention import attentions, telling
+    from bertie.runs.models import load as load_weights
 
-    loaded = bertie.load(model).eval().requires_grad_(False)
+    loaded = load_weights(model).eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -139,38 +139,12 @@ def load(
     model: str, precision: str, device: str, engine: str, threads: int | None
 ) -> tuple["Engine", dict[str, Any], str]:
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
-    from bertie.infer.onnx_engine import OnnxEngine, check_options, graph_of
-    from bertie.infer.quick import without_torch
+    from bertie.infer.onnx_engine import graph_of
+    from bertie.runs.opening import open_engine
 
-    folder = Path(model)
-    if (graph := graph_of(folder)) is not None:
-        check_options(graph, precision, device, engine)
-        exported = OnnxEngine(graph, threads=threads)
-        return exported, asdict(exported.facts), file_hash(graph)
-    if quick := without_torch(folder, precision, device, engine):
-        native = replace(quick[0], threads=threads) if threads else quick[0]
-        return native, asdict(native.facts), weights_hash(folder)
-    found = with_torch(folder, precision, device, engine, threads)
-    return found, asdict(found.facts), weights_hash(folder)
-
-
-def with_torch(folder: Path, precision: str, device: str, engine: str, threads: int | None) -> "Engine":
-    """Returns the engine of a folder that torch opens, as other commands choose it."""
-    import torch
-
-    import bertie
-    from bertie.infer.choose import engine_of, quickest
-    from bertie.train.precision import choose_device, choose_dtype
-
-    if threads:
-        torch.set_num_threads(threads)
-    where = choose_device(device)
-    found = bertie.load(folder).to(where)
-    on_cpu = precision == "auto" and where.type == "cpu"
-    name: Any = engine
-    dtype = quickest(found, name) if on_cpu else choose_dtype(precision, where)
-    found.compute_dtype = None if dtype == torch.float32 else dtype
-    return engine_of(found, name)
+    runner = open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
+    graph = graph_of(Path(model))
+    return runner, asdict(runner.facts), weights_hash(Path(model)) if graph is None else file_hash(graph)
 
 
 def weights_hash(folder: Path) -> str:

@@ -1,0 +1,108 @@
+"""The one way to open a model, for Python, the command line and the server: the same engine, and so the same numbers.
+
+a graph of `bertie export`          ONNX Runtime
+a folder that needs no torch        the native engine, where it is the faster one
+any other folder                    torch, or the native engine with the weights that torch has read
+"""
+
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bertie.errors import arguments
+from bertie.infer.engine import check_names
+from bertie.runs.models import load as load_weights
+from bertie.runs.models import model_folder
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+    from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
+
+
+class Opened(NamedTuple):
+    """The engine of a model, and its tokenizer; None for a folder without one."""
+
+    engine: "Engine"
+    tokenizer: "Tokenizer | None"
+
+
+def open_engine(
+    model: str | PathLike[str],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+    threads: int | None = None,
+) -> Opened:
+    """Opens a model by the name or folder of it, of a run or of a checkpoint, or a graph of `bertie export`.
+
+    Args:
+        model: The name, folder or graph.
+        device: cpu, cuda, cuda:1, mps or auto, the fastest.
+        precision: fp32, bf16 (may change the third digit) or auto, the faster one here.
+        engine: torch, native or auto, the faster one here.
+        threads: Number of threads of a CPU. None: all cores.
+
+    Raises:
+        UsageError: An option is unknown, or impossible for this model.
+        DataError: Files are missing or damaged.
+    """
+    from bertie.infer import onnx_engine
+    from bertie.infer.quick import without_torch
+
+    if graph := onnx_engine.graph_of(Path(model)):
+        onnx_engine.check_options(graph, precision, device, engine)
+        return Opened(*onnx_engine.opened(graph, threads=threads))
+    folder = model_folder(str(model))
+    if quick := without_torch(folder, precision, device, engine):
+        native, tokenizer = quick
+        return Opened(replace(native, threads=threads) if threads else native, tokenizer)
+    import torch
+
+    from bertie.infer.choose import engine_of
+
+    if threads:
+        torch.set_num_threads(threads)
+    weights = open_model(folder, device=device, precision=precision, engine=engine)
+    return Opened(engine_of(weights, check_names(precision, engine)), weights.tokenizer)
+
+
+def open_model(
+    model: str | PathLike[str], *, device: str = "auto", precision: str = "fp32", engine: str = "torch"
+) -> "Model":
+    """Opens a model in torch, for what needs its modules. engine: the one that will run it, which decides `auto`."""
+    import torch
+
+    from bertie.infer.choose import quickest
+    from bertie.train.precision import choose_device, choose_dtype
+
+    runner = check_names(precision, engine)
+    where = choose_device(device)
+    weights = load_weights(str(model)).to(where)
+    on_cpu = precision == "auto" and where.type == "cpu"
+    dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
+    weights.compute_dtype = None if dtype == torch.float32 else dtype
+    return weights
+
+
+@arguments()
+def load(folder: str | PathLike[str]) -> "Model":
+    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
+
+    Args:
+        folder: Folder of a model, a run or a checkpoint, or an exported ONNX graph. A run that has not finished gives
+            its best weights so far (select=best), or its newest checkpoint.
+
+    Returns:
+        The model, on the CPU in float32; for a graph, its engine, which predict, evaluate and embed take too.
+
+    Raises:
+        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
+    """
+    from bertie.infer import onnx_engine
+
+    if graph := onnx_engine.graph_of(Path(folder)):
+        return onnx_engine.opened(graph)[0]  # type: ignore[return-value]
+    return load_weights(str(folder))
