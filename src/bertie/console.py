@@ -183,7 +183,7 @@ _bar_alive = False
 
 @contextmanager
 def working(description: str) -> Iterator[None]:
-    """Context, or decorator of a function, of a step that cannot tell how far it is: it shows that it goes on."""
+    """Context, or decorator of a function, of a step that cannot tell how far it is: it shows that it is at work."""
     done = threading.Event()
 
     def tick() -> None:

@@ -53,7 +53,7 @@ from toys import CommandLine, toy_model
         (("finetune", "M", "per_device_train_batch_size=8"), "Did you mean 'train.batch_size'?"),
         (("tune", "M", "num_train_epochs=3"), "Did you mean 'epochs'?"),
         (("pretrain", "warmup_ratio=0.1"), "Did you mean 'optim.warmup'?"),
-        (("finetune", "M", "--lr", "1"), "No such option: --lr. Settings of the run are written without dashes:"),
+        (("finetune", "M", "--lr", "1"), "Settings of the run are written without dashes:"),
     ],
 )
 def test_what_would_be_ignored_is_refused(
