@@ -56,7 +56,6 @@ def generate(docs: Path = DOCS) -> list[Path]:
 def command_line() -> str:
     """Every command with its arguments, options, defaults and examples, read from the typer app."""
     import typer.main
-    from rich.text import Text
 
     from bertie.cli import commands
 
@@ -71,12 +70,12 @@ def command_line() -> str:
     ))]  # fmt: skip
     for name, command in found.items():
         context = command.make_context(name, [], resilient_parsing=True)
-        text = Text.from_markup(f"{command.help or ''}\n{command.epilog or ''}").plain
+        text = f"{command.help or ''}\n{command.epilog or ''}"
         examples = re.findall(r"^ *((?:\S.*[|] )?bertie .*)$", text, re.MULTILINE)
         rows = {True: [], False: []}
         for option in command.params:
             left, *said = option.get_help_record(context) or (option.name,)
-            help = Text.from_markup((said or [""])[0]).plain
+            help = (said or [""])[0]
             rows[left.startswith("-")].append((f"`{left}`", plain(help)))
         usage = " ".join([name, *(p.name if p.required else f"[{p.name}]" for p in command.params if _argument(p))])
         parts += [f"## {name}\n", f"```text\n{usage} [options]\n```\n"]
@@ -93,10 +92,8 @@ def _argument(parameter: Any) -> bool:
 
 def _prose(command: Any) -> list[str]:
     """The paragraphs of a help text before its examples."""
-    from rich.text import Text
-
-    text = re.split(r"\n *\[bold\]Examples?\[/\]|\n *Examples?:", command.help or "")[0]
-    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", Text.from_markup(text).plain) if part.strip()]
+    text = re.split(r"\n *\x08\n *Examples?:", command.help or "")[0]
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 # Configuration -------------------------------------------------------------------------------------------------------

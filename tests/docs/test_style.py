@@ -124,7 +124,7 @@ def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             parts = one.values if isinstance(one, ast.JoinedStr) else [one]
             texts = [part.value if isinstance(part, ast.Constant) else "X" for part in parts]
             if all(isinstance(text, str) for text in texts) and len(text := "".join(texts)) > 1:
-                yield one.lineno, inspect.cleandoc(text)
+                yield one.lineno, re.sub(r"\x08\nExamples?:\n(?: .*\n?)*", "", inspect.cleandoc(text))  # command lines
 
 
 def code_faults(source: str) -> list[str]:

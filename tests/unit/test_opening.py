@@ -1,4 +1,4 @@
-"""Python, the command line and the server open a model alike: the same engine, and the same numbers to the last digit."""
+"""Python, the command line and the server open a model alike: the same engine, the same numbers to the last digit."""
 
 import json
 

@@ -44,12 +44,10 @@ def attention(
     Many heads attend to special tokens whose vectors are short; --norms shows what is really read. For what a
     prediction rests on, use bertie explain.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie attention models/bert "The cat sat on the mat because it was tired." -o attention.html
-
       bertie attention models/bert "The cat sat on the mat." --head 8.11
-
       bertie attention models/bert "Who sat?" "The cat sat on the mat." -o attention.npz
     """
     import io

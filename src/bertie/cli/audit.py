@@ -56,12 +56,10 @@ def audit(
     KoBBQ. Classifiers: rates and errors by group, and predictions that change when words or names are swapped. Every
     figure has an interval, the same for random weights, and a shuffled control. With -o, the same command resumes.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie audit models/bert --data crows_pairs_anonymized.csv -o audit
-
       bertie audit runs/base/model --data stereoset/ --limit 200 --json
-
       bertie audit runs/reviews/model --table reviews.csv --group author -o audit
     """
     from bertie.audit.page import add_to_card

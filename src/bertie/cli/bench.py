@@ -47,20 +47,17 @@ def pretrain(
     ] = "",
     output: Output = None,
 ) -> None:
-    r"""Benchmark masked-LM training against the transformers Trainer.
+    """Benchmark masked-LM training against the transformers Trainer.
 
     The runners alternate. The table shows tokens per second without padding, model FLOPs utilization and peak memory.
     The utilization is relative to matrix products measured in the same run. Needs the other libraries: pip install
-    'bertie\[dev]'.
+    'bertie[dev]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench pretrain
-
       bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
-
       bertie bench pretrain --models small,base,large --device cuda --batch-size 256 --length 512
-
       bertie bench pretrain --models base --device cuda --runners "bertie bf16,transformers best"
     """
     from bertie.bench import pretrain as program
@@ -91,16 +88,15 @@ def finetune(
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
     output: Output = None,
 ) -> None:
-    r"""Benchmark fine-tuning against the transformers Trainer.
+    """Benchmark fine-tuning against the transformers Trainer.
 
     The table shows examples per second, peak memory, and quality on dev. A preset has random weights and learns
     generated examples. A folder needs a published data set for classification or regression. Needs the other
-    libraries: pip install 'bertie\[dev]'.
+    libraries: pip install 'bertie[dev]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench finetune
-
       bertie bench finetune --model minilm --data rte --data-dir glue --steps 156 --rounds 5 -o bench.jsonl
     """
     from bertie import families
@@ -131,13 +127,13 @@ def of_families(
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 3,
     output: Output = None,
 ) -> None:
-    r"""Benchmark training steps and inference of model families against transformers.
+    """Benchmark training steps and inference of model families against transformers.
 
     Both sides have the same weights and texts of uneven lengths. The runners alternate. Needs the other libraries: pip
-    install 'bertie\[dev]'.
+    install 'bertie[dev]'.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie bench families --models ModernBERT-base --layers 2
     """
     from bertie import families
@@ -189,10 +185,9 @@ def lengths(
 
     The table shows CPU time and peak memory by length, for full, windowed and block-sparse attention.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench lengths
-
       bertie bench lengths --at 1024,4096 -o lengths.jsonl
     """
     from bertie.bench import harness
@@ -218,7 +213,7 @@ def lengths(
 
 @bench.command("infer")
 def infer(
-    model: Annotated[Path | None, typer.Option(help=r"Model folder. Default: the model of bertie\[minilm].")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder. Default: the model of bertie[minilm].")] = None,
     input: Annotated[
         str,
         typer.Option(
@@ -235,18 +230,17 @@ def infer(
     keep: Annotated[Path | None, typer.Option(help="Folder for converted models, which a second run reuses.")] = None,
     output: Output = None,
 ) -> None:
-    r"""Benchmark text vectors on a CPU against other inference engines.
+    """Benchmark text vectors on a CPU against other inference engines.
 
     The table compares Bertie's engines with CTranslate2, ONNX Runtime, OpenVINO and transformers. It shows tokens per
     second without padding, the cosine similarity to float32, milliseconds for one text, start-up time and peak memory.
     It also shows the share of texts with the same nearest other text as in float32. For a classifier, it shows the
     share of texts with the same label instead. Engines that are not installed are skipped. To install them:
-    pip install 'bertie\[peers]'.
+    pip install 'bertie[peers]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench infer
-
       bertie bench infer --input wiki/ --only "Bertie int8,CTranslate2 int8" -o bench.jsonl
     """
     import os

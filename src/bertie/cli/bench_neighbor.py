@@ -28,10 +28,9 @@ def neighbor(
     The table shows the speed alone and next to a program with one thread per core, for several times that waiting
     threads spin. Shares are relative to the speed of the first value alone. Needs Linux.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench neighbor
-
       bertie bench neighbor --spins default,10000 --rounds 5 -o neighbor.jsonl
     """
     from bertie.bench import neighbor as program

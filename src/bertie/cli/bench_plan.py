@@ -28,8 +28,8 @@ def plan(
     The table has time, peak memory, and the memory by the formula of `bertie plan`. Stop other programs first, or pass
     --clock cpu.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie bench plan short.yaml long.yaml --trial 20 -o plan.jsonl
     """
     from bertie.bench import harness

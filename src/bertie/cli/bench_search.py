@@ -23,15 +23,14 @@ def search(
     embed: EmbedModel = None,
     output: Output = None,
 ) -> None:
-    r"""Benchmark search against bm25s and sentence-transformers.
+    """Benchmark search against bm25s and sentence-transformers.
 
     All runners answer the same questions one at a time, in turns. The table has the time to build an index, its size,
     queries per second, and the time of a query. Needs the other libraries: pip install bm25s sentence-transformers.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench search --passages 100000
-
       bertie bench search --input wiki/ --embed MODEL -o bench.jsonl
     """
     from bertie.bench import search as program

@@ -35,18 +35,16 @@ def serve(
     precision: tables.Precision = "fp32",
     output: Output = None,
 ) -> None:
-    r"""Benchmark a server against a plain FastAPI server.
+    """Benchmark a server against a plain FastAPI server.
 
     The table shows requests per second, latency, memory and cold start. The load is open: requests arrive at random
     moments, whether or not earlier ones were answered. The rate is the highest one with a 99th percentile of at most
-    100 ms. Needs the other libraries: pip install 'bertie\[dev]'.
+    100 ms. Needs the other libraries: pip install 'bertie[dev]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench serve runs/reviews/model
-
       bertie bench serve runs/reviews/model --int8 models/reviews-int8 --bf16
-
       bertie bench serve runs/sts/model --infinity infinity/bin/infinity_emb -o serve.jsonl
     """
     from bertie.bench import serve as program

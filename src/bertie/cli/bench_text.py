@@ -26,15 +26,14 @@ def corpus(
     rounds: Rounds = 5,
     output: Output = None,
 ) -> None:
-    r"""Benchmark bertie corpus against datasets.map.
+    """Benchmark bertie corpus against datasets.map.
 
     Both programs do the same steps from raw text to token ids on disk and must produce the same ids. The table shows
-    MB/s. Needs datasets: pip install 'bertie\[dev]'.
+    MB/s. Needs datasets: pip install 'bertie[dev]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench corpus
-
       bertie bench corpus --input wiki/ --megabytes 100 -o bench.jsonl
     """
     from bertie.bench import corpus as program
@@ -55,15 +54,14 @@ def tokenizer(
     rounds: Rounds = 5,
     output: Output = None,
 ) -> None:
-    r"""Benchmark bulk tokenization against tokenizers and transformers.
+    """Benchmark bulk tokenization against tokenizers and transformers.
 
     All engines turn sentences into ids and must produce the same ids. The table shows MB/s. Needs the other libraries:
-    pip install 'bertie\[dev]'. The fast engine needs pip install 'bertie\[fast]'.
+    pip install 'bertie[dev]'. The fast engine needs pip install 'bertie[fast]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench tokenizer
-
       bertie bench tokenizer --input wiki/ -o bench.jsonl
     """
     from bertie.bench import tokenizer as program
@@ -84,10 +82,9 @@ def instances(
 
     Both turn token ids into pairs of texts with masks.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie bench instances
-
       bertie bench instances --input wiki/ --length 512 -o bench.jsonl
     """
     from bertie.bench import instances as program

@@ -35,14 +35,11 @@ def cloze(
     out, and a question word. The context is the sentence with its neighbors. Words in capitals mark names, and
     particles mark Korean nouns.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie cloze corpora/mine -o questions.jsonl
-
       bertie finetune MODEL --task span --train questions.jsonl -o runs/cloze max_length=224
-
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
-
       bertie cloze corpora/mine -o pairs.txt
     """
     from bertie.data.cloze import Count, as_document

@@ -166,16 +166,12 @@ def compress(
     those of the float model. With --data, several smaller models are made and measured, and the fastest model within
     the limits is written. A model that misses the quality threshold is not written.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie compress runs/reviews/model --texts reviews.txt -o models/reviews-int8
-
       bertie compress runs/reviews/model --neurons 768 --train train.csv -o models/narrow
-
       bertie compress runs/reviews/model --layers 3 --distil --train train.csv -o models/student
-
       bertie compress runs/reviews/model --train train.csv --data dev.csv --max-drop 0.01 --speed 3x -o runs/small
-
       bertie compress models/reviews-int8 --float -o models/reviews-float
     """
     learned = training.learned

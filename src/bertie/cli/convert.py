@@ -28,12 +28,10 @@ def convert(
 
     The tokenizer and the model card are kept.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16
-
       bertie convert downloads/old-model -o models/new --unsafe
-
       bertie convert models/large -o models/large-sharded --shard-size 2000
     """
     from dataclasses import asdict

@@ -62,18 +62,13 @@ def corpus(
     Writes shards with checksums, a card, and a list of the unreadable records. The same command resumes an interrupted
     build.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie corpus articles/ extra.jsonl.zst -o corpora/mine
-
       bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki
-
       bertie corpus enwiki-pages-articles-multistream.xml.bz2 -o corpora/wiki
-
       bertie corpus python:numpy,scipy -o corpora/docs
-
       bertie corpus articles/ -o corpora/clean --decontaminate sst2 --decontaminate questions.tsv --data-dir glue
-
       bertie corpus corpora/wiki --show
     """
     from bertie.data import card

@@ -20,10 +20,9 @@ def data(
     The list has the source and the licence of every data set. The check compares the number of examples with the
     published number.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie data
-
       bertie data mrpc stsb --data-dir glue
     """
     from bertie.tasks.datasets import DATASETS

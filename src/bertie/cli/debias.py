@@ -69,12 +69,10 @@ def debias(
     from the vectors. It becomes part of the weights that read them: the masked-LM head, the pooler, or a dense module
     for sentence vectors. The new folder opens anywhere. The figures of the audits are printed before and after.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie debias models/bert sentences.txt -o models/bert-leace
-
       bertie debias models/bert sentences.txt --how sentence --data stereoset/ -o models/bert-sentence --json
-
       bertie debias models/bert sentences.txt --finetune sst2.yaml --page leace.html -o models/bert-leace
     """
     from rich.table import Table
@@ -144,10 +142,9 @@ def counterfactual(
     Words are exchanged by pairs such as he and she, in both directions. A text that changes is written in both forms,
     and every other text once. Build a corpus from the file and continue the pre-training of a model on it.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie counterfactual articles.txt -o both.jsonl
-
       bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
     """
     from bertie.audit.debias import pairs_of

@@ -27,10 +27,9 @@ def demo(
     which library a passage documents: with the pre-trained model, from random weights, and by counting words. An
     interrupted demo resumes with the same command.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie demo
-
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
     from bertie.demo.headline import accuracies, headline

@@ -24,14 +24,11 @@ def download(
     Only weights (safetensors), tokenizer and config are downloaded, to the cache of HF_HOME. Bertie never downloads
     anything by itself: other commands open what is in the cache. A stopped download is continued.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie download google-bert/bert-base-uncased
-
       bertie finetune google-bert/bert-base-uncased --train train.csv --dev dev.csv -o runs/mine
-
       bertie download klue/roberta-small@main --dry-run
-
       bertie download --list
     """
     if list_ == bool(names):
@@ -65,8 +62,8 @@ def upload(
 
     The access token is that of HF_TOKEN, or of `hf auth login`. A damaged folder is refused.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie upload runs/mine my-organization/reviews-small --private
     """
     from bertie.hub import remote

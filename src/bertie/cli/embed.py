@@ -54,16 +54,12 @@ def embed(
     its row, the row number, the line number, and the vector. A .npy file has only the vectors. Rows that cannot be read
     are counted: their record has an "error", and a .npy file has a row of NaN.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie embed runs/sts/model sentences.txt -o vectors.npy
-
       bertie embed runs/sts/model reviews.csv --text review -o reviews.parquet
-
       echo "the tide came in" | bertie embed runs/sts/model
-
       bertie embed multilingual-e5-small questions.txt --prefix "query: " -o questions.npy
-
       bertie embed models/bert sentences.txt --tokens --layers all -o tokens.npz
     """
     from bertie.data.tables import Columns, InvalidRow, SkipReport

@@ -95,20 +95,14 @@ def evaluate(
     Prints the metrics of the task, each with its 95% bootstrap interval. The file is streamed, so it may be larger than
     memory. Labels that the model does not know count as errors.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie evaluate runs/sst2/model dev.tsv
-
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
-
       bertie evaluate sentiment-ko reviews.csv --label-names 0=negative,1=positive
-
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
-
       bertie evaluate runs/sst2/model test.tsv --report test.html
-
       bertie evaluate runs/sst2/model test.tsv --perturb typos --perturb contrast
-
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluation import compare

@@ -38,14 +38,11 @@ def explain(
     whose values add up to the change of the logit; gradient is gradient x input; occlusion masks one token at a time.
     For each method, Bertie also measures how far the probability falls without the most important words.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie explain runs/reviews/model "The plot is thin, but the actors are wonderful."
-
       bertie explain runs/reviews/model "A dull film." --methods ig,occlusion -o explanation.html
-
       bertie explain runs/questions/model "Who wrote it?" "The book was written by Jane Austen."
-
       bertie explain models/bert "Paris is the capital of [MASK]." --label france
     """
     from rich.cells import cell_len, set_cell_size

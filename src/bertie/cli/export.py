@@ -39,12 +39,10 @@ def export(
     their predictions must be equal, and their numbers must agree within 0.0001. The folder has the file names and the
     layout of optimum, sentence-transformers and Transformers.js.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie export runs/reviews/model --to onnx -o models/reviews-onnx
-
       bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
-
       bertie predict models/reviews-onnx reviews.txt
     """
     from bertie.data.lines import texts_of

@@ -19,12 +19,10 @@ def families(
 
     The description has the source, heads, tokenizer and presets.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie families
-
       bertie families electra
-
       bertie families --json
     """
     rows = describe()

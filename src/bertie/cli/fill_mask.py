@@ -27,10 +27,9 @@ def fill_mask(
 ) -> None:
     """Predict masked tokens.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie fill-mask starter-en "The [MASK] sat on the mat."
-
       bertie fill-mask starter-en --top 3 --json < lines.txt
     """
     from bertie.data.lines import InvalidRow, decoded

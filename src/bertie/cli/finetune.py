@@ -79,16 +79,12 @@ def finetune(
     given as key=value (epochs=5, optim.lr=5e-5, max_length=256, too_long=window, from_scratch=true). RUN/run.yaml lists
     all settings.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie finetune starter-en --train reviews.csv -o runs/reviews
-
       bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 epochs=2
-
       bertie finetune starter-en --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
-
       bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
-
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     from bertie.runs import finetune as run

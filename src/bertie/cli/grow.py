@@ -39,8 +39,8 @@ def grow(
 
     Continue to train the new model afterwards.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie grow models/base -o models/deeper --layers 24 --how stack
     """
     from bertie.models.surgery import deeper, with_positions
@@ -74,8 +74,8 @@ def shrink(
 
     Train the student by distillation from the model.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert
     """
     from bertie.families import VARIANTS
@@ -108,8 +108,8 @@ def extend(
 
     The embedding of a new word is the mean of the embeddings of its former tokens.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie vocabulary extend models/base words.txt -o models/medical
     """
     from bertie.models.surgery import with_vocabulary
@@ -137,8 +137,8 @@ def trim(
 
     The model's output for these texts does not change.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
     from bertie.cli.tokenizer import check_lines

@@ -59,12 +59,10 @@ def heads(
     control task. --data ranks the heads by their importance for the model's task, and measures the model as they are
     removed.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie heads models/bert --texts texts.txt -o heads.html
-
       bertie heads models/bert --parsed en_ewt-ud-dev.conllu -o heads.html
-
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
     from bertie.explain.heads_page import card_parts, page

@@ -44,7 +44,7 @@ def make_index(
     korean: Annotated[
         str | None,
         typer.Option(
-            help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words. "
+            help="Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie[ko]), or words. "
             "Default: pairs."
         ),
     ] = None,
@@ -53,7 +53,7 @@ def make_index(
     vectors: Annotated[
         str,
         typer.Option(
-            help=r"Search by vectors: exact; approximate (needs bertie\[usearch]); auto: approximate from a million."
+            help="Search by vectors: exact; approximate (needs bertie[usearch]); auto: approximate from a million."
         ),
     ] = "auto",
     engine: SearchEngine = "sqlite",
@@ -68,16 +68,12 @@ def make_index(
     The same command again adds new files, replaces changed ones and skips the others. A killed command leaves the index
     as it was. Documents that cannot be read are counted, and `--check` lists them.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie index docs/ notes.pdf -o index
-
       bertie index docs/ -o index --embed MODEL
-
       bertie index docs/old.md -o index --remove
-
       bertie index -o index --check
-
       bertie index docs/ -o index --engine opensearch --url http://localhost:9200
     """
     from bertie.search import index as making

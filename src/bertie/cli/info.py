@@ -24,12 +24,10 @@ def info(
 ) -> None:
     """Show a model's architecture, parameters, memory, operations and tokenizer.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie info --presets
-
       bertie info bert-base
-
       bertie info runs/wiki/model --length 512
     """
     if presets == (model is not None):

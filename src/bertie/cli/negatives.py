@@ -37,12 +37,10 @@ def negatives(
 
     The rows train a model for --rerank, or vectors. Passages that contain a known answer are left out.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie negatives index --questions train.json -o lists.jsonl
-
       bertie finetune MODEL --task choice --train lists.jsonl -o runs/rank max_length=256
-
       bertie negatives index --questions train.json --form pairs -o pairs.jsonl
     """
     from typing import cast, get_args

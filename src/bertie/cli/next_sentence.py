@@ -32,8 +32,8 @@ def next_sentence(
     second text follows the first. Models pre-trained with sentence order prediction (SOP) predict whether the two
     texts are in order.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
     from bertie.infer.pairs import judge, kind_of

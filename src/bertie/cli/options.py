@@ -104,7 +104,7 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
     choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else ""
     shown = setting.help + (f" One of {choices}." if choices else "")
     shown += f" Default: {default}." if default not in (None, "", {}) else ""
-    return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown.replace("[", r"\["))]
+    return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]
 
 
 def _value(flag: Flag, value: Any) -> Any:

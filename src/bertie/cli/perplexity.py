@@ -41,10 +41,9 @@ def perplexity(
     token, so a few hundred sentences are enough. Compare models with different vocabularies per word. A word that the
     vocabulary does not know costs 8 bits per byte. The file is streamed, and rows that cannot be read are counted.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie perplexity runs/base/model sentences.txt
-
       bertie perplexity runs/medical/model notes.jsonl --text body --limit 500 --json
     """
     from itertools import islice

@@ -98,16 +98,12 @@ def plan(
     Times are estimates from peak rates. Energy and CO2 are estimates too: the truth is between half and twice the
     number. For a measured time on this machine, pass --dry-run to `bertie pretrain` or `bertie finetune`.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie plan -c pretrain-bert-base
-
       bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR -o plan.html
-
       bertie plan -c finetune-squad model=bert-base --on l4,this
-
       bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
-
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
     from bertie.files import check_new_file

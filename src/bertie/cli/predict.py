@@ -64,24 +64,16 @@ def predict(
     processed one by one; for a model of pairs, a line is FIRST<TAB>SECOND. A .json file is one object of answers by id,
     as the official scripts of SQuAD, KorQuAD and KLUE read it.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       echo "a quiet, lovely film" | bertie predict runs/sst2/model
-
       bertie predict runs/sst2/model reviews.csv --text review -o labels.csv
-
       bertie predict runs/sst2/model reviews.xlsx -o labels.xlsx
-
       bertie predict runs/nsmc/model export.csv --encoding cp949 -o labels.csv --excel
-
       bertie predict runs/a/model reviews.csv --ensemble runs/b/model --ensemble runs/c/model -o labels.csv
-
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
-
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
-
       bertie predict models/xnli mails.csv --candidates refund,delivery,praise -o labels.csv
-
       bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
     """
     from bertie.data.tables import Columns, InvalidRow, SkipReport

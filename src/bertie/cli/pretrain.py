@@ -52,16 +52,12 @@ def pretrain(
     settings. Under torchrun, the processes share each batch. --dry-run tries some steps and prints the time, memory and
     energy to expect. It writes no run folder, only the token ids of the corpus, which the run needs too.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny train.steps=5000
-
       bertie pretrain -c pretrain-bert-base --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
-
       bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/short --minutes 8
-
       bertie pretrain --from runs/tiny -o runs/again
-
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
     from bertie import settings as configs

@@ -53,12 +53,10 @@ def probe(
     control task with random labels for words. A .conllu file gives pos, relation and distance. Tagged names give
     entity, and any text gives order and length. A stopped run continues when the same command runs again.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie probe models/bert --train ewt-train.conllu --test ewt-dev.conllu -o runs/probe
-
       bertie probe models/bert --train train.conllu --train names.conll --probes pos,entity -o runs/probe
-
       bertie probe models/bert --train texts.txt -o runs/probe --json
     """
     from bertie.probing.page import card_parts

@@ -33,10 +33,9 @@ def reload(
     The server loads each model from its folder and checks it. A model that fails stays as it was, and the command
     exits with status 1. Requests are answered meanwhile.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie reload
-
       bertie reload http://127.0.0.1:8080 --key-file keys.txt
     """
     keys = keys_of(key_file)

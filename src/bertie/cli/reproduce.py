@@ -28,13 +28,13 @@ def few_labels(
     draws: Annotated[int, typer.Option(min=1, help="Number of draws of the training examples.")] = 10,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/few-labels.md.")] = None,
 ) -> None:
-    r"""Measure classifiers trained on 8, 16 and 64 examples per label.
+    """Measure classifiers trained on 8, 16 and 64 examples per label.
 
     Compares few-shot training with plain fine-tuning, with the vectors of the start model, and with tf-idf. A masked
     language model is trained with a pattern instead. The same command resumes an interrupted one.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie reproduce few-labels --model minilm --data-dir data --only sst2 --draws 3 -o runs/few
     """
     from bertie.bench import few_labels as program
@@ -65,13 +65,13 @@ def modern(
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs per row.")] = 3,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/modern.md.")] = None,
 ) -> None:
-    r"""Measure what newer architectures gain at a small budget.
+    """Measure what newer architectures gain at a small budget.
 
     Pre-trains BERT as published, with each later change alone, and with all of them, for the same processor time.
     Compares the validation loss and two fine-tuned tasks. The same command resumes an interrupted one.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie reproduce modern --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/modern
     """
     from bertie.bench import modern as program
@@ -131,17 +131,15 @@ def results(
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/results.md.")] = None,
 ) -> None:
-    r"""Fine-tune on published data sets with Bertie and with the transformers Trainer.
+    """Fine-tune on published data sets with Bertie and with the transformers Trainer.
 
     Writes the table of results over several seeds, beside published scores, after every row. The same command resumes
-    an interrupted one. The Trainer needs the other libraries: pip install 'bertie\[dev]'.
+    an interrupted one. The Trainer needs the other libraries: pip install 'bertie[dev]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie reproduce results --model minilm-l6 --data-dir data --only rte,wnli --seeds 2 -o runs/results
-
       bertie reproduce results --model minilm-l6 --model starter-en --data-dir data -o runs/all
-
       bertie reproduce results --korean-model starter-ko --data-dir data --peer-seeds 0 -o runs/korean
     """
     from bertie.bench import results as program
@@ -192,14 +190,14 @@ def ablations(
     train: Annotated[int | None, typer.Option(min=1, help="Maximum number of training examples of a task.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each row.")] = 3,
 ) -> None:
-    r"""Repeat the ablations of the BERT paper on your corpus.
+    """Repeat the ablations of the BERT paper on your corpus.
 
     Pre-trains a small model for each row, fine-tunes it, and compares each row with the first one of its table by seed.
     Writes ablations.html, ablations.md and a picture of each table and task after every seed. The same command resumes
     an interrupted one. Settings of pre-training are key=value; the recipe is pretrain-ten-minutes.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie reproduce ablations --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/ablations
     """
     from bertie.bench import ablations as program

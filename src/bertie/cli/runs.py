@@ -24,10 +24,9 @@ def verify(folder: Written) -> None:
     that corpus and tokenizer are those of the run, and every file of the folders that it read. The exit code is 3 when
     something is wrong.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie verify runs/tiny
-
       bertie verify corpora/mine --json
     """
     from bertie.runs import verify as runs
@@ -49,10 +48,9 @@ def report(run: Run) -> None:
 
     The run may be pre-training or fine-tuning, and may be in progress.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie report runs/tiny
-
       bertie report runs/sst2
     """
     from bertie.runs import finetune_page
@@ -77,10 +75,9 @@ def export_checkpoint(
     For a run folder, the newest intact checkpoint is used. The run itself does not change and can be resumed. Commands
     that take a model accept RUN and RUN/checkpoint-N directly. Export a checkpoint to keep it or to open it elsewhere.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie export-checkpoint runs/tiny -o models/so-far
-
       bertie export-checkpoint runs/tiny/checkpoint-4000 -o models/tiny-4000
     """
     from bertie.runs import models
@@ -106,14 +103,11 @@ def compare(
     All runs must be of pre-training, or all of fine-tuning. A folder of several seeds is one row with a 95% confidence
     interval. A folder of `bertie tune` has one row per trial. The page also shows the curves of all runs in one chart.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie compare runs/a runs/b
-
       bertie compare runs/a runs/b runs/c -o compare.html
-
       bertie compare runs/tuning --json
-
       bertie compare runs/sst2 runs/mrpc --card models/base
     """
     from bertie.files import check_new_file

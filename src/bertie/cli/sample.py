@@ -42,14 +42,11 @@ def sample(
     drawings, each with a question and its answer (JSON lines). `scenes`: statements about three boxes of items, true
     or false (JSON lines). `simple-scenes`: the same with simple statements.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie sample reviews -o reviews.csv
-
       bertie sample reviews --language ko -o reviews-ko.csv
-
       bertie sample names -o train.conll
-
       bertie sample names --rows 100 --seed 1 -o test.conll
     """
     from bertie.data.sample import TABLES, table, written

@@ -130,12 +130,10 @@ def search(
 
     The stages are words, vectors (if the index has them), re-ranking and the answer. -v shows the time of each.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie search index "how do I resume a run?"
-
       bertie search index "how do I resume a run?" --rerank runs/rank/model --answer runs/squad2/model
-
       bertie search index --json < questions.txt
     """
     from rich.text import Text

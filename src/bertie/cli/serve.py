@@ -103,22 +103,18 @@ def serve(
     ] = False,
     no_access_log: Annotated[bool, typer.Option("--no-access-log", help="Do not log a line per request.")] = False,
 ) -> None:
-    r"""Serve models over HTTP, with a page for the browser.
+    """Serve models over HTTP, with a page for the browser.
 
     Each model runs in its own process. Clients of Text Embeddings Inference, OpenAI's embeddings, Cohere's rerank and
     Hugging Face's pipelines work unchanged. The log goes to standard error as JSON lines, without texts of requests.
-    Needs the extra: pip install 'bertie\[serve]'.
+    Needs the extra: pip install 'bertie[serve]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie serve runs/reviews/model
-
       bertie serve sentiment=runs/reviews search=runs/sts --port 8080
-
       bertie serve models/minilm runs/squad2 --index notes=index
-
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
-
       bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are models that can be loaded again

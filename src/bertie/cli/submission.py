@@ -26,10 +26,9 @@ def submission(
     Predicts GLUE's test sets and writes the zip file for GLUE's server. The model of mnli predicts both of its test
     sets and the diagnostic set AX.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
-
       bertie submission glue.zip
     """
     from bertie.evaluation import glue

@@ -51,7 +51,7 @@ def train(
         ),
     ] = None,
     unused: Annotated[
-        int, typer.Option(min=0, help=r"Number of unused tokens (\[unused1] ...), reserved for words added later.")
+        int, typer.Option(min=0, help="Number of unused tokens ([unused1] ...), reserved for words added later.")
     ] = 0,
     split_special_tokens: Annotated[
         bool,
@@ -67,8 +67,8 @@ def train(
 
     Writes a folder with tokenizer.json and vocab.txt.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522
     """
     from bertie import families
@@ -122,8 +122,8 @@ def report(
 
     Shows, by script: tokens per word (fertility), unknown words, character coverage, and the round-trip rate.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie tokenizer report tokenizers/wiki ratings.txt --json
     """
     from itertools import islice
@@ -151,8 +151,8 @@ def encode(
 ) -> None:
     """Show the tokens of a text, with their ids and characters.
 
-    [bold]Example[/]
-
+    \b
+    Example:
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     from bertie.data.lines import InvalidRow, decoded

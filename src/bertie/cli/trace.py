@@ -30,12 +30,10 @@ def trace(
     the code" explains them. Without --model, Bertie makes a bert-tiny with random weights and a vocabulary of the
     text and of the sample reviews. The shapes are those of a trained model, but the predictions are random.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie trace "The cat sat on the mat."
-
       bertie trace "The cat sat on the mat." --model starter-en --seed 3
-
       bertie trace "The cat sat on the mat." --json
     """
     from bertie.infer import trace as steps

@@ -35,16 +35,15 @@ def tune(
     config: ConfigFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    r"""Search fine-tuning hyperparameters.
+    """Search fine-tuning hyperparameters.
 
     The default is the grid of BERT's paper (A.3): batch size 16 and 32, learning rate 5e-5, 3e-5 and 2e-5, 2 to 4
     epochs, in total 18 runs. --vary defines another search space. The same command resumes an interrupted search, also
-    in the middle of a run. Needs optuna: pip install 'bertie\[tune]'.
+    in the middle of a run. Needs optuna: pip install 'bertie[tune]'.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie tune starter-en --data rte --data-dir glue -o runs/rte-grid --hours 2
-
       bertie tune starter-en --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
     from bertie.runs import tune as run

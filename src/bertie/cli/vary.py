@@ -30,12 +30,10 @@ def vary(
     In half of the copies, words become random words of the file. In the other half, the end is that of another text.
     The texts themselves are written first. A large model answers all of them, and a small one learns the answers.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie vary train.csv --text review -o texts.jsonl
-
       bertie predict runs/large/model texts.jsonl --text review -o answers.jsonl
-
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
     from bertie.data.tables import Columns, TableFormat, collect, stream

@@ -35,12 +35,10 @@ def words(
     The similarity is the cosine. Random different words are similar, too, so their mean cosine is shown beside it.
     Korean words match at their beginning: 배 in 배를.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie words models/bert "She ate an apple." "He made an apology."
-
       bertie words models/bert "the bank of the river" "a bank account" --word bank -o bank.html
-
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
     from bertie.files import check_new_file

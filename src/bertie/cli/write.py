@@ -49,12 +49,10 @@ def write(
     The text is printed while it is generated. A fine-tuned model reads the text in the template of its training. From
     standard input, each line gives one line.
 
-    [bold]Examples[/]
-
+    \b
+    Examples:
       bertie write runs/summaries/model "The report of the committee says ..."
-
       bertie write runs/tiny-gpt/model "Once upon a time" --sample --top-p 0.9 --seed 3
-
       bertie write runs/spacing/model --beams 4 < lines.txt
     """
     from bertie.data.lines import InvalidRow, decoded

@@ -1,8 +1,7 @@
-"""The one way to open a model, for Python, the command line and the server: the same engine, and so the same numbers.
+"""The one way to open a model, for Python, the command line and the server, so that all have the same numbers.
 
-a graph of `bertie export`          ONNX Runtime
-a folder that needs no torch        the native engine, where it is the faster one
-any other folder                    torch, or the native engine with the weights that torch has read
+A graph of `bertie export` runs in ONNX Runtime. A folder that needs no torch runs in the native engine, where that is
+the faster one. torch reads any other folder, and runs it unless the native engine is faster.
 """
 
 from dataclasses import replace
