@@ -6,10 +6,14 @@ the rest and to read why; or at once, when the client took too long.
 
 import asyncio
 from asyncio import TimerHandle
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
 import orjson
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from bertie.serve.errors import Refusal
@@ -21,6 +25,45 @@ HEADER_S = 10.0  # until the headers of a request are there, from its first byte
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
+
+
+class Turns:
+    """The requests of all connections that wait to begin: one begins in each turn of the event loop.
+
+    So a flood of requests delays others by one request of each connection, and what has begun goes on in between.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._taken = False
+
+    def take(self, begin: Callable[[], None]) -> None:
+        """Begins a request, now or in one of the next turns."""
+        if self._taken:
+            self._waiting.append(begin)
+        else:
+            self._taken = True
+            asyncio.get_running_loop().call_soon(self._next)
+            begin()
+
+    def _next(self) -> None:
+        self._taken = bool(self._waiting)
+        if self._taken:
+            asyncio.get_running_loop().call_soon(self._next)
+            self._waiting.popleft()()
+
+
+class Flow(FlowControl):
+    """The flow of one connection: nothing is read while a request waits unread, or memory would fill with them."""
+
+    def __init__(self, protocol: "Protocol") -> None:
+        super().__init__(protocol.transport)
+        self.protocol = protocol
+
+    def resume_reading(self) -> None:
+        """Reads on, unless a request waits."""
+        if not self.protocol.unread:
+            super().resume_reading()
 
 
 class Ending:
@@ -41,8 +84,9 @@ class Ending:
 class Protocol(HttpToolsProtocol):
     """One connection. since: when it began to wait for its client; ended: what still comes is dropped."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, turns: Turns, **options: Any) -> None:
+        super().__init__(**options)
+        self.turns = turns
         self.parser: Any = Parser(self)
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
@@ -54,6 +98,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts to wait for the first request. Above the limit, the one that has waited longest is dropped."""
         super().connection_made(transport)
+        self.flow = Flow(self)
         self._ending: Any = Ending(self)
         self.since = self.loop.time()
         if len(self.connections) > MAX_CONNECTIONS:
@@ -73,6 +118,11 @@ class Protocol(HttpToolsProtocol):
     @property
     def _idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def unread(self) -> bool:
+        """Whether a request, or its beginning, waits until the last one is answered."""
+        return not self.ended and self.parser is not None and self.parser.waits and bool(self.parser.buffer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers."""
@@ -98,7 +148,7 @@ class Protocol(HttpToolsProtocol):
         else:
             if self._timer is None and self._idle:
                 self._end_after(HEADER_S)
-            elif self.parser.waits and self.parser.buffer:
+            elif self.unread:
                 self.flow.pause_reading()
 
     def _malformed(self, reason: str) -> None:
@@ -151,6 +201,9 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         self.cycle.transport = self._ending
 
+    def _start_asgi_task(self, *arguments: Any) -> None:
+        self.turns.take(partial(super()._start_asgi_task, *arguments))
+
     def on_message_complete(self) -> None:
         """Expects another request."""
         self._end_after(None)
@@ -162,15 +215,18 @@ class Protocol(HttpToolsProtocol):
         self.since = self.loop.time()
         if self.ended or self.transport.is_closing():
             return
-        self.parser.waits = False
         if not self.parser.in_head and self._timer is None:
             self._end_after(REST_S)
         super().on_response_complete()
-        if self.parser.buffer:
+        if self.unread:
             self.loop.call_soon(self._read_on)
+        else:
+            self.parser.waits = False
 
     def _read_on(self) -> None:
         if self.parser is not None:  # the connection has not been lost
+            self.parser.waits = False
+            self.flow.resume_reading()  # until the next request has been read
             self.data_received(b"")
 
     def pause_writing(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bertie.serve.fleet import Fleet, Process
 from bertie.serve.guard import Limits, host_of
 from bertie.serve.log import LOG, Records, log_line
 from bertie.serve.metrics import Metrics
-from bertie.serve.protocol import Protocol
+from bertie.serve.protocol import Protocol, Turns
 from bertie.serve.remote import WorkerSettings
 from bertie.tasks.source import TooLong
 
@@ -143,7 +144,7 @@ def limits_of(options: Options) -> Limits:
 def uvicorn_settings() -> dict[str, Any]:
     """Returns the settings of uvicorn."""
     return {
-        "http": Protocol,
+        "http": partial(Protocol, Turns()),
         "ws": "none",
         "proxy_headers": False,
         "lifespan": "off",
