@@ -5,8 +5,9 @@ the rest and to read why; or at once, when the client took too long.
 """
 
 import asyncio
+import resource
 from asyncio import TimerHandle
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from bertie.serve.errors import Refusal
 from bertie.serve.guard import DROP
 from bertie.serve.parser import Malformed, Parser
 
-MAX_CONNECTIONS = 4_096
+MAX_CONNECTIONS = 4_096  # and at most half of the files that the process may open
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
@@ -28,12 +29,14 @@ FULL_S = 1.0  # after which a connection above the limit is dropped when it send
 
 
 class Turns:
-    """The requests of all connections that wait to begin: one begins in each turn of the event loop.
+    """The connections of a server, those first that have waited for their client longest, and whose request begins.
 
-    So a flood of requests delays others by one request of each connection, and what has begun goes on in between.
+    One request begins in each turn of the event loop. So a flood of requests delays others by one of each connection,
+    and work that has begun continues in between.
     """
 
     def __init__(self) -> None:
+        self.longest: OrderedDict[Protocol, None] = OrderedDict()
         self._waiting: deque[Callable[[], None]] = deque()
         self._taken = False
 
@@ -82,7 +85,7 @@ class Ending:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. since: when it began to wait for its client; ended: what still comes is dropped."""
+    """One connection. ended: what still comes is dropped."""
 
     def __init__(self, turns: Turns, **options: Any) -> None:
         super().__init__(**options)
@@ -91,7 +94,6 @@ class Protocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._full = self.ended = False
-        self.since = 0.0
 
     # The connection --------------------------------------------------------------------------------------------------
 
@@ -100,15 +102,19 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = Flow(self)
         self._ending: Any = Ending(self)
-        self.since = self.loop.time()
-        if len(self.connections) > MAX_CONNECTIONS:
-            connections: Any = self.connections
-            oldest = min((one for one in connections if one.waits), key=lambda one: one.since)
+        longest = self.turns.longest
+        longest[self] = None
+        if len(longest) > most_connections():
+            oldest = next(one for one in longest if one.waits)
             self._full = oldest is self  # every other one is being answered
-            self.connections.discard(oldest)
+            del longest[oldest]
             if not self._full:
                 oldest.transport.abort()
         self._end_after(FULL_S if self._full else HEADER_S)
+
+    def _wait_anew(self) -> None:
+        if self in self.turns.longest:
+            self.turns.longest.move_to_end(self)
 
     @property
     def waits(self) -> bool:
@@ -126,6 +132,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers."""
+        self.turns.longest.pop(self, None)
         self._end_after(None)
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -212,7 +219,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Expects the next request, or the rest of one that was answered early."""
-        self.since = self.loop.time()
+        self._wait_anew()
         if self.ended or self.transport.is_closing():
             return
         if not self.parser.in_head and self._timer is None:
@@ -232,7 +239,7 @@ class Protocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Waits for a client that does not read."""
         super().pause_writing()
-        self.since = self.loop.time()
+        self._wait_anew()
         self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
 
     def resume_writing(self) -> None:
@@ -246,3 +253,8 @@ class Protocol(HttpToolsProtocol):
         """Closes an idle connection, after a short time to send the rest."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(WRITE_S, self.transport.abort)
+
+
+def most_connections() -> int:
+    """Returns the number of connections that may be open, so that descriptors for all else are left."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
