@@ -25,34 +25,37 @@ MAX_CONNECTIONS = 4_096  # and at most half of the files that the process may op
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
+AT_ONCE = 8  # requests that begin in one turn of the event loop
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
 
 
 class Turns:
     """The connections of a server, those first that have waited for their client longest, and whose request begins.
 
-    One request begins in each turn of the event loop. So a flood of requests delays others by one of each connection,
+    Few requests begin in each turn of the event loop. So a flood of requests delays others by one of each connection,
     and work that has begun continues in between.
     """
 
     def __init__(self) -> None:
         self.longest: OrderedDict[Protocol, None] = OrderedDict()
         self._waiting: deque[Callable[[], None]] = deque()
-        self._taken = False
+        self._begun = 0
 
     def take(self, begin: Callable[[], None]) -> None:
         """Begins a request, now or in one of the next turns."""
-        if self._taken:
-            self._waiting.append(begin)
-        else:
-            self._taken = True
+        if not self._begun:
             asyncio.get_running_loop().call_soon(self._next)
+        if self._begun < AT_ONCE:
+            self._begun += 1
             begin()
+        else:
+            self._waiting.append(begin)
 
     def _next(self) -> None:
-        self._taken = bool(self._waiting)
-        if self._taken:
+        self._begun = min(len(self._waiting), AT_ONCE)
+        if self._begun:
             asyncio.get_running_loop().call_soon(self._next)
+        for _ in range(self._begun):
             self._waiting.popleft()()
 
 
