@@ -101,7 +101,8 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     listener.listen(BACKLOG)  # whoever reads the address may connect at once
     on_ready(f"http://{host}:{port}")
     try:
-        await server.serve(sockets=[listener])
+        with LOG.instead_of_stderr():
+            await server.serve(sockets=[listener])
     finally:
         await fleet.kill()
     return 0
