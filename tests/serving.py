@@ -119,11 +119,11 @@ class LocalWorker(Worker):
 
 
 class Process:
-    """`bertie serve` with these arguments, ready."""
+    """`bertie serve` with these arguments, ready. before: a command that starts it."""
 
-    def __init__(self, log: Path, *arguments: object) -> None:
+    def __init__(self, log: Path, *arguments: object, before: Sequence[str] = ()) -> None:
         self.log = log
-        command = [sys.executable, "-m", "bertie", "serve", *map(str, arguments), "--port", "0", "--json"]
+        command = [*before, sys.executable, "-m", "bertie", "serve", *map(str, arguments), "--port", "0", "--json"]
         with log.open("w") as errors:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self.process.stdout

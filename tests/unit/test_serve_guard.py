@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
+import httpx
 import psutil
 import pytest
 
@@ -13,7 +15,7 @@ from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
 from bertie.serve import guard, protocol
 from bertie.serve.server import Options, bind, limits_of
-from serving import live, make_models, until
+from serving import Process, live, make_models, until
 
 pytest.importorskip("fastapi")
 JSON = "Content-Type: application/json\r\n"
@@ -352,6 +354,19 @@ def test_above_the_limit_of_connections_the_one_that_waits_longest_is_closed(fol
             slow.sendall(request()[:-3])
             assert status(raw(server, request())) == 200
             assert gone(idle) or gone(slow)
+
+
+def test_connections_leave_half_of_the_files(folders, tmp_path):
+    """Under a small limit of open files, idle connections keep nobody out."""
+    command = ("prlimit", "--nofile=128:128")
+    if shutil.which(command[0]) is None:
+        pytest.skip("prlimit is not installed")
+    with Process(tmp_path / "log", folders["sequence"], before=command) as server, ExitStack() as stack:
+        address = ("127.0.0.1", httpx.URL(server.url).port)
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(address, 5))
+        with httpx.Client(base_url=server.url, timeout=5) as client:
+            assert client.post("/predict", json={"inputs": "ab"}).status_code == 200
 
 
 def gone(connection: socket.socket) -> bool:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import logging
 import os
+from contextlib import suppress
 
 import pytest
 
@@ -93,3 +94,18 @@ def test_messages_of_libraries_come_without_their_text(monkeypatch):
     ((event, fields),) = told
     assert (event, fields["name"], fields["level"], fields["error"]) == ("library", "some.library", "error", "KeyError")
     assert "a text" not in str(told)
+
+
+def test_what_libraries_write_to_standard_error_is_counted(capfd):
+    """A panic of Rust may have a client's text, and its writer would wait where nobody reads."""
+    lines = log.Log()
+    with lines.instead_of_stderr():
+        os.write(2, b"thread 'x' panicked at src/a.rs:6:2:\na client's text\n")
+        until(lambda: lines.lines)
+        with suppress(BlockingIOError):  # nobody may have time to read
+            os.write(2, b"x" * 1_000_000)
+    os.write(2, b"afterwards")
+    record = json.loads(lines.lines[0])
+    assert (record["event"], record["bytes"], record["at"]) == ("stderr", 53, "src/a.rs:6:2")
+    assert b"client" not in b"".join(lines.lines)
+    assert capfd.readouterr().err == "afterwards"

@@ -53,7 +53,8 @@ def test_null_in_a_request(tmp_path):
     with live(make_models(tmp_path, ["embed", "sequence", "tagging"])) as server:
         body = {"input": "ab", "encoding_format": None, "dimensions": None, "user": None, "model": None}
         assert server.ok("/v1/embeddings", body)["data"][0]["embedding"]
-        body = {"inputs": "ab", "parameters": {"top_k": None}, "truncation_direction": None}
+        body = {"inputs": "ab", "parameters": {"top_k": None, "function_to_apply": None}, "truncation_direction": None}
+        body |= {"candidate_labels": None}
         assert server.ok("/text_classification", body)
         for parameters in (None, {"ignore_labels": None, "aggregation_strategy": None}):
             assert isinstance(server.ok("/ner", {"inputs": "ab cd", "parameters": parameters}), list)

@@ -1,5 +1,6 @@
 """One client cannot keep the others out, however many slow connections it opens, of whatever kind."""
 
+import asyncio
 import http.client
 import json
 import resource
@@ -7,9 +8,12 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import pytest
 
+from bertie.serve import protocol
+from bertie.serve.protocol import Turns
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -159,12 +163,51 @@ def test_requests_that_come_before_an_answer_wait_unread(server):
     with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
         connection.sendall(first + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
         until(lambda: server.fleet.admission.texts.used)
-        (protocol,) = [one for one in server.server.server_state.connections if not one.waits]
-        assert not protocol.pipeline
+        (busy,) = [one for one in server.server.server_state.connections if not one.waits]
+        assert not busy.pipeline
         worker.delay_s = 0.0
         found = b""
         while found.count(b"HTTP/1.1 200 OK") < 1001:
             found += connection.recv(65536)
+
+
+def test_requests_without_end_take_no_memory(server):
+    """What a client sends faster than it is answered stays on its side."""
+    body = b'{"inputs": "ab"}'
+    many = (HEAD.format(len(body)).encode() + body) * 1000
+    end, answers = time.monotonic() + 1.5, 0
+    with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
+        connection.setblocking(False)
+        while time.monotonic() < end:
+            with suppress(BlockingIOError):
+                connection.send(many)
+            with suppress(BlockingIOError):
+                answers += connection.recv(65536).count(b"HTTP/1.1 200 OK")
+            waiting = [len(one.parser.buffer) for one in list(server.server.server_state.connections) if one.parser]
+            assert max(waiting) < 600_000
+    assert answers > 10
+    until(lambda: not server.fleet.admission.texts.used)
+
+
+def test_few_requests_begin_in_each_turn_of_the_loop(monkeypatch):
+    """So a client with many connections delays others by one request of each."""
+    monkeypatch.setattr(protocol, "AT_ONCE", 2)
+    begun = list[str]()
+    counts = list[int]()
+
+    async def main() -> None:
+        turns = Turns()
+        for name in "abcde":
+            turns.take(partial(begun.append, name))
+        for _ in range(5):
+            counts.append(len(begun))
+            await asyncio.sleep(0)
+        turns.take(partial(begun.append, "f"))
+        counts.append(len(begun))
+
+    asyncio.run(main())
+    assert begun == ["a", "b", "c", "d", "e", "f"]
+    assert counts == [2, 4, 5, 5, 5, 6]
 
 
 def test_many_clients_at_once_are_not_slow_ones(server):

@@ -60,7 +60,7 @@ class Application:
         log: Callable[..., None] | None = None,
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
-        self.app = FastAPI(title="Bertie", version=version("bertie"), docs_url=None, redoc_url=None)
+        self.app = FastAPI(title="Bertie", version=version("bertie"), openapi_url=None)
         more = [self._search()] if fleet.index_paths else []
         more += [attending.ROUTE] if fleet.settings.attention else []
         self.rows = {route.path: route for route in (*ROUTES, *more)}

@@ -1,4 +1,4 @@
-"""/docs: the routes as OpenAPI, without resources from other machines.
+"""/docs and /openapi.json: the routes, without resources from other machines.
 
 With the package fastapi-offline its copy of Swagger UI is shown; without it, a plain page of our own.
 """
@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, Response
 
@@ -40,6 +41,14 @@ def content(path: Path) -> bytes:
 def add_docs(app: FastAPI) -> None:
     """Adds /docs and its files."""
     folder, headers = assets(), {"content-security-policy": POLICY}
+
+    @cache
+    def schema() -> bytes:
+        return orjson.dumps(app.openapi())
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return Response(schema(), media_type="application/json")
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

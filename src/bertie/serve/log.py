@@ -6,15 +6,20 @@ written, it is dropped and counted, and the next line that is written says how m
 
 import logging
 import os
+import re
 import select
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
 MOST_LINES = 10_000
+PANIC = re.compile(rb"panicked at (\S+?):?\s")
 PAUSE_S = 0.02  # between writes, so that the event loop is not interrupted for each line
 
 
@@ -44,6 +49,30 @@ class Log:
             return
         self.lines.append(data)
         self._arrived.set()
+
+    @contextmanager
+    def instead_of_stderr(self) -> Iterator[None]:
+        """Context in which what libraries write to standard error is counted: it may be a client's text, and must not
+        wait for a reader."""
+        if sys.__stderr__ is None:  # closed: its number may be that of a socket
+            yield
+            return
+        own, (reader, writer) = os.dup(2), os.pipe()
+        os.set_blocking(writer, False)
+        os.dup2(writer, 2)
+        os.close(writer)
+        threading.Thread(target=self._count, args=(reader,), name="bertie-stderr", daemon=True).start()
+        try:
+            yield
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+
+    def _count(self, reader: int) -> None:
+        while data := os.read(reader, 1 << 16):
+            panic = PANIC.search(data)
+            self.line("stderr", bytes=len(data), at=panic[1].decode(errors="replace") if panic else "")
+        os.close(reader)
 
     def flush(self, seconds: float) -> None:
         """Waits until the lines are written, for a limited time."""

@@ -5,22 +5,71 @@ the rest and to read why; or at once, when the client took too long.
 """
 
 import asyncio
+import resource
 from asyncio import TimerHandle
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
 import orjson
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from bertie.serve.errors import Refusal
 from bertie.serve.guard import DROP
 from bertie.serve.parser import Malformed, Parser
 
-MAX_CONNECTIONS = 4_096
+MAX_CONNECTIONS = 4_096  # and at most half of the files that the process may open
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
+AT_ONCE = 8  # requests that begin in one turn of the event loop
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
+
+
+class Turns:
+    """The connections of a server, those first that have waited for their client longest, and whose request begins.
+
+    Few requests begin in each turn of the event loop. So a flood of requests delays others by one of each connection,
+    and work that has begun continues in between.
+    """
+
+    def __init__(self) -> None:
+        self.longest: OrderedDict[Protocol, None] = OrderedDict()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._begun = 0
+
+    def take(self, begin: Callable[[], None]) -> None:
+        """Begins a request, now or in one of the next turns."""
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._next)
+        if self._begun < AT_ONCE:
+            self._begun += 1
+            begin()
+        else:
+            self._waiting.append(begin)
+
+    def _next(self) -> None:
+        self._begun = min(len(self._waiting), AT_ONCE)
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next)
+        for _ in range(self._begun):
+            self._waiting.popleft()()
+
+
+class Flow(FlowControl):
+    """The flow of one connection: nothing is read while a request waits unread, or memory would fill with them."""
+
+    def __init__(self, protocol: "Protocol") -> None:
+        super().__init__(protocol.transport)
+        self.protocol = protocol
+
+    def resume_reading(self) -> None:
+        """Reads on, unless a request waits."""
+        if not self.protocol.unread:
+            super().resume_reading()
 
 
 class Ending:
@@ -39,31 +88,36 @@ class Ending:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. since: when it began to wait for its client; ended: what still comes is dropped."""
+    """One connection. ended: what still comes is dropped."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, turns: Turns, **options: Any) -> None:
+        super().__init__(**options)
+        self.turns = turns
         self.parser: Any = Parser(self)
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._full = self.ended = False
-        self.since = 0.0
 
     # The connection --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts to wait for the first request. Above the limit, the one that has waited longest is dropped."""
         super().connection_made(transport)
+        self.flow = Flow(self)
         self._ending: Any = Ending(self)
-        self.since = self.loop.time()
-        if len(self.connections) > MAX_CONNECTIONS:
-            connections: Any = self.connections
-            oldest = min((one for one in connections if one.waits), key=lambda one: one.since)
+        longest = self.turns.longest
+        longest[self] = None
+        if len(longest) > most_connections():
+            oldest = next(one for one in longest if one.waits)
             self._full = oldest is self  # every other one is being answered
-            self.connections.discard(oldest)
+            del longest[oldest]
             if not self._full:
                 oldest.transport.abort()
         self._end_after(FULL_S if self._full else HEADER_S)
+
+    def _wait_anew(self) -> None:
+        if self in self.turns.longest:
+            self.turns.longest.move_to_end(self)
 
     @property
     def waits(self) -> bool:
@@ -74,8 +128,14 @@ class Protocol(HttpToolsProtocol):
     def _idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    @property
+    def unread(self) -> bool:
+        """Whether a request, or its beginning, waits until the last one is answered."""
+        return not self.ended and self.parser is not None and self.parser.waits and bool(self.parser.buffer)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers."""
+        self.turns.longest.pop(self, None)
         self._end_after(None)
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -98,7 +158,7 @@ class Protocol(HttpToolsProtocol):
         else:
             if self._timer is None and self._idle:
                 self._end_after(HEADER_S)
-            elif self.parser.waits and self.parser.buffer:
+            elif self.unread:
                 self.flow.pause_reading()
 
     def _malformed(self, reason: str) -> None:
@@ -151,6 +211,9 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         self.cycle.transport = self._ending
 
+    def _start_asgi_task(self, *arguments: Any) -> None:
+        self.turns.take(partial(super()._start_asgi_task, *arguments))
+
     def on_message_complete(self) -> None:
         """Expects another request."""
         self._end_after(None)
@@ -159,24 +222,27 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Expects the next request, or the rest of one that was answered early."""
-        self.since = self.loop.time()
+        self._wait_anew()
         if self.ended or self.transport.is_closing():
             return
-        self.parser.waits = False
         if not self.parser.in_head and self._timer is None:
             self._end_after(REST_S)
         super().on_response_complete()
-        if self.parser.buffer:
+        if self.unread:
             self.loop.call_soon(self._read_on)
+        else:
+            self.parser.waits = False
 
     def _read_on(self) -> None:
         if self.parser is not None:  # the connection has not been lost
+            self.parser.waits = False
+            self.flow.resume_reading()  # until the next request has been read
             self.data_received(b"")
 
     def pause_writing(self) -> None:
         """Waits for a client that does not read."""
         super().pause_writing()
-        self.since = self.loop.time()
+        self._wait_anew()
         self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
 
     def resume_writing(self) -> None:
@@ -190,3 +256,8 @@ class Protocol(HttpToolsProtocol):
         """Closes an idle connection, after a short time to send the rest."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(WRITE_S, self.transport.abort)
+
+
+def most_connections() -> int:
+    """Returns the number of connections that may be open, so that descriptors for all else are left."""
+    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)

@@ -21,7 +21,7 @@ ZERO_SHOT = {"candidates", "candidate_labels"}
 
 
 class Keys(BaseModel):
-    """Keys of an object. Where one may be left out, null is as if it were left out: many clients send it so."""
+    """Keys of an object. Null is as if a key were left out, also one that is not known: many clients send it so."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -30,8 +30,8 @@ class Keys(BaseModel):
     def _omit_nulls(cls, keys: Any) -> Any:
         if not isinstance(keys, dict) or None not in keys.values():
             return keys
-        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {key: value for key, value in keys.items() if value is not None or key not in optional}
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        return {key: value for key, value in keys.items() if value is not None or key in required}
 
 
 class Body(Keys):
@@ -44,7 +44,7 @@ class Body(Keys):
     def _check_candidates(cls, body: Any) -> Any:
         """Raises an error for labels to choose from, which would be ignored as unknown keys."""
         for keys in (body, body.get("parameters")) if isinstance(body, dict) else ():
-            if isinstance(keys, dict) and ZERO_SHOT & keys.keys():
+            if isinstance(keys, dict) and any(keys.get(name) is not None for name in ZERO_SHOT):
                 told = "zero-shot classification is not served. Use `bertie predict --candidates`"
                 raise PydanticCustomError("zero_shot", told)
         return body

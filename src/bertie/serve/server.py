@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bertie.serve.fleet import Fleet, Process
 from bertie.serve.guard import Limits, host_of
 from bertie.serve.log import LOG, Records, log_line
 from bertie.serve.metrics import Metrics
-from bertie.serve.protocol import Protocol
+from bertie.serve.protocol import Protocol, Turns
 from bertie.serve.remote import WorkerSettings
 from bertie.tasks.source import TooLong
 
@@ -100,7 +101,8 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     listener.listen(BACKLOG)  # whoever reads the address may connect at once
     on_ready(f"http://{host}:{port}")
     try:
-        await server.serve(sockets=[listener])
+        with LOG.instead_of_stderr():
+            await server.serve(sockets=[listener])
     finally:
         await fleet.kill()
     return 0
@@ -143,7 +145,7 @@ def limits_of(options: Options) -> Limits:
 def uvicorn_settings() -> dict[str, Any]:
     """Returns the settings of uvicorn."""
     return {
-        "http": Protocol,
+        "http": partial(Protocol, Turns()),
         "ws": "none",
         "proxy_headers": False,
         "lifespan": "off",
