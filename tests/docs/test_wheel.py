@@ -78,6 +78,7 @@ write --help
 download --list
 upload --help
 serve tuned
+reload --help
 submission --help
 demo --help
 bench pretrain --help

@@ -8,6 +8,7 @@ import torch
 from tests.twins.test_attention_kinds import KINDS, SMALL
 from torch import Tensor
 
+from bertie import families
 from bertie.data.batch import Batch
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
@@ -143,3 +144,14 @@ def test_objectives_have_the_loss_of_all_tokens(objective: Objective) -> None:
         report = objective.loss(model, output, batch)
         found.append(gradients(model, torch.stack([part.total for part in report.values()]).sum()))
     assert_equal(*found)
+
+
+def test_a_decoder_reads_every_state_of_the_encoder() -> None:
+    sizes = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    heads = {"sequence": lambda config: {"sequence": HEADS["sequence"](config, 3)}}["sequence"]
+    model = families.build("t5-small", heads=heads, seed=0, **sizes, intermediate_size=24).double().eval()
+    batch = Batch(
+        torch.arange(5, 17), torch.zeros(12).long(), Packed.from_lengths(torch.tensor([7, 5])), torch.arange(2)
+    )
+    read, whole = (model.logits("sequence", one) for one in (model.encode_for("sequence", batch), model.encode(batch)))
+    torch.testing.assert_close(read, whole)

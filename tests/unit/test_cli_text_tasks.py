@@ -155,7 +155,7 @@ def test_bad_files_get_one_clear_line(run, model, tmp_path):
     assert "empty context" in err
     code, _, err = run("finetune", model, "--task", "tagging", "--train", tmp_path / "a.json", "-o", tmp_path / "run")
     assert code == 3
-    assert "a list of objects, one per example, was expected" in err
+    assert 'not an object with "tokens" and "tags"' in err
     bad = ["task_options.threshhold=1", "task_options.stride=0", "task_options.script=squad"]
     write_questions(tmp_path / "b.json", texts(40), always=True)
     for option in bad:

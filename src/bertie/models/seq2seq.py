@@ -28,10 +28,10 @@ NEXT_TOKEN = "lm"
 class Seq2Seq(Model):
     """An encoder, a decoder, and heads on the decoder."""
 
-    def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
+    def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
         """Returns the input of the heads: the decoder's output for the text, or the encoder's output for generation.
 
-        `flags` are those of `Encoder.forward`.
+        `flags` are those of `Encoder.forward`. read: of no effect, since the decoder reads every state of the encoder.
         """
         memory = super().encode(batch, **flags)
         return self._read_again(memory, batch.input_ids, flags) if self._labels else memory
