@@ -60,7 +60,9 @@ def test_its_folder_and_its_gradients(folder: Path, tmp_path: Path, kind: str) -
     families.save(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
     texts = ["a b c d", "h", "g a"]
     found = bertie.predict(tmp_path, texts)
-    assert found == bertie.predict(bertie.load(tmp_path), texts)
+    for answer, of_torch in zip(found, bertie.predict(bertie.load(tmp_path), texts), strict=True):
+        assert answer.label == of_torch.label
+        assert answer.scores == pytest.approx(of_torch.scores, abs=1e-5)  # the engines round differently
     again = bertie.load(tmp_path)
     assert again.config.heads.label.label_pooling == kind
     again.train()

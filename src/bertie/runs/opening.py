@@ -5,11 +5,11 @@ the faster one. torch reads any other folder, and runs it unless the native engi
 """
 
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bertie.errors import arguments
+from bertie.hub import names
 from bertie.infer.engine import check_names
 from bertie.runs.models import load as load_weights
 from bertie.runs.models import model_folder
@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 
 def open_engine(
-    model: str | PathLike[str],
+    model: str | Path,
     *,
     device: str = "auto",
     precision: str = "fp32",
@@ -51,10 +51,10 @@ def open_engine(
     from bertie.infer import onnx_engine
     from bertie.infer.quick import without_torch
 
-    if graph := onnx_engine.graph_of(Path(model)):
+    if graph := onnx_engine.graph_of(names.place(model)):
         onnx_engine.check_options(graph, precision, device, engine)
         return Opened(*onnx_engine.opened(graph, threads=threads))
-    folder = model_folder(str(model))
+    folder = model_folder(model)
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
         return Opened(replace(native, threads=threads) if threads else native, tokenizer)
@@ -68,9 +68,7 @@ def open_engine(
     return Opened(engine_of(weights, check_names(precision, engine)), weights.tokenizer)
 
 
-def open_model(
-    model: str | PathLike[str], *, device: str = "auto", precision: str = "fp32", engine: str = "torch"
-) -> "Model":
+def open_model(model: str | Path, *, device: str = "auto", precision: str = "fp32", engine: str = "torch") -> "Model":
     """Opens a model in torch, for what needs its modules. engine: the one that will run it, which decides `auto`."""
     import torch
 
@@ -79,7 +77,7 @@ def open_model(
 
     runner = check_names(precision, engine)
     where = choose_device(device)
-    weights = load_weights(str(model)).to(where)
+    weights = load_weights(model).to(where)
     on_cpu = precision == "auto" and where.type == "cpu"
     dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
     weights.compute_dtype = None if dtype == torch.float32 else dtype
@@ -87,7 +85,7 @@ def open_model(
 
 
 @arguments()
-def load(folder: str | PathLike[str]) -> "Model":
+def load(folder: str | Path) -> "Model":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:
@@ -102,6 +100,6 @@ def load(folder: str | PathLike[str]) -> "Model":
     """
     from bertie.infer import onnx_engine
 
-    if graph := onnx_engine.graph_of(Path(folder)):
+    if graph := onnx_engine.graph_of(names.place(folder)):
         return onnx_engine.opened(graph)[0]  # type: ignore[return-value]
-    return load_weights(str(folder))
+    return load_weights(folder)
