@@ -145,6 +145,9 @@ def test_published_sets_and_several_labels(tmp_path: Path) -> None:
     found = read_examples(several)
     assert found.task.labels == ("2", "good", "poor")
     assert [one.label for one in found.train] == [("good", "poor"), ("2",)]
+    assert any(
+        "label_names leaves out are labels of their own, with 1 training examples: '2'" in n for n in found.notes
+    )
     assert [one.label for one in read(tmp_path / "dev.tsv", TableFormat(label_names=NAMES))[0][:2]] == ["poor", "good"]
 
 

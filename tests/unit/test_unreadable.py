@@ -10,6 +10,7 @@ import pytest
 
 from bertie import console, families
 from bertie.data import sources
+from bertie.data.brat import documents
 from bertie.data.corpus import build
 from bertie.data.records import ReadOptions
 from bertie.errors import DataError
@@ -100,3 +101,11 @@ def test_weights_that_may_not_be_read_are_not_called_missing(folder: Path, shard
     path.chmod(0)
     with pytest.raises(DataError, match=f"{path.name} cannot be read: Permission denied"):
         weight_files(folder / "model")
+
+
+def test_a_closed_folder_among_annotations_is_named(folder: Path) -> None:
+    (folder / "d" / "a.ann").write_text("")
+    with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
+        documents(folder / "d")
+    with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
+        documents(folder / "d" / "closed")

@@ -201,6 +201,13 @@ def test_a_text_that_is_missing_has_a_reason_and_the_others_have_answers(
             call(folders["labels"], [missing])
 
 
+@pytest.mark.parametrize("number", [7, np.int64(7), np.uint8(7)])
+def test_numbers_of_numpy_are_texts_as_in_files(folders: dict[str, Path], number: Any) -> None:
+    expected = bertie.predict(folders["labels"], ["7", "0.5"])
+    assert bertie.predict(folders["labels"], [number, np.float32(0.5)]) == expected
+    assert not np.isnan(bertie.embed(folders["labels"], np.array([1, 2]))).any()
+
+
 def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_path: Path) -> None:
     """Also what other libraries call it: of every public function, and of the settings of a run."""
     model: Any = folders["labels"]

@@ -17,14 +17,25 @@ from bertie.data.offsets import placed, unit_of
 from bertie.data.tables import Example, TableFormat
 from bertie.data.words import unit_of as script_unit
 from bertie.errors import DataError
+from bertie.files import files_in, some_of
 
 TEXT, MARKS = ".txt", ".ann"
 
 
 def documents(path: Path | str) -> list[Path]:
-    """Returns the files of entities in a folder, in any depth, or the one that a file belongs to."""
+    """Returns the files of entities in a folder, in any depth, or the one that a file belongs to.
+
+    Raises DataError for a folder with parts that cannot be read.
+    """
     path = Path(path)
-    return sorted(path.rglob(f"*{MARKS}")) if path.is_dir() else [path.with_suffix(MARKS)]
+    if not path.is_dir():
+        return [path.with_suffix(MARKS)]
+    files, unreadable = files_in(path)
+    if unreadable:
+        raise DataError(
+            f"Some of the folder {path} cannot be read: {some_of(unreadable)}. Make it readable, or move it."
+        )
+    return [file for file in files if file.suffix == MARKS]
 
 
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:

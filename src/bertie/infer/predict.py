@@ -20,7 +20,6 @@ import numpy as np
 
 from bertie import console
 from bertie.console import counted
-from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -504,7 +503,9 @@ def _read(text: Any) -> Any:
     """Returns a number as a text, and None for what tables of numbers have instead of a missing text."""
     if text is None or type(text).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported for it
         return None
-    return as_text(text) if isinstance(text, Real | Decimal) and not isinstance(text, bool) else text
+    if isinstance(text, Real | Decimal) and not isinstance(text, bool):  # those of numpy are neither int nor float
+        return str(text) if text == text else None
+    return text
 
 
 def tell_unread(rows: Sequence[InvalidRow], total: int) -> None:

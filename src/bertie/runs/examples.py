@@ -122,8 +122,11 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if unused := [label for label, name in named.items() if name not in task.given_names]:
         raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
     others = [label for label in task.given_names if label not in named.values()]
-    if named and others and task.one_label:
-        count = sum(example.label in others for example in train)
+    if named and others and (task.one_label or kind.several_labels):
+        left_out = {*others}
+        count = sum(
+            not left_out.isdisjoint(example.label if kind.several_labels else (example.label,)) for example in train
+        )
         shown = ", ".join(map(repr, others[:10]))
         notes.append(
             f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"
