@@ -425,6 +425,12 @@ TEXTS = {  # program and form -> task, files, options, (texts, label) of each ex
         {"label_names": {"1": "price"}},
         [(("a",), ("3", "price")), (("b",), ("2",))],
     ),
+    "lists of 0 and 1, one of another length": (
+        "multilabel",
+        {"a.jsonl": lines(*({"text": "a", "labels": one} for one in ([1, 0, 1], [0, 0, 0], [1, 1])))},
+        {},
+        [(("a",), ("1", "3")), (("a",), ()), "labels that are not a list of 3 times 0 or 1"],
+    ),
     "numbers of labels": (
         "multilabel",
         {"a.jsonl": lines(*({"text": "a", "labels": one} for one in ([0, 1], [2], [1])))},

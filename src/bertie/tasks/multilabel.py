@@ -84,12 +84,13 @@ class MultiLabelTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Yields the examples of a table. Where all first lists have as many 0 and 1, each position is a label."""
+        """Yields the examples of a table. In lists of as many 0 and 1, each position is a label."""
         rows = super().rows(path, replace(format, label_names={}), on_columns=on_columns)
         first = list(itertools.islice(rows, LOOKED_AT)) if format.labelled else []
         lists = [row.label for row in first if isinstance(row, Example) and row.label]
-        size = len(lists[0]) if lists and all(isinstance(label, Hot) for label in lists) else 0
-        size = size if {len(label) for label in lists} == {size} else 0
+        sizes = Counter(map(len, lists)) if all(isinstance(label, Hot) for label in lists) else Counter[int]()
+        meant = len(sizes) == 1 or max(sizes, default=0) > 2  # three values of 0 and 1 are not three labels
+        size = sizes.most_common(1)[0][0] if sizes and meant else 0
         for row in itertools.chain(first, rows):
             if isinstance(row, InvalidRow) or row.label is None:
                 yield row
