@@ -1,6 +1,7 @@
 """Options that would be ignored or would mislead are refused, before a model is opened and before a file is written."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from bertie.data.tables import TableFormat
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.published import check_published
-from bertie.settings import load
+from bertie.settings import Config, load
 from toys import CommandLine, toy_model
 
 
@@ -52,6 +53,7 @@ from toys import CommandLine, toy_model
         (("finetune", "M", "learning_rate=1"), "Did you mean 'optim.lr'?"),
         (("finetune", "M", "per_device_train_batch_size=8"), "Did you mean 'train.batch_size'?"),
         (("tune", "M", "num_train_epochs=3"), "Did you mean 'epochs'?"),
+        (("finetune", "M", "max_steps=100"), "Did you mean 'epochs'?"),
         (("pretrain", "warmup_ratio=0.1"), "Did you mean 'optim.warmup'?"),
         (("finetune", "M", "--lr", "1"), "Settings of the run are written without dashes:"),
     ],
@@ -99,3 +101,14 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
 def test_a_setting_of_another_section_is_named(kind: type[FinetuneConfig], override: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         load(kind, None, [override], model="bert-tiny")
+
+
+@pytest.mark.parametrize("config", [FinetuneConfig, PretrainConfig])
+def test_names_of_other_programs_lead_to_settings_that_exist(config: type[Config]) -> None:
+    for ours in config.also_called.values():
+        kind: Any = config
+        for name in ours.split("."):
+            assert name in kind.model_fields, ours
+            kind = kind.model_fields[name].annotation
+            if not (isinstance(kind, type) and issubclass(kind, Config)):  # objectives have settings by their names
+                break

@@ -52,7 +52,6 @@ ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "random_state": "train.seed",
     "bf16": "train.precision",
     "fp16": "train.precision",
-    "torch_compile": "train.compile",
     "dataloader_num_workers": "train.workers",
     "use_cpu": "train.device",
     "max_seq_length": "max_length",
@@ -61,6 +60,7 @@ ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "tokenizer_name": "tokenizer",
     "mlm_probability": "objectives.mlm.rate",
 }
+NOT_TUNED = ("train.steps", "tokenizer", "objectives.mlm.rate")  # settings of pre-training alone
 
 
 class CorpusShare(Config):
@@ -184,11 +184,13 @@ class FinetuneConfig(LabeledFiles):
     """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
 
     also_called = {
-        **{name: ours for name, ours in ALSO_CALLED.items() if ours not in ("train.steps", "tokenizer")},
+        **{name: ours for name, ours in ALSO_CALLED.items() if ours not in NOT_TUNED},
         "num_train_epochs": "epochs",
         "num_epochs": "epochs",
         "max_epochs": "epochs",
         "max_iter": "epochs",
+        "max_steps": "epochs",
+        "num_train_steps": "epochs",
         "load_best_model_at_end": "select",
         "label_column": "label",
         "text_column": "text",
