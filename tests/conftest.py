@@ -15,6 +15,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with mu
 # Models of the tests are too small to gain from threads, which wait for each other many times over on a busy machine:
 # some took 40 times as long. Set before torch is imported, and inherited by commands; another given number is kept.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in (
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+):  # a test sets what it is about
+    os.environ.pop(name, None)
 if not os.path.exists("/dev/nvidia0"):
     os.environ.setdefault(
         "TRITON_INTERPRET", "1"
