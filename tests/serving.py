@@ -18,17 +18,17 @@ import uvicorn
 
 import bertie
 from bertie import families
+from bertie.apps.serve.fleet import Fleet
+from bertie.apps.serve.remote import BatchFailed, Worker, WorkerSettings
+from bertie.apps.serve.server import Options, Server, uvicorn_settings
+from bertie.apps.serve.server import build as build_server
+from bertie.apps.serve.wire import ATTENTION
+from bertie.apps.serve.worker import attention_of
 from bertie.data.ids import Ids
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.infer.predict import set_training_facts
 from bertie.objectives import build
-from bertie.serve.fleet import Fleet
-from bertie.serve.remote import BatchFailed, Worker, WorkerSettings
-from bertie.serve.server import Options, Server, uvicorn_settings
-from bertie.serve.server import build as build_server
-from bertie.serve.wire import ATTENTION
-from bertie.serve.worker import attention_of
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
 from toys import TASK_OPTIONS, toy_model, toy_writer
@@ -221,7 +221,7 @@ class Live:
             self._ready.set()
 
     async def _serve(self) -> None:
-        from bertie.serve.server import bind
+        from bertie.apps.serve.server import bind
 
         self.loop = asyncio.get_running_loop()
         self.fleet, self.application = build_server(self.options)

@@ -3,11 +3,11 @@
 The public names are imported when they are first used, so `import bertie` is fast.
 """
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.apps.probe.api import probe, words
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bertie.runs.finetune import finetune
     from bertie.runs.opening import load
     from bertie.runs.pretrain import pretrain
-    from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, probe, rank, similarity, words, write
+    from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -37,10 +37,10 @@ _HOMES = {
     "perplexity": "bertie.runs.use",
     "predict": "bertie.runs.use",
     "pretrain": "bertie.runs.pretrain",
-    "probe": "bertie.runs.use",
+    "probe": "bertie.apps.probe.api",
     "rank": "bertie.runs.use",
     "similarity": "bertie.runs.use",
-    "words": "bertie.runs.use",
+    "words": "bertie.apps.probe.api",
     "write": "bertie.runs.use",
 }
 __all__ = [
@@ -69,10 +69,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "score":
-        said = "bertie.score() is now bertie.evaluate(). The old name stops working in version 0.3.0."
-        warnings.warn(said, DeprecationWarning, stacklevel=2)
-        name = "evaluate"
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

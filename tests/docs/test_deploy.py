@@ -20,8 +20,8 @@ import typer
 import yaml
 
 from bertie import console
+from bertie.apps.serve.metrics import Metrics
 from bertie.cli.app import app
-from bertie.serve.metrics import Metrics
 
 pytest.importorskip("fastapi")
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -173,7 +173,7 @@ def test_the_curl_examples_of_the_page_work(tmp_path_factory):
     curl = shutil.which("curl")
     if not curl:
         pytest.skip("needs curl")
-    from bertie.search.index import index
+    from bertie.apps.search.index import index
     from serving import live, make_models
 
     text = (DEPLOY.parent / "docs" / "serving.md").read_text(encoding="utf-8")

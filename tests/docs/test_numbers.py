@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bertie.apps.demo import libraries, settings
 from bertie.data.sample import TABLES
-from bertie.demo import libraries, settings
 from bertie.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]

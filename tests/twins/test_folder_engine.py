@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from bertie import families, load
-from bertie.compress import gate
+from bertie.apps.compress import gate
 from bertie.data.ids import Ids
 from bertie.infer import choose, quick, rates
 from bertie.infer.native.folder import FolderEngine, opened

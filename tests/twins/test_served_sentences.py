@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bertie import families
+from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.models.heads import HEADS
-from bertie.serve.remote import Worker, WorkerSettings
 from bertie.text.tokenizer import Tokenizer
 from serving import live
 from toys import toy_model

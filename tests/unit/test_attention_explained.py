@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.errors import DataError, UsageError
-from bertie.explain.attention import (
+from bertie.apps.explain.attention import (
     FLOW_TOKENS,
     HeadStatistics,
     attentions,
@@ -22,7 +21,8 @@ from bertie.explain.attention import (
     rollout,
     with_norms,
 )
-from bertie.explain.attention_page import TextAttention, most_tokens, page
+from bertie.apps.explain.attention_page import TextAttention, most_tokens, page
+from bertie.errors import DataError, UsageError
 from bertie.models.model import Model
 from bertie.report.picture import png
 from bertie.text.encoding import Encoding

@@ -10,10 +10,10 @@ import pytest
 from test_audit_masked import PAIRS, WORDS, pretrained
 
 from bertie import families
-from bertie.audit import run
-from bertie.audit.pairs import COLUMNS as PAIR_COLUMNS
-from bertie.audit.run import Asked, audit
-from bertie.audit.stereoset import COLUMNS as STEREO_COLUMNS
+from bertie.apps.audit import run
+from bertie.apps.audit.pairs import COLUMNS as PAIR_COLUMNS
+from bertie.apps.audit.run import Asked, audit
+from bertie.apps.audit.stereoset import COLUMNS as STEREO_COLUMNS
 from bertie.errors import UsageError
 from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS

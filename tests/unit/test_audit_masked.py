@@ -12,9 +12,9 @@ import pytest
 
 import bertie as package
 from bertie import families
-from bertie.audit.base import Source, Subject
-from bertie.audit.pairs import CrowsPairs, Pair, positions
-from bertie.audit.stereoset import BetweenSentences, Context, InsideSentence, filler, scored_terms
+from bertie.apps.audit.base import Source, Subject
+from bertie.apps.audit.pairs import CrowsPairs, Pair, positions
+from bertie.apps.audit.stereoset import BetweenSentences, Context, InsideSentence, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer

@@ -11,13 +11,13 @@ import pytest
 from test_audit_masked import loop, pretrained
 
 import bertie as package
-from bertie.audit import flips, templates, words
-from bertie.audit.base import Source, Subject
-from bertie.audit.figures import figures
-from bertie.audit.groups import MOST_LABELS, Groups, Row
-from bertie.audit.questions import BBQ, KoBBQ, Question, Questions
-from bertie.audit.templates import Attribute, Templates, TemplateSet
-from bertie.audit.words import Words, associations, effect_size, permutation
+from bertie.apps.audit import flips, templates, words
+from bertie.apps.audit.base import Source, Subject
+from bertie.apps.audit.figures import figures
+from bertie.apps.audit.groups import MOST_LABELS, Groups, Row
+from bertie.apps.audit.questions import BBQ, KoBBQ, Question, Questions
+from bertie.apps.audit.templates import Attribute, Templates, TemplateSet
+from bertie.apps.audit.words import Words, associations, effect_size, permutation
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
@@ -258,7 +258,7 @@ def test_bbq_is_read_and_scored_as_published(tmp_path: Path) -> None:
 
 
 def test_a_span_names_a_group_or_neither() -> None:
-    from bertie.audit.questions import _named
+    from bertie.apps.audit.questions import _named
 
     one = Question("c", "q", ("손자", "할머니", "알 수 없음"), 2, 1, 0, True, "age", "t")
     assert [_named(one, text) for text in ("할머니", "할머니와", "손자를", "", "버스", "손자와 할머니")] == [

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bertie import embed, families, load
-from bertie.compress import gate
-from bertie.compress.quantize import apply, gptq, quantize, widest
+from bertie.apps.compress import gate
+from bertie.apps.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer import predict

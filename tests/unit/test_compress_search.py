@@ -8,14 +8,14 @@ import pytest
 
 import bertie as library
 from bertie import families
-from bertie.compress.recipe import Recipe, recipes
+from bertie.apps.compress import run as compressing
+from bertie.apps.compress.page import _front
+from bertie.apps.compress.recipe import Recipe, recipes
+from bertie.apps.compress.run import Limits, _beats
 from bertie.data.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
-from bertie.runs import compressing
-from bertie.runs.compress_page import _front
-from bertie.runs.compressing import Limits, _beats
 from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

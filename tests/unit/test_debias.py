@@ -11,12 +11,12 @@ from test_audit_masked import WORDS, pretrained
 
 import bertie as package
 from bertie import console, families
-from bertie.audit.base import Subject
-from bertie.audit.erase import HOW, inlp, leace, probe, sentence
-from bertie.audit.figures import differences
-from bertie.audit.pairs import CrowsPairs, Pair
-from bertie.audit.remedy import check_removable, fold, remove
-from bertie.audit.stereoset import Context, InsideSentence
+from bertie.apps.audit.base import Subject
+from bertie.apps.audit.erase import HOW, inlp, leace, probe, sentence
+from bertie.apps.audit.figures import differences
+from bertie.apps.audit.pairs import CrowsPairs, Pair
+from bertie.apps.audit.remedy import check_removable, fold, remove
+from bertie.apps.audit.stereoset import Context, InsideSentence
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from bertie.apps.demo import headline, libraries, masked, pairs, pipeline, settings
+from bertie.apps.demo.page import page
+from bertie.apps.demo.pipeline import demo
 from bertie.data.pydocs import Module, Passage
-from bertie.demo import headline, libraries, masked, pairs, pipeline, settings
-from bertie.demo.page import page
-from bertie.demo.pipeline import demo
 from bertie.errors import DataError, UsageError
 from bertie.runs.config import PretrainConfig
 
@@ -106,7 +106,7 @@ def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
 
 
 def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
-    from bertie.demo import pipeline
+    from bertie.apps.demo import pipeline
 
     task = json.loads((run / "task.json").read_text()) | {
         "seeds": [0, 1, 2, 3, 4],

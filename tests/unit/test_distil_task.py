@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.compress.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
-from bertie.compress.prune import prune
+from bertie.apps.compress.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
+from bertie.apps.compress.prune import prune
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput

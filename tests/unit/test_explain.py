@@ -11,10 +11,10 @@ import torch
 from rich.cells import cell_len
 
 from bertie import families
+from bertie.apps.explain.attribution import METHODS, by_word, faithfulness, integrated_gradients, occlusion
+from bertie.apps.explain.page import page
+from bertie.apps.explain.targets import question_of
 from bertie.errors import DataError, UsageError
-from bertie.explain.attribution import METHODS, by_word, faithfulness, integrated_gradients, occlusion
-from bertie.explain.page import page
-from bertie.explain.targets import question_of
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.layout import Padded

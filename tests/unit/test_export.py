@@ -15,12 +15,12 @@ pytest.importorskip("onnxscript")
 
 import bertie as library
 from bertie import families
+from bertie.apps.export import folder as writing
+from bertie.apps.export import graph
+from bertie.apps.export.graph import _signature, refusal, traced
+from bertie.apps.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
-from bertie.export import folder as writing
-from bertie.export import graph
-from bertie.export.graph import _signature, refusal, traced
-from bertie.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
 from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine

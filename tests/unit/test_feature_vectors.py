@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import families
+from bertie.apps.explain.attention_page import TextAttention
+from bertie.apps.explain.targets import question_of
+from bertie.apps.probe.contexts import words
 from bertie.cli.commands import app
 from bertie.data.collate import batch_of
 from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream
 from bertie.errors import DataError, UsageError
-from bertie.explain.attention_page import TextAttention
-from bertie.explain.targets import question_of
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.kinds import Inputs
-from bertie.probing.contexts import words
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.settings import build

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie.explain.targets import question_of
-from bertie.explain.words import words_of
+from bertie.apps.explain.targets import question_of
+from bertie.apps.explain.words import words_of
 from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
 from bertie.text.tokenizer import Tokenizer

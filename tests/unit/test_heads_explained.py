@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from bertie import families
+from bertie.apps.explain import relations
+from bertie.apps.explain.heads import by_layer, least_important, removal
+from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
-from bertie.explain import relations
-from bertie.explain.heads import by_layer, least_important, removal
-from bertie.explain.relations import control_heads, counted, guesses, table, word_attention
 from bertie.models.surgery import rebuilt
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer

@@ -55,6 +55,17 @@ def test_every_import_points_to_an_earlier_level():
     assert not wrong, "\n".join(wrong)
 
 
+def test_an_application_imports_no_other_but_those_of_the_page():
+    rows = re.findall(r"^\| `apps/(\w+)/` \|[^|]*\|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    allowed = {name: set(re.findall(r"`(\w+)`", others)) for name, others in rows}
+    assert set(allowed) == {path.parent.name for path in SOURCE.glob("apps/*/__init__.py")}
+    used: dict[str, set[str]] = {name: set() for name in allowed}
+    for path in SOURCE.glob("apps/*/*.py"):
+        names = {name.split(".")[2] for name in imported_modules(path, modules()) if name.startswith("bertie.apps.")}
+        used[path.parent.name] |= names - {path.parent.name}
+    assert used == allowed
+
+
 def modules() -> dict[str, Path]:
     """Every module by its name; a package is its __init__."""
     paths = SOURCE.rglob("*.py")

@@ -9,9 +9,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from bertie import families, load
-from bertie.compress import gate
-from bertie.compress.quantize import compensated
-from bertie.compress.weights_only import WORD, levels, nearest, quantize_weights
+from bertie.apps.compress import gate
+from bertie.apps.compress.quantize import compensated
+from bertie.apps.compress.weights_only import WORD, levels, nearest, quantize_weights
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.infer.native.library import found_compiler

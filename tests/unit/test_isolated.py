@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bertie.apps.search.readers import Document, Reading, read
 from bertie.data import formats, isolated, pages
 from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.data.rows import unique
 from bertie.data.streams import Unreadable
 from bertie.errors import DataError
-from bertie.search.readers import Document, Reading, read
 
 
 def count(most: int) -> Iterator[int]:

@@ -8,8 +8,8 @@ from torch import nn
 
 import bertie
 from bertie import families
+from bertie.apps.export.graph import traced
 from bertie.errors import DataError, UsageError
-from bertie.export.graph import traced
 from bertie.models.heads import HEADS
 from bertie.nn.layout import Packed
 from bertie.text.tokenizer import Tokenizer

@@ -8,11 +8,11 @@ import torch
 
 import bertie as library
 from bertie import families
-from bertie.compress import learn
-from bertie.compress.distil import Distillation, attention_loss, last_qkv
-from bertie.compress.learn import Lessons, made
-from bertie.compress.movement import HEADS, LAYERS, NEURONS, Masks
-from bertie.compress.recipe import Recipe
+from bertie.apps.compress import learn
+from bertie.apps.compress.distil import Distillation, attention_loss, last_qkv
+from bertie.apps.compress.learn import Lessons, made
+from bertie.apps.compress.movement import HEADS, LAYERS, NEURONS, Masks
+from bertie.apps.compress.recipe import Recipe
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor

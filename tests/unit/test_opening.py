@@ -5,10 +5,10 @@ import json
 import pytest
 
 import bertie as library
+from bertie.apps.serve.worker import load
 from bertie.hub.names import bundled
 from bertie.infer.onnx_engine import OnnxEngine
 from bertie.runs.opening import open_engine
-from bertie.serve.worker import load
 
 TEXTS = {
     "sentiment-ko": "배우들의 연기가 훌륭하고 이야기도 재미있다.",

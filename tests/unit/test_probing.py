@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import bertie as library
+from bertie.apps.probe import contexts, labels, probes, run, trees
+from bertie.apps.probe.sentences import Sentence, read, source, spaced
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, write_json
 from bertie.metrics.base import Float
-from bertie.probing import contexts, labels, probes, run, trees
-from bertie.probing.sentences import Sentence, read, source, spaced
 from toys import CommandLine, toy_model
 
 WORDS = {"NOUN": "abcd", "VERB": "efgh", "ADJ": "ijkl"}

@@ -8,7 +8,7 @@ import torch
 
 import bertie as library
 from bertie import families
-from bertie.compress.prune import _refit, prune, spread
+from bertie.apps.compress.prune import _refit, prune, spread
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor

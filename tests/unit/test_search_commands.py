@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.apps.search import models
+from bertie.apps.search.evaluate import evaluate
+from bertie.apps.search.index import IndexConfig, remove
+from bertie.apps.search.index import index as make
+from bertie.apps.search.questions import read
+from bertie.apps.search.searcher import Depth, Searcher
 from bertie.errors import DataError, UsageError
 from bertie.metrics.retrieval import NAMES, of_ranking
-from bertie.search import models
-from bertie.search.evaluate import evaluate
-from bertie.search.index import IndexConfig, remove
-from bertie.search.index import index as make
-from bertie.search.questions import read
-from bertie.search.searcher import Depth, Searcher
 
 CORPUS = [
     {"_id": "a", "title": "Nile", "text": "The river Nile flows north to the sea."},

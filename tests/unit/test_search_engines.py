@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.apps.search import models
+from bertie.apps.search.embedded import Embedded
+from bertie.apps.search.engine import ENGINES, Index
+from bertie.apps.search.evaluate import evaluate
+from bertie.apps.search.index import IndexConfig, index, remove
+from bertie.apps.search.models import Embedder
+from bertie.apps.search.questions import Question
+from bertie.apps.search.remote import Remote, publish
+from bertie.apps.search.searcher import Searcher
 from bertie.errors import DataError, UsageError
-from bertie.search import models
-from bertie.search.embedded import Embedded
-from bertie.search.engine import ENGINES, Index
-from bertie.search.evaluate import evaluate
-from bertie.search.index import IndexConfig, index, remove
-from bertie.search.models import Embedder
-from bertie.search.questions import Question
-from bertie.search.remote import Remote, publish
-from bertie.search.searcher import Searcher
 
 TEXTS = {
     "rivers.txt": "The Nile is a river.\n\nThe Rhine flows through Basel and Cologne.",

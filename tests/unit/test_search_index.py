@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.apps.search import models
+from bertie.apps.search import store as module
+from bertie.apps.search.check import check
+from bertie.apps.search.index import IndexConfig, index, remove
+from bertie.apps.search.models import Embedder
+from bertie.apps.search.postings import BLOCK
+from bertie.apps.search.searcher import Depth, Searcher, by_ranks, by_scores
+from bertie.apps.search.store import ASKED, Store
+from bertie.apps.search.terms import Terms
+from bertie.apps.search.vectors import VectorFile, nearest, write
 from bertie.errors import DataError, UsageError
 from bertie.models.int8 import nearest_rows
-from bertie.search import models
-from bertie.search import store as module
-from bertie.search.check import check
-from bertie.search.index import IndexConfig, index, remove
-from bertie.search.models import Embedder
-from bertie.search.postings import BLOCK
-from bertie.search.searcher import Depth, Searcher, by_ranks, by_scores
-from bertie.search.store import ASKED, Store
-from bertie.search.terms import Terms
-from bertie.search.vectors import VectorFile, nearest, write
 
 TEXTS = {
     "rivers.txt": "The Nile is a river.\n\nThe Rhine flows through Basel and Cologne.",
@@ -330,8 +330,8 @@ def test_two_readers_see_whole_states_while_one_writes(docs: Path, tmp_path: Pat
 
 
 def test_another_writer_is_refused(docs: Path, tmp_path: Path) -> None:
+    from bertie.apps.search.store import INDEX
     from bertie.folders import held
-    from bertie.search.store import INDEX
 
     index([str(docs)], tmp_path / "index")
     held_by_another = os.fork()

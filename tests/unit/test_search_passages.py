@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertie.apps.search import readers
+from bertie.apps.search.passages import OVERLAP, passages
+from bertie.apps.search.readers import Document, Reading, expand, read
+from bertie.apps.search.snippets import snippet
+from bertie.apps.search.terms import Terms
 from bertie.data.records import DroppedRecord
 from bertie.errors import DataError
-from bertie.search import readers
-from bertie.search.passages import OVERLAP, passages
-from bertie.search.readers import Document, Reading, expand, read
-from bertie.search.snippets import snippet
-from bertie.search.terms import Terms
 
 WORDS = st.lists(
     st.sampled_from(["a", "word", "끝이다.", "end.", "End?", "\n", "\n\n", " \n \n", "U.S.", "Dr."]), max_size=120

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertie.apps.search import postings
+from bertie.apps.search.check import check
+from bertie.apps.search.index import index, remove
+from bertie.apps.search.postings import Postings, packed, unpacked
+from bertie.apps.search.store import Store
 from bertie.errors import DataError
-from bertie.search import postings
-from bertie.search.check import check
-from bertie.search.index import index, remove
-from bertie.search.postings import Postings, packed, unpacked
-from bertie.search.store import Store
 
 
 def plain(passages: dict[int, list[str]], wanted: Counter[str]) -> dict[int, float]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import bertie as library
+from bertie.apps.search.index import index
+from bertie.apps.search.models import answers, relevance, vectors
+from bertie.apps.search.searcher import Searcher
 from bertie.errors import UsageError
-from bertie.search.index import index
-from bertie.search.models import answers, relevance, vectors
-from bertie.search.searcher import Searcher
 from serving import make_models
 
 TEXTS = ["ada rows a boat", "bo swims in the sea", "the sea is cold", "boats are slow"]

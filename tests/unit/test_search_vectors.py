@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import bertie as library
+from bertie.apps.search import models
+from bertie.apps.search.check import check
+from bertie.apps.search.embedded import Embedded
+from bertie.apps.search.index import index, remove
+from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
-from bertie.search import models
-from bertie.search.check import check
-from bertie.search.embedded import Embedded
-from bertie.search.index import index, remove
-from bertie.search.models import Embedder
 from serving import make_models
 
 H = 48
@@ -85,7 +85,7 @@ def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_p
 def test_what_is_left_is_found_behind_many_removed_passages(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
-    monkeypatch.setattr("bertie.search.embedded.MORE", 7)
+    monkeypatch.setattr("bertie.apps.search.embedded.MORE", 7)
     index([table(tmp_path / "two.csv", 2, 40)], folder, embedder=GIVEN)
     remove([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)

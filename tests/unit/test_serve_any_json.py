@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.serve.routes import ROUTES
+from bertie.apps.serve.routes import ROUTES
 from serving import live, make_models
 
 pytest.importorskip("fastapi")

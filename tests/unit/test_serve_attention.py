@@ -5,10 +5,10 @@ import pytest
 
 import bertie
 from bertie import families
+from bertie.apps.explain.attention import attentions, telling
+from bertie.apps.serve.remote import WorkerSettings
+from bertie.apps.serve.worker import attention_of
 from bertie.errors import UsageError
-from bertie.explain.attention import attentions, telling
-from bertie.serve.remote import WorkerSettings
-from bertie.serve.worker import attention_of
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_models
 from toys import toy_model

@@ -18,7 +18,7 @@ import uvicorn
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from bertie.serve.server import Server, bind, uvicorn_settings
+from bertie.apps.serve.server import Server, bind, uvicorn_settings
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie.explain.attribution import by_word, occlusion
-from bertie.explain.targets import question_of
+from bertie.apps.explain.attribution import by_word, occlusion
+from bertie.apps.explain.targets import question_of
 from bertie.tasks.span import SpanTask
 from serving import live, make_models
 

@@ -10,12 +10,12 @@ import pytest
 
 import bertie
 from bertie import families
+from bertie.apps.serve.batcher import Batcher, Failed
+from bertie.apps.serve.remote import WorkerDied
 from bertie.data.ids import NOWHERE, Ids
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.models.generation import GenerationConfig, written_output
-from bertie.serve.batcher import Batcher, Failed
-from bertie.serve.remote import WorkerDied
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 from serving import LocalWorker, Process, live, make_models, until

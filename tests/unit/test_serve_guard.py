@@ -11,10 +11,10 @@ import httpx
 import psutil
 import pytest
 
+from bertie.apps.serve import guard, protocol
+from bertie.apps.serve.server import Options, bind, limits_of
 from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
-from bertie.serve import guard, protocol
-from bertie.serve.server import Options, bind, limits_of
 from serving import Process, live, make_models, until
 
 pytest.importorskip("fastapi")

@@ -10,13 +10,13 @@ import httpx
 import numpy as np
 import pytest
 
+from bertie.apps.serve import wire
+from bertie.apps.serve.admission import Admission, Budget, Rate, Refused
+from bertie.apps.serve.batcher import Batcher, Failed, Job, joined, split
+from bertie.apps.serve.remote import BatchFailed, WorkerDied
+from bertie.apps.serve.served import Call
 from bertie.data.ids import Ids
 from bertie.infer.engine import Facts
-from bertie.serve import wire
-from bertie.serve.admission import Admission, Budget, Rate, Refused
-from bertie.serve.batcher import Batcher, Failed, Job, joined, split
-from bertie.serve.remote import BatchFailed, WorkerDied
-from bertie.serve.served import Call
 from serving import LocalWorker, live, make_models, until
 
 pytest.importorskip("fastapi")

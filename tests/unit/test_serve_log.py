@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from bertie.serve import log
+from bertie.apps.serve import log
 from serving import until
 
 pytest.importorskip("fastapi")

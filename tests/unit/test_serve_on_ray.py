@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from bertie.serve.server import Options
+from bertie.apps.serve.server import Options
 from serving import Load, Process, make_models, until
 
 pytest.importorskip("fastapi")
@@ -21,8 +21,8 @@ with warnings.catch_warnings():  # of pydantic, about Ray's own models
     from ray.exceptions import ActorDiedError
     from ray.serve.exceptions import BackPressureError
 
+from bertie.apps.serve.on_ray import Front, starting
 from bertie.errors import BertieError
-from bertie.serve.on_ray import Front, starting
 
 
 class Replicas:

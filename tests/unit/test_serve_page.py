@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bertie.search.index import index
-from bertie.serve.golden import difference
-from bertie.serve.remote import WorkerSettings
+from bertie.apps.search.index import index
+from bertie.apps.serve.golden import difference
+from bertie.apps.serve.remote import WorkerSettings
 from serving import LETTERS, live, make_model, make_models, until
 from toys import TASK_OPTIONS, toy_model
 

@@ -17,11 +17,11 @@ import httpx
 import psutil
 import pytest
 
+from bertie.apps.serve.fleet import Fleet
+from bertie.apps.serve.remote import Worker, WorkerSettings
+from bertie.apps.serve.server import Options, serve
 from bertie.cli.reload import signal_to
 from bertie.errors import DataError, UsageError
-from bertie.serve.fleet import Fleet
-from bertie.serve.remote import Worker, WorkerSettings
-from bertie.serve.server import Options, serve
 from serving import Load, Process, live, make_models, until
 
 pytest.importorskip("fastapi")

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import bertie
+from bertie.apps.search.models import relevance
+from bertie.apps.serve import handlers
+from bertie.apps.serve.golden import difference
+from bertie.apps.serve.routes import ROUTES
 from bertie.data.tables import TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
-from bertie.search.models import relevance
-from bertie.serve import handlers
-from bertie.serve.golden import difference
-from bertie.serve.routes import ROUTES
 from bertie.tasks.embed import EmbedTask
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
 

@@ -8,7 +8,7 @@ from annotated_types import MinLen
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from bertie.serve import schemas
+from bertie.apps.serve import schemas
 from serving import live, make_models
 
 pytest.importorskip("fastapi")

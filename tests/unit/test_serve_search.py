@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 import bertie
+from bertie.apps.search.index import IndexConfig, index
+from bertie.apps.search.searcher import Searcher
 from bertie.cli.search import embedder_of
 from bertie.infer.predict import Predictor
-from bertie.search.index import IndexConfig, index
-from bertie.search.searcher import Searcher
 from serving import Live, live, make_models, until
 
 pytest.importorskip("fastapi")

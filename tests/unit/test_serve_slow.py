@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from bertie.serve import protocol
-from bertie.serve.protocol import Turns
+from bertie.apps.serve import protocol
+from bertie.apps.serve.protocol import Turns
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")

@@ -48,7 +48,9 @@ def test_an_answer_needs_torch_and_little_else(folder, command):
 @pytest.mark.parametrize("command", ["predict", "embed"])
 def test_the_native_engine_needs_no_torch(folder, command):
     modules = imported(command, folder, "--engine", "native", "-q", stdin="a b c\n")
-    assert sorted(modules & {"torch", "onnxruntime", "bertie.nn", "bertie.train", "bertie.compress", *UNUSED}) == []
+    assert (
+        sorted(modules & {"torch", "onnxruntime", "bertie.nn", "bertie.train", "bertie.apps.compress", *UNUSED}) == []
+    )
 
 
 def test_ctrl_c_during_the_imports_prints_no_traceback():

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from bertie.apps.search.readers import Reading, read
 from bertie.data.questions import MISPLACED, placed, questions
 from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
-from bertie.search.readers import Reading, read
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask

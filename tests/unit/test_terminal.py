@@ -13,9 +13,9 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from bertie import console
+from bertie.apps.search.readers import Reading, read
 from bertie.cli.app import app
 from bertie.families import VARIANTS
-from bertie.search.readers import Reading, read
 
 
 def shown(*arguments: str) -> list[str]:

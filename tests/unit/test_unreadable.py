@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from bertie import console, families
+from bertie.apps.search import readers
+from bertie.apps.search.index import index
 from bertie.data import sources
 from bertie.data.brat import documents
 from bertie.data.corpus import build
@@ -16,8 +18,6 @@ from bertie.data.records import ReadOptions
 from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
-from bertie.search import readers
-from bertie.search.index import index
 
 NOBODY = 65534
 

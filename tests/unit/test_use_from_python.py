@@ -64,8 +64,6 @@ def test_predict_and_evaluate(encoder: Path, tmp_path: Path, run: CommandLine) -
     assert json.loads(json.dumps(report)) == told
     with pytest.raises(UsageError, match="file or data"):
         bertie.evaluate(folder)
-    with pytest.warns(DeprecationWarning, match=r"bertie.score\(\) is now bertie.evaluate\(\)"):
-        assert bertie.score is bertie.evaluate
     with pytest.raises(UsageError, match="fp32"):
         bertie.predict(folder, TEXTS, precision="fp3")
 

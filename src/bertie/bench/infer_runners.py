@@ -78,7 +78,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():
             import bertie
-            from bertie.compress import gate
+            from bertie.apps.compress import gate
 
             found = bertie.load(model)
             gate.quantized(found, gate.read(found, calibration))

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from bertie import console
+from bertie.apps.search.embedded import Embedded
+from bertie.apps.search.index import index
+from bertie.apps.search.models import Embedder, vectors
+from bertie.apps.search.searcher import Searcher
+from bertie.apps.search.terms import Terms
 from bertie.bench.corpus import documents_of, made_up
 from bertie.errors import BertieError
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor
-from bertie.search.embedded import Embedded
-from bertie.search.index import index
-from bertie.search.models import Embedder, vectors
-from bertie.search.searcher import Searcher
-from bertie.search.terms import Terms
 from bertie.text.sentences import rules
 
 Ask = Callable[[str], Sequence[int]]

@@ -55,7 +55,7 @@ def attention(
     import numpy as np
     from rich.cells import cell_len, set_cell_size
 
-    from bertie.explain.attention_page import TextAttention, card_parts, kinds, page
+    from bertie.apps.explain.attention_page import TextAttention, card_parts, kinds, page
     from bertie.files import check_new_file, write_bytes
     from bertie.report.card import put
     from bertie.runs.models import load

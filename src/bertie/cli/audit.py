@@ -62,9 +62,9 @@ def audit(
       bertie audit runs/base/model --data stereoset/ --limit 200 --json
       bertie audit runs/reviews/model --table reviews.csv --group author -o audit
     """
-    from bertie.audit.page import add_to_card
-    from bertie.audit.run import Asked
-    from bertie.audit.run import audit as audited
+    from bertie.apps.audit.page import add_to_card
+    from bertie.apps.audit.run import Asked
+    from bertie.apps.audit.run import audit as audited
     from bertie.errors import UsageError
     from bertie.infer.engine import check_names
 
@@ -95,7 +95,7 @@ def _show(found: dict[str, Any]) -> None:
     """Prints a table of the main figures of each set, with the criticism of the set."""
     from rich.table import Table
 
-    from bertie.audit.page import between, number, summary
+    from bertie.apps.audit.page import between, number, summary
 
     for (title, figures), one in zip(summary(found), found["sets"], strict=True):
         table = Table(f"{title} ({one['scale']})", box=None)

@@ -17,8 +17,8 @@ from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from bertie.compress.gate import Fidelity
-    from bertie.compress.recipe import Recipe
+    from bertie.apps.compress.gate import Fidelity
+    from bertie.apps.compress.recipe import Recipe
     from bertie.data.ids import Ids
     from bertie.data.tables import Example, TableFormat
     from bertie.infer.predict import Predictor
@@ -198,7 +198,7 @@ def compress(
     if data is not None:
         _search(asked, limits)
     else:
-        from bertie.compress.recipe import Recipe
+        from bertie.apps.compress.recipe import Recipe
 
         recipe = Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
@@ -257,7 +257,7 @@ class _Asked:
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-    from bertie.compress import gate
+    from bertie.apps.compress import gate
     from bertie.folders import check_other, made_once
     from bertie.models.convert import save_like
     from bertie.models.folder import MODEL_FOLDER
@@ -312,8 +312,8 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
 
 
 def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
-    from bertie.compress.learn import Lessons, made
-    from bertie.compress.prune import prune
+    from bertie.apps.compress.learn import Lessons, made
+    from bertie.apps.compress.prune import prune
     from bertie.infer.predict import Predictor
 
     if recipe.learned and (not recipe.cuts or asked.train is None):
@@ -336,7 +336,7 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
 
 def _calibration(asked: _Asked, found: "Model") -> "Ids":
     """The texts to calibrate weights on, as the model reads them."""
-    from bertie.compress import gate
+    from bertie.apps.compress import gate
     from bertie.infer.predict import Predictor, training_facts
 
     if asked.texts is not None:
@@ -362,7 +362,7 @@ def _trimmed(found: "Model", texts: list[str]) -> "Model":
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
-    from bertie.compress import gate
+    from bertie.apps.compress import gate
 
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
     facts |= {"bytes": gate.size(output), "bytes_before": gate.size(model)}
@@ -375,7 +375,7 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
 
 
 def _search(asked: _Asked, given: LimitOptions) -> None:
-    from bertie.runs.compressing import Data, Limits, search, told
+    from bertie.apps.compress.run import Data, Limits, search, told
 
     assert asked.data is not None
     limits = Limits(MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed))

@@ -78,12 +78,12 @@ def debias(
     from rich.table import Table
 
     from bertie import settings
-    from bertie.audit.debias import debias as removed_from
-    from bertie.audit.debias import pairs_of
-    from bertie.audit.remedy import Removed
-    from bertie.audit.remedy_page import COLUMNS, audit_rows, price_rows, sentence
-    from bertie.audit.remedy_page import page as remedy_page
-    from bertie.audit.run import Asked
+    from bertie.apps.audit.debias import debias as removed_from
+    from bertie.apps.audit.debias import pairs_of
+    from bertie.apps.audit.remedy import Removed
+    from bertie.apps.audit.remedy_page import COLUMNS, audit_rows, price_rows, sentence
+    from bertie.apps.audit.remedy_page import page as remedy_page
+    from bertie.apps.audit.run import Asked
     from bertie.data.tables import SkipReport
     from bertie.files import check_new_file
     from bertie.runs.config import FinetuneConfig
@@ -147,7 +147,7 @@ def counterfactual(
       bertie counterfactual articles.txt -o both.jsonl
       bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
     """
-    from bertie.audit.debias import pairs_of
+    from bertie.apps.audit.debias import pairs_of
     from bertie.data.tables import SkipReport
     from bertie.errors import DataError
     from bertie.files import atomic_write, check_new_file

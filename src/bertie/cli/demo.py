@@ -32,8 +32,8 @@ def demo(
       bertie demo
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
-    from bertie.demo.headline import accuracies, headline
-    from bertie.demo.pipeline import demo as walk
+    from bertie.apps.demo.headline import accuracies, headline
+    from bertie.apps.demo.pipeline import demo as walk
     from bertie.files import read_json
 
     report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)

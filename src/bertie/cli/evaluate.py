@@ -105,6 +105,7 @@ def evaluate(
       bertie evaluate runs/sst2/model test.tsv --perturb typos --perturb contrast
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
+    from bertie.apps.search.store import DATABASE
     from bertie.evaluation import compare
     from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
@@ -113,7 +114,6 @@ def evaluate(
     from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
     from bertie.runs.published import published, scored_as_published
-    from bertie.search.store import DATABASE
     from bertie.tasks.sequence import with_positive
 
     of_models: dict[str, object] = {

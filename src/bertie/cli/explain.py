@@ -47,9 +47,9 @@ def explain(
     """
     from rich.cells import cell_len, set_cell_size
 
-    from bertie.explain import attribution as attributions
-    from bertie.explain.page import card_parts, completeness, page, trust
-    from bertie.explain.targets import question_of
+    from bertie.apps.explain import attribution as attributions
+    from bertie.apps.explain.page import card_parts, completeness, page, trust
+    from bertie.apps.explain.targets import question_of
     from bertie.files import check_new_file
     from bertie.report.card import put
     from bertie.runs.models import load

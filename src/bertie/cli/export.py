@@ -45,9 +45,9 @@ def export(
       bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
       bertie predict models/reviews-onnx reviews.txt
     """
+    from bertie.apps.export.folder import FORCED, onnx_folder
+    from bertie.apps.export.texts import documentation
     from bertie.data.lines import texts_of
-    from bertie.export.folder import FORCED, onnx_folder
-    from bertie.export.texts import documentation
     from bertie.folders import check_other, made_once
     from bertie.models.folder import MODEL_FOLDER, copy_other_files
     from bertie.runs.models import load

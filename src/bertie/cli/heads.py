@@ -11,8 +11,8 @@ from bertie.cli.app import Overwrite, app, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertie.explain.attention import HeadStatistics
-    from bertie.explain.heads import Removal
+    from bertie.apps.explain.attention import HeadStatistics
+    from bertie.apps.explain.heads import Removal
     from bertie.models.model import Model
 
 SHOWN = 15  # rows in the terminal
@@ -65,7 +65,7 @@ def heads(
       bertie heads models/bert --parsed en_ewt-ud-dev.conllu -o heads.html
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
-    from bertie.explain.heads_page import card_parts, page
+    from bertie.apps.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
     from bertie.infer.predict import check_reads_texts
     from bertie.report.card import put
@@ -113,10 +113,10 @@ def _length(model: "Model", max_length: int | None) -> int:
 
 
 def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
+    from bertie.apps.explain.attention import HeadStatistics, attentions
+    from bertie.apps.explain.attention_page import kinds
     from bertie.data.lines import texts_of
     from bertie.errors import DataError
-    from bertie.explain.attention import HeadStatistics, attentions
-    from bertie.explain.attention_page import kinds
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
@@ -143,9 +143,9 @@ def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -
 
 def _relations(model: "Model", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
     from bertie import families
+    from bertie.apps.explain.relations import counted, table
     from bertie.data.parsed import trees
     from bertie.data.tables import TableFormat, collect
-    from bertie.explain.relations import counted, table
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
@@ -176,8 +176,8 @@ def _relations(model: "Model", file: Path, most: int, max_length: int | None) ->
 def _removal(
     model: "Model", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
+    from bertie.apps.explain.heads import predictor_of, removal
     from bertie.data.tables import TableFormat, collect
-    from bertie.explain.heads import predictor_of, removal
 
     examples, skipped = collect(predictor_of(model).task.rows(file, TableFormat(text, label)), str(file))
     if skipped.total:

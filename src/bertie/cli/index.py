@@ -15,8 +15,8 @@ from bertie.errors import DataError, UsageError
 from bertie.files import some_of
 
 if TYPE_CHECKING:
-    from bertie.search.index import Changes
-    from bertie.search.remote import Remote
+    from bertie.apps.search.index import Changes
+    from bertie.apps.search.remote import Remote
 
 
 @app.command("index")
@@ -76,9 +76,9 @@ def make_index(
       bertie index -o index --check
       bertie index docs/ -o index --engine opensearch --url http://localhost:9200
     """
-    from bertie.search import index as making
-    from bertie.search.index import IndexConfig
-    from bertie.search.neighbors import Vectors
+    from bertie.apps.search import index as making
+    from bertie.apps.search.index import IndexConfig
+    from bertie.apps.search.neighbors import Vectors
 
     if out is None:
         raise UsageError("No folder of an index given. Pass -o INDEX.")
@@ -107,9 +107,9 @@ def make_index(
 def _remote(out: Path, engine: str, url: str) -> "Remote | None":
     """Returns the copy of an index on a server; None for the index of a folder alone. Raises before anything is
     made."""
-    from bertie.search.embedded import no_url
-    from bertie.search.engine import ENGINES
-    from bertie.search.remote import Remote
+    from bertie.apps.search.embedded import no_url
+    from bertie.apps.search.engine import ENGINES
+    from bertie.apps.search.remote import Remote
 
     if engine == "sqlite":
         no_url(url)
@@ -122,7 +122,7 @@ def _remote(out: Path, engine: str, url: str) -> "Remote | None":
 
 def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
     """Brings the copy on a server up to date, where there is one. -> what was done"""
-    from bertie.search.remote import publish
+    from bertie.apps.search.remote import publish
 
     if remote is None:
         return {}
@@ -132,7 +132,7 @@ def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -
 
 
 def _terms(english: str, korean: str) -> Any:
-    from bertie.search.terms import English, Korean, Terms
+    from bertie.apps.search.terms import English, Korean, Terms
 
     return Terms(_checked("--english", english, English), _checked("--korean", korean, Korean))
 
@@ -173,7 +173,7 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
 
 
 def _check(folder: Path) -> None:
-    from bertie.search.check import check
+    from bertie.apps.search.check import check
 
     found = check(folder)
     if console.verbosity.json:

@@ -45,10 +45,10 @@ def negatives(
     """
     from typing import cast, get_args
 
+    from bertie.apps.search import negatives as mining
+    from bertie.apps.search import questions as asking
     from bertie.errors import nearest
     from bertie.files import check_new_file
-    from bertie.search import negatives as mining
-    from bertie.search import questions as asking
 
     if form not in get_args(mining.Form):
         raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")

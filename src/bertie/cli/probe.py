@@ -59,10 +59,10 @@ def probe(
       bertie probe models/bert --train train.conllu --train names.conll --probes pos,entity -o runs/probe
       bertie probe models/bert --train texts.txt -o runs/probe --json
     """
-    from bertie.probing.page import card_parts
-    from bertie.probing.run import REPORT
+    from bertie.apps.probe.api import probe as run
+    from bertie.apps.probe.page import card_parts
+    from bertie.apps.probe.run import REPORT
     from bertie.report.card import put
-    from bertie.runs.use import probe as run
 
     tables.check_card(card, model)
     results = run(

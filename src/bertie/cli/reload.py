@@ -79,7 +79,7 @@ def info(asked: urllib.request.Request) -> dict[str, Any]:
 
 def signal_to(process: dict[str, Any] | None, url: str) -> None:
     """Tells a server's process to load its models. Raises UsageError if it is not a process of this machine."""
-    from bertie.serve.fleet import Process
+    from bertie.apps.serve.fleet import Process
 
     if process is None:
         raise UsageError(f"The server at {url} runs on Ray. Send SIGHUP to its command.")

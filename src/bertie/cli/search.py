@@ -16,8 +16,8 @@ from bertie.errors import DataError, UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bertie.search.models import Embedder
-    from bertie.search.searcher import Found, Hit, Searcher
+    from bertie.apps.search.models import Embedder
+    from bertie.apps.search.searcher import Found, Hit, Searcher
 
 IndexFolder = Annotated[
     Path, typer.Argument(help="Folder of an index, made by `bertie index`; or its name on a server.")
@@ -74,8 +74,8 @@ class StageOptions:
 
     def searcher(self, index: Path) -> "Searcher":
         """Returns the open index with its models. Its own model of vectors is used unless --no-embed is given."""
-        from bertie.search.engine import ENGINES
-        from bertie.search.searcher import Depth, Searcher
+        from bertie.apps.search.engine import ENGINES
+        from bertie.apps.search.searcher import Depth, Searcher
 
         store = ENGINES[self.engine](index, self.url)
         stored = store.get("embedder")
@@ -83,7 +83,7 @@ class StageOptions:
             raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {index} --embed {self.embed}")
         embedder = None
         if stored and not self.no_embed:
-            from bertie.search.index import checked
+            from bertie.apps.search.index import checked
 
             folder = self.embed or Path(stored["folder"])
             if not folder.is_dir():
@@ -113,7 +113,7 @@ class StageOptions:
 
 def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embedder":
     """Returns the model of vectors in a folder, which is loaded when it is needed."""
-    from bertie.search.models import Embedder
+    from bertie.apps.search.models import Embedder
 
     return Embedder.of(folder, lambda: tables.embedder(folder, precision, device, engine))
 
@@ -190,9 +190,9 @@ def evaluate_index(
     overwrite: bool,
 ) -> None:
     """`bertie evaluate INDEX --questions FILE`: the metrics of each stage."""
+    from bertie.apps.search import questions
+    from bertie.apps.search.evaluate import evaluate
     from bertie.files import check_new_file, write_json
-    from bertie.search import questions
-    from bertie.search.evaluate import evaluate
 
     if output:
         check_new_file(output, overwrite=overwrite)

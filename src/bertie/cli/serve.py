@@ -121,12 +121,12 @@ def serve(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
+    from bertie.apps.serve.fleet import named
+    from bertie.apps.serve.log import LOG
+    from bertie.apps.serve.remote import WorkerSettings
+    from bertie.apps.serve.server import Options
+    from bertie.apps.serve.server import serve as run
     from bertie.infer.engine import check_names
-    from bertie.serve.fleet import named
-    from bertie.serve.log import LOG
-    from bertie.serve.remote import WorkerSettings
-    from bertie.serve.server import Options
-    from bertie.serve.server import serve as run
 
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
@@ -159,7 +159,7 @@ def serve(
             LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
-        from bertie.serve.on_ray import serve_on_ray
+        from bertie.apps.serve.on_ray import serve_on_ray
 
         raise typer.Exit(serve_on_ray(options, max_replicas, on_ready=ready))
     raise typer.Exit(run(options, on_ready=ready))

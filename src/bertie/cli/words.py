@@ -41,10 +41,10 @@ def words(
       bertie words models/bert "the bank of the river" "a bank account" --word bank -o bank.html
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
+    from bertie.apps.probe.api import words as compare
+    from bertie.apps.probe.contexts_page import card_parts, page, pairs
     from bertie.files import check_new_file
-    from bertie.probing.contexts_page import card_parts, page, pairs
     from bertie.report.card import put
-    from bertie.runs.use import words as compare
 
     tables.check_card(card, model)
     if output is not None:

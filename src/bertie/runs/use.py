@@ -23,7 +23,7 @@ from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, each_text, tell_unread
+from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, tell_unread
 from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
@@ -277,13 +277,13 @@ def embed(
     runner, options = runner_of(model, device, precision, options)
     found = embedder(runner, **options)
     if tokens:
-        chosen, read = layers_of(asked or "-1", found.engine.facts), _readable(texts)
+        chosen, read = layers_of(asked or "-1", found.engine.facts), readable_texts(texts)
         chunks = token_vectors(found.engine, found.tokenizer, read, chosen, max_length=found.max_length)
         return [text for chunk in chunks for text in chunk.texts()]
     return _vectors(found, texts, "texts")
 
 
-def _readable(texts: Iterable[Any], name: str = "texts") -> list[str | None]:
+def readable_texts(texts: Iterable[Any], name: str = "texts") -> list[str | None]:
     """Returns the texts, with None for one that is missing or empty, after a warning. name: of the argument.
 
     Raises DataError where none can be read.
@@ -296,7 +296,7 @@ def _readable(texts: Iterable[Any], name: str = "texts") -> list[str | None]:
 def _vectors(predictor: Predictor, texts: Iterable[str], name: str) -> Vector:
     """Returns the vector of each text; NaN for one that cannot be read. (N, W) name: of the argument, for messages."""
     assert isinstance(predictor.task, EmbedTask)
-    read = _readable(texts, name)
+    read = readable_texts(texts, name)
     width = predictor.task.width(predictor.engine.facts.hidden_size)
     vectors_NW = np.full((len(read), width), np.nan, np.float32)
     if filled := {number: text for number, text in enumerate(read) if text is not None}:
@@ -365,7 +365,7 @@ def rank(
     """
     check_text(query, "query")
     check_top(top)
-    read = _readable(passages, "passages")
+    read = readable_texts(passages, "passages")
     passages = [text or "" for text in read]
     filled = [number for number, text in enumerate(read) if text is not None]
     runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
@@ -451,7 +451,7 @@ def write(
     """
     from bertie.infer.write import pieces, writer
 
-    read = _readable(texts)
+    read = readable_texts(texts)
     found = module_of(model, device, precision)
     predictor, writing = writer(found, max_length=max_length, **options)
     return [None if text is None else "".join(pieces(found, predictor, text, writing, seed=seed)) for text in read]
@@ -482,82 +482,3 @@ def perplexity(
 
     rows = ("" if isinstance(row, InvalidRow) else row for row in each_row(texts))
     return pseudo_perplexity(module_of(model, device, precision), rows, max_length=max_length)
-
-
-@arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
-def probe(
-    model: "Model | str | Path",
-    train: str | Path | Sequence[str | Path],
-    *,
-    output: Path | str,
-    device: str | None = None,
-    precision: str | None = None,
-    overwrite: bool = False,
-    **options: Any,
-) -> dict[str, Any]:
-    """Measures what each layer of a model knows, with linear probes.
-
-    Args:
-        model: A model, or its folder.
-        train: Files to train probes on: .conllu, tagged files, texts.
-        output: Run folder to write. A stopped run continues.
-        device: cpu, cuda, cuda:1, mps or auto.
-        precision: fp32, bf16 or auto.
-        overwrite: Whether to delete first what Bertie wrote to the folder before.
-        **options: test, probes, format, sentences, pooling, encoding and seed, as for `bertie probe`.
-
-    Returns:
-        The contents of results.json, as `bertie probe --json` prints them.
-
-    Raises:
-        DataError: The files do not have what a probe needs.
-        UsageError: There is no such probe, or the folder contains another run.
-    """
-    from bertie.probing.run import Settings
-    from bertie.probing.run import probe as run
-
-    told = {"formats" if key == "format" else key: value for key, value in options.items()}
-    lists: dict[str, Any] = {key: _names(told.pop(key)) for key in ("test", "probes", "formats") if key in told}
-    settings = Settings(_names(train), **lists, **told)
-    settings.check()
-    name = str(model) if isinstance(model, str | Path) else type(model).__name__
-    return run(module_of(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
-
-
-def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
-    """Returns names as texts; a single name is one of them."""
-    return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
-
-
-@arguments("word", "baseline", "pooling", "seed", **THEIRS)
-def words(
-    model: "Model | str | Path",
-    texts: Iterable[str],
-    *,
-    device: str | None = None,
-    precision: str | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Compares the vectors of a word in several texts, layer by layer.
-
-    Args:
-        model: A model, or its folder.
-        texts: The texts. The word may be marked: "the *bank* of a river".
-        device: cpu, cuda, cuda:1, mps or auto.
-        precision: fp32, bf16 or auto.
-        **options: word, baseline (texts) and pooling, as for `bertie words`.
-
-    Returns:
-        contexts, and for each layer the cosines of all pairs and of random words, as `bertie words --json` prints them.
-
-    Raises:
-        UsageError: A text does not have the word.
-    """
-    from bertie.probing.contexts import contexts_of
-    from bertie.probing.contexts import words as compare
-
-    texts = [text for text in _readable(texts) if text is not None]
-    contexts_of(texts, options.get("word", ""))  # before the model is opened
-    if options.get("baseline") is not None:
-        options["baseline"] = [*each_text(options["baseline"], "baseline")]
-    return compare(module_of(model, device, precision), texts, **options)

@@ -1,0 +1,1 @@
+"""Applications: each stands on the library, and only the table of commands knows them."""

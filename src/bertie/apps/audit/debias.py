@@ -1,0 +1,146 @@
+"""A model folder without a concept, with the audits before and after and what the change cost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.apps.audit.base import Subject
+from bertie.apps.audit.erase import remedy
+from bertie.apps.audit.figures import Scored, differences
+from bertie.apps.audit.flips import BUILT_IN, read_lists
+from bertie.apps.audit.price import fine_tuned
+from bertie.apps.audit.remedy import Place, check_removable, places, remove, write_dense
+from bertie.apps.audit.remedy_page import add_to_card
+from bertie.apps.audit.run import Asked, audit
+from bertie.apps.audit.sets import SETS
+from bertie.errors import UsageError, nearest
+from bertie.folders import check, new_folder
+from bertie.infer.choose import engine_of
+from bertie.infer.predict import check_reads_texts
+from bertie.infer.pseudo import pseudo_perplexity
+from bertie.models.convert import save_like
+from bertie.models.folder import MODEL_FOLDER, check_trainable
+from bertie.models.model import Model
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
+from bertie.runs.models import model_folder
+from bertie.runs.use import module_of
+from bertie.text.swaps import Swaps
+
+LIST = "gender words"
+SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
+PRICED = 200  # texts of the pseudo-perplexity
+
+
+def pairs_of(path: Path | None, name: str) -> Swaps:
+    """Returns a list of pairs of a YAML file, or of the built-in ones. Raises UsageError for an unknown name."""
+    lists = read_lists(path or BUILT_IN)
+    chosen = name or (LIST if path is None else next(iter(lists)))
+    if chosen not in lists:
+        raise UsageError(f"There is no list {chosen!r} of pairs. {nearest(chosen, lists)}")
+    return lists[chosen]
+
+
+def debias(
+    model: Path | str,
+    texts: Sequence[str],
+    out: Path,
+    *,
+    how: str = "leace",
+    swaps: Swaps,
+    asked: Asked | None = None,
+    tuned: Mapping[str, FinetuneConfig] | None = None,
+    seeds: int = SEEDS,
+    overwrite: bool = False,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Writes a model without the concept of the pairs, and returns what was removed, both audits and the price.
+
+    tuned: fine-tuning runs by name, which are run from both models with some seeds. Raises UsageError for a model
+    without a part that can be changed, DataError for too few texts.
+    """
+    remedy(how)
+    folder, asked = model_folder(model), asked or Asked(controls=False)
+    check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
+    for config in (tuned or {}).values():
+        read_examples(config)  # what cannot be read is reported now, and not after the audits
+    loaded = module_of(folder, device, "fp32")
+    assert isinstance(loaded, Model)
+    check_reads_texts(loaded.tokenizer, "bertie debias")
+    check_trainable(loaded, folder)
+    if loaded.tokenizer is None:
+        raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
+    if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):
+        changed = ", ".join(place.name for place in places(loaded))
+        raise UsageError(
+            f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
+            "--finetune, and compare the vectors: bertie evaluate."
+        )
+    check_removable(loaded, texts, swaps, how)
+    before = _price(loaded, texts, "before")
+    subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
+    removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
+    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+        save_like(loaded, made, folder)
+        for place, erasure in maps:
+            if place.weights is None:
+                write_dense(made, erasure)
+    kept: list[dict[str, Scored]] = [{}, {}]
+    audits = [audit(one, asked, device=device, keep=into) for one, into in zip((folder, out), kept, strict=True)]
+    found = {
+        "model": str(model),
+        "how": how,
+        "removed": [asdict(one) for one in removed],
+        "pseudo_perplexity": {"before": before, "after": _price(loaded, texts, "after")},
+        "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
+        "figures": _both(*audits, *kept),
+    }
+    add_to_card(out, found)
+    return found
+
+
+def _reads(config: FinetuneConfig, place: Place) -> bool:
+    """Whether a fine-tuning run starts from the weights of a place: the pooler, or the masked-LM head for patterns."""
+    return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
+
+
+def _price(model: Model, texts: Sequence[str], when: str) -> float | None:
+    """Returns the pseudo-perplexity per word; None for a model without a masked-LM head."""
+    if "mlm" not in model.heads:
+        return None
+    priced = texts[:PRICED]
+    with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:
+        return pseudo_perplexity(model, _counted(priced, advance)).per_word
+
+
+def _counted(texts: Sequence[str], advance: console.Advance) -> Iterator[str]:
+    for text in texts:
+        yield text
+        advance(1)
+
+
+def _both(
+    before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
+) -> list[dict[str, Any]]:
+    """Returns every figure before and after, and the paired difference."""
+    found, keys = list[dict[str, Any]](), ("value", "low", "high", "items")
+    later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
+    for one in before["sets"]:
+        name = one["name"]
+        apart = differences(SETS[name], scores[name], later_scores[name], seed=before["seed"])
+        for first in one["figures"]:
+            if (second := later.get((name, first["name"]))) and first["name"] in apart:
+                found.append(
+                    {
+                        "set": one["title"],
+                        "name": first["name"],
+                        "unit": first["unit"],
+                        "detail": first["detail"],
+                        "before": {key: first[key] for key in keys},
+                        "after": {key: second[key] for key in keys},
+                        "difference": asdict(apart[first["name"]]),
+                    }
+                )
+    return found

@@ -1,0 +1,59 @@
+"""Log-probabilities of parts of a text under a masked language model, one mask at a time."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bertie.apps.audit.base import Subject
+from bertie.infer.pseudo import MaskedToken, log_probabilities
+from bertie.metrics.base import Float
+from bertie.text.encoding import Encoding
+
+
+def one_at_a_time(encoding: Encoding, positions: Iterable[int]) -> list[MaskedToken]:
+    """Returns the text once for each position, with only this position masked."""
+    ids, types = _arrays(encoding.ids, encoding.type_ids)
+    return [MaskedToken(ids, types, position) for position in positions]
+
+
+def left_to_right(
+    encoding: Encoding, positions: Sequence[int], *, also: Sequence[int] = (), drop: bool = False
+) -> list[MaskedToken]:
+    """Returns the text once for each position, with this position and the later ones of `positions` masked.
+
+    also: other masked positions. drop: whether the later positions are removed instead of masked.
+    """
+    found = []
+    for number, position in enumerate(positions):
+        later = set(positions[number + 1 :])
+        if drop:
+            kept = [place for place in range(len(encoding)) if place not in later]
+            ids, types = _arrays([encoding.ids[i] for i in kept], [encoding.type_ids[i] for i in kept])
+            moved = {place: new for new, place in enumerate(kept)}
+            found.append(MaskedToken(ids, types, moved[position], tuple(moved[one] for one in also)))
+        else:
+            ids, types = _arrays(encoding.ids, encoding.type_ids)
+            found.append(MaskedToken(ids, types, position, (*later, *also)))
+    return found
+
+
+def covering(encoding: Encoding, start: int, end: int) -> list[int]:
+    """Returns the positions of the tokens that contain a character of text[start:end]."""
+    places = zip(encoding.offsets, encoding.word_ids, strict=True)
+    return [i for i, ((a, b), word) in enumerate(places) if word is not None and a < end and b > start]
+
+
+def log_p(subject: Subject, groups: Sequence[Sequence[MaskedToken]]) -> list[Float]:
+    """Returns log p of the masked tokens of each group, in nats."""
+    rows = [row for group in groups for row in group]
+    if not rows:
+        return [np.zeros(0) for _ in groups]
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number].ids))
+    sorted_rows = log_probabilities(subject.engine, [rows[number] for number in order], subject.tokenizer.mask_id)
+    values = np.zeros(len(rows))
+    values[order] = np.concatenate(list(sorted_rows))
+    return np.split(values, np.cumsum([len(group) for group in groups])[:-1])
+
+
+def _arrays(ids: Sequence[int], types: Sequence[int]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+    return np.asarray(ids, np.int64), np.asarray(types, np.int64)

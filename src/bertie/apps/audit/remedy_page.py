@@ -1,0 +1,100 @@
+"""What a remedy changed: the rows of its table, its page, and its section in the model's card."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bertie.apps.audit.figures import Control
+from bertie.apps.audit.page import number, told
+from bertie.apps.audit.remedy import Removed
+from bertie.console import counted
+from bertie.report import card
+from bertie.report.page import Report
+
+COLUMNS = ("figure", "before", "after", "difference (95% interval)")
+READING = (
+    "A lower figure of an audit does not show that the model is fair. Remedies often lower a figure because the model "
+    "becomes worse at language, so compare the price too (Meade et al. 2022). Differences are paired by item; those of "
+    "fine-tuned sets by seed. The encoder is unchanged, and fine-tuning can bring the concept back."
+)
+SAME = 1e-9  # an interval without a width
+FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
+
+
+def sentence(one: Removed) -> str:
+    """Returns what was removed in one sentence."""
+    return (
+        f"{one.place}: {counted(one.rank, 'direction')} removed. A linear classifier found the concept in "
+        f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
+        f"(majority {one.majority:.1%})."
+    )
+
+
+def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the price of a remedy as rows of COLUMNS."""
+    rows, language = list[list[str]](), found["pseudo_perplexity"]
+    if language["before"] is not None:
+        rows.append(
+            [
+                "pseudo-perplexity per word",
+                *(_perplexity(language[name]) for name in ("before", "after")),
+                _change(language),
+            ]
+        )
+    for one in found["fine_tuned"]:
+        name = f"{one['set']}, {one['metric']}, {counted(one['seeds'], 'seed')}"
+        rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
+    return rows
+
+
+def audit_rows(found: Mapping[str, Any], *, detail: bool = False) -> list[tuple[str, list[list[str]]]]:
+    """Returns the title of each set, and its figures as rows of COLUMNS. detail: those of parts instead."""
+    chosen = [one for one in found["figures"] if one["detail"] == detail]
+    return [(title, [_audit_row(one) for one in group]) for title, group in groupby(chosen, lambda one: one["set"])]
+
+
+def page(found: Mapping[str, Any]) -> Report:
+    """Returns the page of a remedy."""
+    report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
+    report.section("How to read this page", READING)
+    report.section("What was removed", "\n\n".join(sentence(Removed(**one)) for one in found["removed"]))
+    report.section("Price", "" if price_rows(found) else FREE)
+    if rows := price_rows(found):
+        report.table(COLUMNS, rows, stack=True)
+    details = dict(audit_rows(found, detail=True))
+    for title, rows in audit_rows(found):
+        report.section(title).table(COLUMNS, rows, stack=True)
+        if more := details.get(title):
+            report.html(f"<details><summary>{len(more)} more figures</summary>")
+            report.table(COLUMNS, more, stack=True).html("</details>")
+    return report.footer(docs="docs/audit.md")
+
+
+def add_to_card(folder: Path, found: Mapping[str, Any]) -> None:
+    """Writes the section of the model's card."""
+    parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
+    parts += ["\n".join(f"- {sentence(Removed(**one))}" for one in found["removed"])]
+    for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
+        parts += [f"**{title}**", card.table(COLUMNS, rows) if rows else FREE]
+    card.put(folder, "Removed concept", *parts)
+
+
+def _audit_row(one: Mapping[str, Any]) -> list[str]:
+    values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
+    apart = Control(**one["difference"])
+    single = apart.high - apart.low < SAME  # nothing to resample, as for one profession
+    return [one["name"], *values, number(apart.value, one["unit"]) if single else told(apart, one["unit"])]
+
+
+def _perplexity(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _change(pair: Mapping[str, float]) -> str:
+    return f"{pair['after'] / pair['before'] - 1:+.1%}"
+
+
+def _apart(difference: Mapping[str, float | None]) -> str:
+    value, low, high = (difference[name] for name in ("value", "low", "high"))
+    return f"{value:+z.3f}" + (f" ({low:+z.3f} to {high:+z.3f})" if low is not None and high is not None else "")

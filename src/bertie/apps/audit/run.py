@@ -1,0 +1,291 @@
+"""An audit of a model folder, from the files of the sets to a page.
+
+OUT/settings.json    the model, the files and the settings
+OUT/scores.jsonl     scores as they are computed; a stopped audit resumes from them
+OUT/audit.json       every figure
+OUT/report.html      the page
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bertie
+from bertie import checksums, console
+from bertie.apps.audit.base import AuditSet, Read, Source, Subject
+from bertie.apps.audit.figures import Scored, figures, scored
+from bertie.apps.audit.journal import Journal
+from bertie.apps.audit.page import page
+from bertie.apps.audit.sets import SETS
+from bertie.data.tables import TableFormat
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import files_in, read_json, some_of, write_json
+from bertie.folders import Kind, held
+from bertie.infer.choose import engine_of
+from bertie.infer.engine import EngineName
+from bertie.infer.pairs import HEAD, kind_of
+from bertie.infer.predict import check_reads_texts
+from bertie.models.folder import fingerprint, randomized
+from bertie.models.model import Model
+from bertie.report.page import draw
+from bertie.runs.models import model_folder
+from bertie.runs.use import module_of
+from bertie.train.resume import check_unchanged
+
+SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
+AUDIT = Kind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
+FORMAT = 1  # of audit.json
+HEAD_BYTES = 4096  # of a file, read to recognize it
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is audited.
+
+    data: files and folders of published or own sets. sets: their names; none: all that are there and that the model can
+    have. table, group, format: labeled texts for a classifier, and the column of the group. limit: items of each set,
+    drawn at random. controls: whether a model with random weights is scored too.
+    """
+
+    data: tuple[Path, ...] = ()
+    sets: tuple[str, ...] = ()
+    table: Path | None = None
+    group: str = ""
+    format: TableFormat = field(default_factory=TableFormat)
+    limit: int | None = None
+    controls: bool = True
+    seed: int = 0
+
+
+def audit(
+    model: Path | str,
+    asked: Asked | None = None,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    device: str | None = None,
+    precision: str | None = None,
+    engine: EngineName = "auto",
+    keep: dict[str, Scored] | None = None,
+) -> dict[str, Any]:
+    """Audits a model and returns the content of audit.json. With `out`, the same call resumes a stopped audit.
+
+    keep: receives the items and scores of each set, by name.
+
+    Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
+    or damaged files.
+    """
+    folder, asked = model_folder(model), asked or Asked()
+    sources = found_sources(asked)
+    loaded = module_of(folder, device, precision)
+    assert isinstance(loaded, Model)
+    check_reads_texts(loaded.tokenizer, "bertie audit")
+    run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
+    chosen, lacking = chosen_sets(run.subject, asked, sources)
+    read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
+    where = {"precision": precision or "fp32", "device": str(loaded.device)}
+    with _journal(out, _settings(folder, asked, sources) | where, overwrite=overwrite) as journal:
+        results = {name: run.result(name, SETS[name], sources[name], read[name], journal) for name in chosen}
+        lacking |= {name: found for name, found in results.items() if isinstance(found, str)}
+        measured = [found for found in results.values() if not isinstance(found, str)]
+        if not measured or any(name in lacking for name in asked.sets):
+            raise DataError(
+                " ".join(f"{name} cannot be measured: {lacking[name]}." for name in chosen if name in lacking)
+            )
+        found = {
+            "format": FORMAT,
+            "model": str(model),
+            "fingerprint": fingerprint(folder),
+            "architecture": str(loaded.public.get("architectures", [""])[0]),
+            "parameters": sum(one.numel() for one in loaded.own_parameters().values()),
+            "seed": asked.seed,
+            "sets": measured,
+            "not_measured": lacking,
+        }
+        if out is not None:
+            write_json(out / RESULTS, found)
+            draw(out / REPORT, lambda: page(found))
+            checksums.write(out, AUDIT.name)
+    return found
+
+
+def found_sources(asked: Asked) -> dict[str, Source]:
+    """Returns what each set reads. Raises DataError for a missing path, or one that no set recognizes."""
+    paths: dict[str, list[Path]] = {name: [] for name in SETS}
+    for given in asked.data:
+        if not given.exists():
+            raise DataError(f"{given} does not exist.")
+        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
+        if unreadable:
+            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
+        known = [(name, file) for file in files for name in _recognized(file)]
+        if not known:
+            raise DataError(
+                f"No audit set was recognized in {given}. Known are the published files of CrowS-Pairs, StereoSet, "
+                "BBQ, KoBBQ and WEAT/SEAT, and own word sets and templates (docs/audit.md)."
+            )
+        for name, file in known:
+            paths[name].append(file)
+    return {name: Source(tuple(paths[name]), asked.table, asked.format, asked.group) for name in SETS}
+
+
+def _recognized(file: Path) -> list[str]:
+    with open(file, "rb") as opened_file:
+        head = opened_file.read(HEAD_BYTES)
+    return [name for name, one in SETS.items() if one.recognizes(file, head)]
+
+
+def chosen_sets(subject: Subject, asked: Asked, sources: Mapping[str, Source]) -> tuple[list[str], dict[str, str]]:
+    """Returns the sets to measure, and why the model cannot have the others that are there.
+
+    Raises UsageError for an unknown set, a named set that cannot be measured, or no set at all.
+    """
+    for name in asked.sets:
+        if name not in SETS:
+            raise UsageError(f"Unknown audit set {name!r}. {nearest(name, SETS)}")
+    lacks = {name: one.missing(subject) for name, one in SETS.items()}
+    can = [name for name in SETS if not lacks[name]]
+    there = [name for name, one in SETS.items() if one.offered(sources[name])]
+    for name in asked.sets:
+        if lacks[name]:
+            raise UsageError(f"{name} needs {lacks[name]}. This model can have: {', '.join(can)}.")
+        if name not in there:
+            raise UsageError(f"{name} has no data. {SETS[name].wanted}")
+    chosen = [name for name in there if name in can and (not asked.sets or name in asked.sets)]
+    lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not asked.sets}
+    if not chosen:
+        raise UsageError(f"This model can have none of the sets given. It can have: {', '.join(can)}.")
+    for name, reason in lacking.items():
+        console.warn(f"{name} is left out: {reason}.")
+    return chosen, lacking
+
+
+@dataclass
+class _Run:
+    """The audit of one model."""
+
+    asked: Asked
+    model: Model
+    folder: Path
+    engine: EngineName
+    scores: dict[str, Scored]
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The model."""
+        return self._subject(self.model)
+
+    @cached_property
+    def random(self) -> Subject:
+        """The same model with random weights."""
+        return self._subject(randomized(self.model, self.asked.seed))
+
+    def _subject(self, model: Model) -> Subject:
+        if model.tokenizer is None:
+            raise UsageError(
+                f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."
+            )
+        return Subject(
+            engine_of(model, self.engine), model.tokenizer, kind_of(self.folder) if HEAD in model.heads else ""
+        )
+
+    def result(
+        self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
+    ) -> dict[str, Any] | str:
+        """Returns the results of one set as JSON values, or the reason why it has none."""
+        items = self._limited(read)
+        if not items:
+            return " ".join(read.notes).rstrip(".") or "it has no items"
+        own = self._scores(name, audited, items, self.subject, journal)
+        kept, kept_scores = self.scores[name] = scored(items, own)
+        if not kept:
+            return f"none of {len(items):,} items has a score: {own[0]}"
+        random = None
+        if self.asked.controls:
+            random = self._scores(f"{name}, random weights", audited, items, self.random, journal)
+        found = figures(audited, items, own, random, seed=self.asked.seed)
+        examples = audited.examples(kept, kept_scores)
+        return {
+            "name": name,
+            "title": audited.title,
+            "about": audited.about,
+            "criticism": audited.criticism,
+            "unit": audited.unit,
+            "scale": audited.scale,
+            "files": [path.name for path in source.paths],
+            "items": len(kept),
+            "notes": [*read.notes, *_skipped(read), *_left_out(own)],
+            "figures": [figure.as_json() for figure in found],
+            "examples": examples and {"title": examples.title, "columns": examples.columns, "rows": examples.rows},
+        }
+
+    def _limited(self, read: Read[Any]) -> list[Any]:
+        limit = self.asked.limit
+        if limit is None or len(read.items) <= limit:
+            return read.items
+        chosen = np.random.default_rng(self.asked.seed).choice(len(read.items), limit, replace=False)
+        read.notes.append(f"A random sample of {limit:,} of {len(read.items):,} items.")
+        return [read.items[i] for i in sorted(chosen.tolist())]
+
+    def _scores(
+        self, name: str, audited: AuditSet[Any], items: Sequence[Any], subject: Subject, journal: Journal
+    ) -> list[Any]:
+        def compute(chunk: Sequence[Any]) -> list[Any]:
+            return audited.scores(subject, chunk)
+
+        return journal.scores(name, items, compute, audited.chunk, "items")
+
+
+def _skipped(read: Read[Any]) -> list[str]:
+    return [f"{file}: {report}" for file, report in read.skipped.items() if report.total]
+
+
+def _left_out(scores: Sequence[Any]) -> list[str]:
+    reasons = [score for score in scores if isinstance(score, str)]
+    return [f"{reasons.count(one):,} of {len(scores):,} items left out: {one}." for one in dict.fromkeys(reasons)]
+
+
+def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict[str, Any]:
+    files = {path for source in sources.values() for path in source.paths} | ({asked.table} - {None})
+    return {
+        "format": FORMAT,
+        "version": bertie_version(),
+        "model": fingerprint(folder),
+        "files": {str(path): checksums.content(path) for path in sorted(files, key=str) if path is not None},
+        "sets": list(asked.sets),
+        "group": asked.group,
+        "columns": [*asked.format.text, asked.format.label],
+        "reading": [asked.format.kind, asked.format.encoding, *asked.format.columns, *asked.format.label_names.items()],
+        "limit": asked.limit,
+        "seed": asked.seed,
+    }
+
+
+def bertie_version() -> str:
+    """Returns the version of Bertie."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(bertie.__name__)
+    except PackageNotFoundError:  # a source tree that was never installed
+        return ""
+
+
+@contextmanager
+def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) -> Iterator[Journal]:
+    """Context with the journal of a locked folder. Raises UsageError for the folder of another audit."""
+    if out is None:
+        yield Journal(None)
+        return
+    with held(out, AUDIT, overwrite=overwrite):
+        path = out / SETTINGS
+        if path.exists():
+            check_unchanged(out, "an audit", read_json(path), settings)
+        (out / checksums.CHECKSUMS).unlink(missing_ok=True)
+        write_json(path, settings)
+        yield Journal(out / SCORES)

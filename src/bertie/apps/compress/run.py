@@ -1,0 +1,354 @@
+"""A search for smaller models: makes each recipe, measures it next to the original model, and keeps the best.
+
+    OUT/tried.jsonl       the figures of each recipe; a stopped search resumes from it
+    OUT/tried/<recipe>/   its model
+    OUT/training/         unfinished students, and the teacher's answers
+    OUT/model/            the fastest model within the limits
+    OUT/results.json, report.html
+
+Recipes: compress/recipe.py. Paired intervals: evaluation/compare.py.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from bertie import checksums, console, folders
+from bertie.apps.compress import gate
+from bertie.apps.compress.learn import Lessons, made
+from bertie.apps.compress.measure import rate
+from bertie.apps.compress.page import page
+from bertie.apps.compress.recipe import Recipe, recipes
+from bertie.checksums import CHECKSUMS
+from bertie.data.ids import Ids
+from bertie.data.tables import Example, InvalidRow, TableFormat, collect
+from bertie.errors import DataError, UsageError
+from bertie.evaluation.compare import PairedDifference, paired_rows
+from bertie.files import parse_json, read_json, whole_lines, write_json
+from bertie.folders import ANYTHING, Kind, new_folder
+from bertie.infer.native_engine import unsupported
+from bertie.infer.predict import Predictor, check_reads_texts
+from bertie.metrics.base import called
+from bertie.models.convert import save_like
+from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
+from bertie.models.model import Model
+from bertie.report.page import draw
+from bertie.runs.folder import REPORT, RESULTS
+from bertie.runs.models import MODEL, load
+from bertie.tasks import Prediction
+from bertie.train.step_metrics import Diverged
+
+TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
+FIGURES = f"{TRIED}.jsonl"
+RESAMPLED = 400_000  # examples counted again and again for one interval
+SEARCH = Kind(
+    "compression",
+    begins=(SETTINGS,),
+    files=(SETTINGS, FIGURES, RESULTS, REPORT),
+    folders={TRIED: Kind("models", ("*",), (), {"*": MODEL_FOLDER}), TRAINING: ANYTHING, MODEL: MODEL_FOLDER},
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits: largest loss of the metric, largest size of the weights in bytes, smallest relative speed."""
+
+    max_drop: float
+    bytes: float | None = None
+    faster: float | None = None
+
+    def kept(self, row: Mapping[str, Any]) -> bool:
+        """Returns whether a measured model is within the limits."""
+        small = self.bytes is None or row["bytes"] <= self.bytes
+        quick = self.faster is None or row["rate"]["faster"] >= self.faster
+        return bool(small and quick and -row["difference"]["difference"] <= self.max_drop)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels.
+
+    texts: single texts or pairs.
+    """
+
+    dev: Path
+    train: Path | None = None
+    texts: tuple[tuple[str, ...], ...] = ()
+    format: TableFormat = field(default_factory=TableFormat)
+
+
+def search(
+    model: Path,
+    out: Path,
+    data: Data,
+    limits: Limits,
+    *,
+    minutes: float | None = None,
+    epochs: float = 3.0,
+    overwrite: bool = False,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Tries all recipes, or as many as fit into `minutes`, and writes the best model to OUT/model. -> results.json
+
+    Raises UsageError for an int8 model or the folder of another search. Raises DataError if no model is within the
+    limits (unless force), after results and report were written.
+    """
+    ready = _Search(model, out, data, epochs)
+    wanted = ready.recipes(small=limits.bytes is not None)
+    with folders.held(out, SEARCH, overwrite=overwrite):
+        (out / CHECKSUMS).unlink(missing_ok=True)
+        ready.agree()
+        began = time.monotonic()
+        for recipe in wanted:
+            if recipe.name in ready.tried:
+                continue
+            if minutes is not None and time.monotonic() - began > 60 * minutes:
+                console.say(f"The {minutes:g} minutes are over: {len(ready.tried)} of {len(wanted)} recipes are tried.")
+                break
+            try:
+                ready.attempt(recipe)
+            except Diverged as error:
+                console.warn(f"{recipe.name}: {error}")
+        return ready.finish(limits, wanted=len(wanted), force=force)
+
+
+class _Search:
+    """The inputs of a search, read before the folder is changed, and the models tried so far."""
+
+    def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
+        self.folder, self.out, self.data, self.epochs = model, out, data, epochs
+        self.model = load(model)
+        check_trainable(self.model, model)
+        self.predictor = Predictor(self.model)
+        check_reads_texts(self.predictor.tokenizer, "bertie compress")
+        self.task = self.predictor.task
+        self.metric = self.task.metrics[0]
+        self.positive: dict[str, str] = getattr(self.task.scores(), "positives", {})
+        self.dev = [one for one in self._examples(data.dev) if one.label is not None]
+        if not self.dev:
+            raise DataError(f"{data.dev} has no labels, so nothing can be measured on it.")
+        self.train = [] if data.train is None else self._examples(data.train)
+        self.tried = dict[str, dict[str, Any]]()
+
+    def _examples(self, path: Path) -> list[Example]:
+        examples, skipped = collect(self.task.rows(path, self.data.format), str(path))
+        if skipped.total:
+            console.warn(f"{path}: {skipped}")
+        return examples
+
+    @cached_property
+    def texts(self) -> Ids:
+        """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
+        if given := [one for one in self.data.texts if len(one) == self.predictor.texts]:
+            return gate.read(self.model, given)
+        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads()).packed()
+
+    @cached_property
+    def answers(self) -> list[Prediction | InvalidRow]:
+        """The predictions of the original model."""
+        return _answers(self.predictor, self.dev)
+
+    def recipes(self, *, small: bool) -> list[Recipe]:
+        """Returns the recipes for this model and these data. small: there is a limit of the size."""
+        enough = gate.calibrating(self.texts) is not None
+        native = unsupported(self.model) is None and enough
+        if not native:
+            console.say(
+                "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
+                "the model."
+            )
+        found = recipes(self.model.config, learns=bool(self.train), int8=native, int4=small and enough)
+        if not found:
+            raise UsageError(
+                "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
+            )
+        return found
+
+    def agree(self) -> None:
+        """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
+        asked = {
+            "model": fingerprint(self.folder),
+            "dev": _digest(self.dev),
+            "train": _digest(self.train),
+            "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
+            "epochs": self.epochs,
+        }
+        path = self.out / SETTINGS
+        known = read_json(path) if path.exists() else asked
+        if changed := [name for name in asked if known.get(name) != asked[name]]:
+            raise UsageError(
+                f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
+                "--overwrite to replace it."
+            )
+        write_json(path, asked)
+        self.tried = _read(self.out / FIGURES)
+
+    def attempt(self, recipe: Recipe) -> None:
+        """Makes one model, measures it, and writes both."""
+        console.say(f"[bold]{recipe.name}[/]", markup=True)
+        began = time.monotonic()
+        small, near = self._made(recipe)
+        where = self.out / TRIED / recipe.folder
+        where.parent.mkdir(exist_ok=True)
+        with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
+            save_like(small, made, self.folder)
+        row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
+        row |= self._measured(small, where)
+        row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
+        row |= {"cosines": near.as_json()} if near else {}
+        with open(self.out / FIGURES, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self.tried[recipe.name] = row
+        shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
+        console.say(f"  {told(row, self.metric, self.positive)}")
+
+    def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
+        if recipe.bits is not None:
+            base = recipe.in_float
+            small = load(self.out / TRIED / base.folder if base.cuts else self.folder)
+            return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
+        training = self.out / TRAINING
+        lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
+        return made(self.model, recipe, lessons, training / recipe.folder, training / "answers"), None
+
+    def _reads(self) -> dict[str, Any]:
+        return {"max_length": self.predictor.max_length, "too_long": "truncate"}
+
+    @console.working("measuring")
+    def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
+        predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)
+        predictor.task = self.task
+        rows = [
+            (example, ours, theirs)
+            for example, ours, theirs in zip(self.dev, _answers(predictor, self.dev), self.answers, strict=True)
+            if isinstance(ours, Prediction) and isinstance(theirs, Prediction)
+        ]
+        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, **self._reads())
+        return {
+            "parameters": sum(one.numel() for one in small.parameters()),
+            "bytes": gate.size(folder),
+            self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
+            "agreement": _agreement(rows),
+            "difference": self._apart(small, rows).as_json(),
+            "rate": rate(predictor.engine, self.predictor.engine, encoded.packed(), [self.task.output]).as_json(),
+        }
+
+    def _apart(self, small: Model, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
+        if small is self.model:
+            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+        return paired_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+
+    def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
+        scores = self.task.scores()
+        self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
+        return float(scores.compute()[self.metric])
+
+    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, Any]:
+        """Chooses a model, and writes it with results and report."""
+        rows = list(self.tried.values())
+        teacher = self._measured(self.model, self.folder)
+        for row in rows:
+            row["front"] = not any(_beats(other, row, self.metric) for other in [teacher, *rows])
+            row["kept"] = limits.kept(row)
+        able = [row for row in rows if row["kept"]]
+        chosen = max(able, key=lambda row: row["rate"]["faster"], default=None)
+        if chosen is None and force and rows:
+            chosen = max(rows, key=lambda row: row["difference"]["difference"])
+        results = {
+            "metric": self.metric,
+            "positive": self.positive,
+            "examples": len(self.dev),
+            "limits": asdict(limits),
+            "teacher": teacher,
+            "tried": rows,
+            "wanted": wanted,
+            "chosen": None if chosen is None else chosen["name"],
+        }
+        if chosen is not None:
+            self._keep(chosen)
+        elif (self.out / MODEL).exists():
+            console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / MODEL)
+        shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
+        write_json(self.out / RESULTS, results)
+        draw(self.out / REPORT, lambda: page(results))
+        checksums.write(self.out, SEARCH.name)
+        if not rows:
+            raise DataError(
+                "No model was measured, because the time of --minutes was over or training diverged. Allow more "
+                "minutes, or give more examples (--train)."
+            )
+        if chosen is None:
+            raise DataError(
+                f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. Relax "
+                "--max-drop, --size or --speed, give more examples (--train), or write the best with --force."
+            )
+        return results
+
+    def _keep(self, row: Mapping[str, Any]) -> None:
+        with new_folder(self.out / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+            ignored = shutil.ignore_patterns(CHECKSUMS)
+            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
+            card = made / "README.md"
+            short = "" if row["kept"] else " It misses the limits and was written with --force."
+            said = (
+                f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric, self.positive)}.{short}\n"
+            )
+            card.write_text(card.read_text("utf-8") + said, "utf-8")
+
+
+def told(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
+    """Returns the figures of a model in one line. positive: the label of a binary metric."""
+    apart, speed, name = row["difference"], row["rate"], called(metric, {"positive": positive})
+    return (
+        f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
+        f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
+        f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99%: {speed['p99_ms']:.1f})"
+    )
+
+
+def _beats(other: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> bool:
+    """Returns whether another model is at least as good in size, speed and metric, and better in one of them."""
+    ours = (-row["bytes"], row["rate"]["faster"], row[metric])
+    theirs = (-other["bytes"], other["rate"]["faster"], other[metric])
+    return all(a >= b for a, b in zip(theirs, ours, strict=True)) and theirs != ours
+
+
+def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float | None:
+    """Returns the share of examples with the same answer from both models; None for numbers."""
+    pairs = [(_named(ours.label), _named(theirs.label)) for _, ours, theirs in rows]
+    if any(ours is None for ours, _ in pairs):
+        return None
+    return sum(bool(ours == theirs) for ours, theirs in pairs) / max(1, len(pairs))
+
+
+def _named(label: Any) -> Any:
+    """Returns an answer without the numbers of a model of several tasks; None for a number alone."""
+    if isinstance(label, dict):
+        return {name: one for name, one in label.items() if not isinstance(one, float)} or None
+    return None if isinstance(label, float) else label
+
+
+def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
+    return [answer for _, answer in predictor.stream(examples)]
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns the models tried so far, by name, whose folders are there. A partially written last line is dropped.
+
+    Raises DataError for another damaged line.
+    """
+    rows = [parse_json(line, path) for line in whole_lines(path)]
+    return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
+
+
+def _digest(examples: Sequence[Example]) -> str:
+    told = ((*example.texts, str(example.label)) for example in examples)
+    return xxhash.xxh3_64_hexdigest(json.dumps([*told], ensure_ascii=False).encode())

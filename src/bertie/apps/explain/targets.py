@@ -1,0 +1,212 @@
+"""The number of a prediction to explain: a label's logit, a tag's, an answer's, a masked word's."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bertie.apps.explain.attribution import Question, Target
+from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
+from bertie.errors import DataError, UsageError, nearest
+from bertie.infer.fill import as_filled
+from bertie.infer.predict import check_reads_texts, training_facts
+from bertie.models.encoder import EncoderOutput
+from bertie.models.facts import facts_of
+from bertie.models.heads import VocabularyHead
+from bertie.models.model import Model
+from bertie.tasks import task_of
+from bertie.tasks.span import SpanTask
+from bertie.text.encoding import Encoding
+from bertie.text.tokenizer import Tokenizer
+
+SPAN = 2  # outputs of a head for answers: start, end
+UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
+SEVERAL = "multi_label_classification"
+Decisions = Callable[[Model, EncoderOutput], list[Tensor]]
+"""The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A question to attribute, and what it asks in words: "label positive", "word 3 (Paris): B-LOC"."""
+
+    question: Question
+    about: str
+    texts: tuple[str, ...]
+    cut: int  # tokens that the model does not read
+
+
+def question_of(
+    model: Model, texts: Sequence[str], *, label: str = "", word: int | None = None, max_length: int | None = None
+) -> Explained:
+    """Returns the question for a text or a pair of texts.
+
+    label: the label or masked word to explain; the predicted one by default. word: for a tagger, the number of the
+    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, and for an
+    unknown label. Raises UsageError too for a label or word where there is none to choose. Raises DataError for a text
+    without words.
+    """
+    if isinstance(texts, str) or len(texts) not in (1, 2) or not all(isinstance(one, str) for one in texts):
+        raise UsageError("texts must be a list of one text, or of two texts for a pair.")
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+    check_reads_texts(tokenizer, "bertie explain")
+    facts = training_facts(tokenizer)
+    if facts["task"] in UNEXPLAINED:
+        raise UsageError(
+            f"This model has the task {facts['task']}, whose predictions cannot be explained. Labels, tags, answers, "
+            "numbers and masked words can."
+        )
+    head = _head(model)
+    if facts["texts_known"] and facts["texts"] != len(texts):
+        wants, given = ("pairs of texts", "two texts") if facts["texts"] == 2 else ("single texts", "one text")
+        raise UsageError(f"The model was trained on {wants}. Pass {given}.")
+    length = max_length or min(facts["max_length"], model.config.max_length)  # what `predict` reads
+    encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
+    if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
+        encoding = as_filled(tokenizer, encoding, texts, length)
+    if all(sequence is None for sequence in encoding.sequence_ids):
+        raise DataError(NO_WORDS)
+    ids = torch.tensor([encoding.ids], device=model.device)
+    pad = tokenizer.pad_id
+    mask = tokenizer.special_id("mask")
+    plain = Question(model, encoding, _nothing, pad, mask)
+    with torch.no_grad():
+        output = plain.output(ids)
+        if isinstance(model.heads[head], VocabularyHead):
+            kind, (decisions, at, about) = "words", _masked(model, head, output, encoding, tokenizer, label)
+        else:
+            logits = model.logits(head, output)[0]
+            if logits.dim() < 2:
+                kind = "labels" if logits.numel() > 1 else "number"
+                decisions, at, about = _sequence(model, head, logits, label)
+            elif logits.shape[-1] == SPAN and not model.labels:
+                kind, (decisions, at, about) = "answer", _span(head, logits, plain, texts)
+            else:
+                kind, (decisions, at, about) = "tags", _tag(model, head, logits, plain, texts, label, word)
+    if word is not None and kind != "tags":
+        raise UsageError("--word names the word of a tag, and this model has no tags. Omit it.")
+    if label and kind in ("number", "answer"):
+        raise UsageError(f"--label chooses among labels, and this model predicts {kind}s. Omit it.")
+    chance = None if kind == "number" else _probability(decisions, at, model.problem_type == SEVERAL)
+    question = replace(plain, target=_sum(decisions, at), chance=chance)
+    return Explained(question, about, tuple(texts), encoding.overflow)
+
+
+def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
+    def target(model: Model, output: EncoderOutput) -> Tensor:
+        chosen = [logits[:, i] for logits, i in zip(decisions(model, output), at, strict=True)]
+        return torch.stack(chosen).sum(0)
+
+    return target
+
+
+def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Target:
+    """several: each label has a probability of its own."""
+
+    def probability(model: Model, output: EncoderOutput) -> Tensor:
+        shares = [logits.sigmoid() if several else logits.softmax(-1) for logits in decisions(model, output)]
+        return torch.stack([share[:, i] for share, i in zip(shares, at, strict=True)]).prod(0)
+
+    return probability
+
+
+def _nothing(model: Model, output: EncoderOutput) -> Tensor:
+    return output.last_hidden_state[:, 0, 0]
+
+
+def _head(model: Model) -> str:
+    known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
+    if not known:
+        raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
+    return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
+
+
+def _choose(model: Model, logits: Tensor, label: str) -> int:
+    names = model.labels or tuple(str(number) for number in range(len(logits)))
+    if label and label not in names:
+        raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
+    return names.index(label) if label else int(logits.argmax())
+
+
+def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
+    size = logits.numel()  # 1: a number, or the score of one of several choices
+    at = 0 if size == 1 else _choose(model, logits, label)
+    name = model.labels[at] if len(model.labels) > at else str(at)
+    about = "the score" if size == 1 and not model.labels else f"label {name}"
+    return (lambda model, output: [model.logits(head, output).reshape(-1, size)]), (at,), about
+
+
+def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
+    allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
+    if not allowed.any():
+        raise DataError(NO_ANSWER)
+    starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
+    task = task_of(facts_of(plain.model), plain.model.tokenizer)
+    first, last = (task if isinstance(task, SpanTask) else SpanTask()).best(starts, ends)
+    offsets = plain.encoding.offsets
+    answer = texts[-1][offsets[first][0] : offsets[last][1]]
+
+    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+        return list(model.logits(head, output).unbind(-1))
+
+    return decisions, (first, last), f"answer {answer!r}"
+
+
+def _tag(
+    model: Model, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+) -> tuple[Decisions, tuple[int, ...], str]:
+    words = plain.encoding.word_ids
+    numbers = list(dict.fromkeys(number for number in words if number is not None))
+    outside = model.labels.index("O") if "O" in model.labels else -1
+    if word is None:  # the first word that is not O
+        tagged = [number for number in numbers if int(logits[words.index(number)].argmax()) != outside]
+        word = numbers.index((tagged or numbers)[0]) + 1
+    if not 1 <= word <= len(numbers):
+        raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
+    place = words.index(numbers[word - 1])
+    at = _choose(model, logits[place], label)
+    _, start, end, _ = [one for one in words_of(plain.encoding) if one.text is not None][word - 1]
+    name = model.labels[at] if model.labels else str(at)
+    about = f"word {word} ({texts[0][start:end]}): {name}"
+    return (lambda model, output: [model.logits(head, output)[:, place]]), (at,), about
+
+
+def _masked(
+    model: Model, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
+) -> tuple[Decisions, tuple[int, ...], str]:
+    head, mask, ids = model.heads[name], tokenizer.special_id("mask"), encoding.ids
+    assert isinstance(head, VocabularyHead)
+    if name == "lm":
+        raise UsageError(
+            "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
+            "encoder for the task, such as --task sequence."
+        )
+    if mask is not None and mask not in ids and encoding.overflow:
+        raise UsageError(
+            f"The text has no {tokenizer.special_tokens.get('mask', '[MASK]')} in the {len(ids)} tokens that are read. "
+            "Pass only the part around the mask."
+        )
+    if mask is None or mask not in ids:
+        raise UsageError(
+            f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
+            "Or fine-tune the model first."
+        )
+    place = ids.index(mask)
+    logits = head.logits(output.last_hidden_state[:, place], model.word_embeddings)[0]
+    if label:
+        found = tokenizer.ids([label])[0]
+        if len(found) != 1:
+            raise UsageError(f"--label {label!r} is {len(found)} tokens; a masked word is one token.")
+        at = int(found[0])
+        if at == tokenizer.special_id("unk"):
+            raise UsageError(f"--label {label!r} is not in the vocabulary. Choose a word that is one token.")
+    else:
+        at = int(logits.argmax())
+
+    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+        return [head.logits(output.last_hidden_state[:, place], model.word_embeddings)]
+
+    return decisions, (at,), f"masked word {tokenizer.id_to_token(at)!r}"

@@ -1,0 +1,213 @@
+"""The probes: what each asks of the vectors of a layer. A probe is a row of PROBES.
+
+A probe is trained on the vectors of the model and of random weights, for its task and for a control task: four fits per
+layer. Its counts per sentence give every figure and its interval, by resampling sentences.
+
+S sentences · K sums · W words · H hidden size
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from bertie.apps.probe import labels, trees
+from bertie.apps.probe.labels import Items
+from bertie.apps.probe.sentences import Sentence
+from bertie.errors import UsageError, nearest
+from bertie.infer.engine import Array
+from bertie.metrics.base import Float
+from bertie.metrics.confusion import ratio
+from bertie.metrics.resample import intervals
+
+Counts = dict[str, Float]
+"""Metric -> sums per sentence (S, K)."""
+REDUCE: Mapping[str, Callable[[Float], Float]] = {
+    "accuracy": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+    "uuas": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+    "spearman": trees.mean_over_lengths,
+}
+"""Metric -> its value from sums (..., K) -> (...)."""
+PARTS = ("model", "control", "random", "random_control")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sentences and the vectors of a layer: of their words (W, H), or of the sentences (S, H)."""
+
+    sentences: Sequence[Sentence]
+    vectors: Array
+
+
+class Probe(Protocol):
+    """Protocol of a probe. whole: whether it reads one vector per sentence, of sentences in order and shuffled."""
+
+    @property
+    def title(self) -> str:
+        """What is probed, in words."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of its metrics, the main one first."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reads one vector per sentence."""
+        ...
+
+    @property
+    def needs(self) -> str:
+        """What a sentence must have, in words, for an error."""
+        ...
+
+    def usable(self, sentence: Sentence) -> bool:
+        """Returns whether a sentence has what the probe needs."""
+        ...
+
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns whether sentences have more than one answer, so that there is something to learn."""
+        ...
+
+    def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
+        """Returns the name and the metrics of a baseline without a model."""
+        ...
+
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+        """Trains on vectors and returns the counts of the test sentences."""
+        ...
+
+
+@dataclass(frozen=True)
+class LabelProbe:
+    """Predicts a label from a vector (labels.py)."""
+
+    title: str
+    items: Callable[[Sequence[Sentence]], Items]
+    needs: str
+    usable: Callable[[Sentence], bool]
+    whole: bool = False
+    prepare: Callable[[Items, Items], tuple[Items, Items]] = labels.unchanged
+    metrics = ("accuracy",)
+
+    def _both(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[Items, Items]:
+        return self.prepare(self.items(train), self.items(test))
+
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns whether sentences have more than one label."""
+        items = self.items(train)
+        return len(np.unique(self.prepare(items, items)[0].labels)) > 1
+
+    def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
+        """Returns the accuracy of the most frequent label of training."""
+        a, b = self._both(train, test)
+        names, times = np.unique(a.labels, return_counts=True)
+        return "most frequent label", {"accuracy": float((b.labels == names[times.argmax()]).mean())}
+
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+        """Trains a logistic regression and counts right labels."""
+        a, b = self._both(train.sentences, test.sentences)
+        told, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
+        found = labels.predictions(a.vectors(train.vectors), told, b.vectors(test.vectors))
+        return {"accuracy": labels.counts(b, found, truth)}
+
+
+@dataclass(frozen=True)
+class TreeProbe:
+    """Predicts distances in the dependency tree (trees.py)."""
+
+    title: str = "distance in the dependency tree"
+    needs: str = "heads (a .conllu or klue-dp file)"
+    whole: bool = False
+    metrics = ("uuas", "spearman")
+
+    def usable(self, sentence: Sentence) -> bool:
+        """Returns whether a sentence has a tree of at least two words."""
+        return len(sentence.heads) > 1
+
+    def varied(self, train: Sequence[Sentence]) -> bool:
+        """Returns True: pairs of words have several distances."""
+        return True
+
+    def baseline(self, train: Sequence[Sentence], test: Sequence[Sentence]) -> tuple[str, dict[str, float]]:
+        """Returns the metrics of a chain: every word next to the one before it."""
+        places = (np.arange(len(one.spans), dtype=np.float64) for one in test)
+        chains = [np.abs(place[:, None] - place) for place in places]
+        found = self._counts(chains, [trees.tree(one) for one in test])
+        return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in found.items()}
+
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+        """Trains the structural probe and counts edges and correlations."""
+        told, truth = (
+            [trees.control_tree(one, seed) if control else trees.tree(one) for one in sample.sentences]
+            for sample in (train, test)
+        )
+        map_HR = trees.fit(_by_sentence(train), told, seed=seed)
+        return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
+
+    def _counts(self, distances: Sequence[Float], told: Sequence[trees.Tree]) -> Counts:
+        edges, rho = trees.counts(distances, told)
+        return {"uuas": edges, "spearman": rho}
+
+
+def _by_sentence(sample: Sample) -> list[Array]:
+    return np.split(sample.vectors, np.cumsum([len(one.spans) for one in sample.sentences])[:-1])
+
+
+PROBES: Mapping[str, Probe] = {
+    "pos": LabelProbe(
+        "part of speech", labels.of_words(lambda one: one.upos), "parts of speech (a .conllu file)",
+        lambda one: bool(one.upos)
+    ),
+    "relation": LabelProbe(
+        "dependency label", labels.of_words(lambda one: one.relations), TreeProbe.needs,
+        lambda one: bool(one.relations)
+    ),
+    "distance": TreeProbe(),
+    "entity": LabelProbe(
+        "type of a name", labels.mentions, "tagged names (a .conll file, or --format conll)",
+        lambda one: any(tag != "O" for tag in one.tags)
+    ),
+    "order": LabelProbe(
+        "words in order or shuffled", labels.orders, f"{labels.FEWEST_WORDS} different words",
+        lambda one: True, whole=True
+    ),
+    "length": LabelProbe(
+        "sentence length", labels.lengths, f"{labels.FEWEST_WORDS} different words",
+        lambda one: True, whole=True, prepare=labels.binned
+    ),
+}  # fmt: skip
+"""Name -> probe."""
+
+
+def chosen(names: Sequence[str]) -> dict[str, Probe]:
+    """Returns probes by name, all for no names. Raises UsageError for an unknown name."""
+    for name in names:
+        if name not in PROBES:
+            raise UsageError(f"Unknown probe {name!r}. {nearest(name, PROBES)}")
+    return {name: probe for name, probe in PROBES.items() if not names or name in names}
+
+
+def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
+    """Returns a metric of the model, of the control task and of random weights, with 95% intervals.
+
+    parts: PARTS -> counts of the same sentences. selectivity is model - control, and gain is model - random weights.
+    """
+    stacked = np.concatenate([parts[part][metric] for part in PARTS], 1)
+
+    def metrics_of(sums: Float) -> dict[str, Float]:
+        found = dict(zip(PARTS, map(REDUCE[metric], np.split(sums, len(PARTS), -1)), strict=True))
+        return {
+            **found,
+            "selectivity": found["model"] - found["control"],
+            "random_selectivity": found["random"] - found["random_control"],
+            "gain": found["model"] - found["random"],
+        }
+
+    return {
+        "metric": metric,
+        **{name: float(value) for name, value in metrics_of(stacked.sum(0)).items()},
+        "interval_95": intervals(stacked, metrics_of),
+    }

@@ -1,0 +1,97 @@
+"""Vectors of the words of sentences by layer, computed once and kept in files.
+
+    FOLDER/layer_0.npy, layer_1.npy ...  (W, H) float32, the words of all sentences in order
+
+W words · S sentences · H hidden size
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from bertie.apps.probe.sentences import Sentence
+from bertie.data.ids import Int
+from bertie.files import sync_folder
+from bertie.infer.engine import Array, Engine
+from bertie.infer.layers import NO_WORD, layers_of, pooled, token_vectors, words_of_tokens
+from bertie.text.encoding import Encoding
+from bertie.text.tokenizer import Tokenizer
+
+AT_ONCE = 1024  # sentences that are tokenized together
+
+
+def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
+    """Returns which sentences fit into max_length tokens, with at least one token in each word."""
+    found: list[bool] = []
+    for start in range(0, len(sentences), AT_ONCE):
+        some = sentences[start : start + AT_ONCE]
+        encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
+        for sentence, encoding in zip(some, encodings, strict=True):
+            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NO_WORD}
+            found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
+    return found
+
+
+def write_vectors(
+    folder: Path,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sentence],
+    *,
+    pooling: str = "mean",
+    whole: bool = False,
+) -> Path:
+    """Writes the vectors of all words after every layer to a folder, unless it is there. sentences: `readable` ones.
+
+    pooling: of the tokens of a word. whole: one vector per sentence instead, the mean of its words. The folder gets its
+    name when it is complete.
+    """
+    if folder.exists():
+        return folder
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    rows = len(sentences) if whole else sum(len(one.spans) for one in sentences)
+    layers = layers_of("all", engine.facts)
+    shape = (rows, engine.facts.hidden_size)
+    files = {
+        layer: open_memmap(temporary / f"layer_{layer}.npy", mode="w+", dtype=np.float32, shape=shape)
+        for layer in layers
+    }
+    done = row = 0
+    texts = (one.text for one in sentences)
+    for chunk in token_vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
+        some = sentences[done : done + len(chunk.encodings)]
+        done += len(some)
+        words, counts = _words(chunk.encodings, some)
+        for layer in layers:
+            found = pooled(chunk.vectors[layer], words, pooling)
+            if whole:
+                found = pooled(found, np.repeat(np.arange(len(some)), counts))
+            files[layer][row : row + len(found)] = found
+        row += len(some) if whole else sum(counts)
+    for file in files.values():
+        file.flush()
+    temporary.rename(folder)
+    sync_folder(folder.parent)
+    return folder
+
+
+def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) -> tuple[Int, list[int]]:
+    """Returns the word of each token, counted over all sentences, and the number of words of each."""
+    words, before = [], 0
+    for encoding, sentence in zip(encodings, sentences, strict=True):
+        assert encoding is not None, "every sentence is readable"
+        found = words_of_tokens(encoding, sentence.spans)
+        words.append(np.where(found == NO_WORD, NO_WORD, found + before))
+        before += len(sentence.spans)
+    return np.concatenate(words), [len(one.spans) for one in sentences]
+
+
+def read_vectors(folder: Path, layer: int) -> Array:
+    """Returns the vectors of a layer. -> (W, H), or (S, H) for whole sentences"""
+    found: Array = np.load(folder / f"layer_{layer}.npy")
+    return found

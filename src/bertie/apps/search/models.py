@@ -1,0 +1,116 @@
+"""The models of a search: vectors of passages and questions, re-ranking, and answers. Each is a loaded `Predictor`."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import checksums
+from bertie.apps.search.engine import Float
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.tasks.arrays import unit
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.span import SpanPrediction, SpanTask
+
+PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A model of vectors. folder, content: where it is, and a hash of its files, which the index stores."""
+
+    folder: str
+    content: str
+    load: Callable[[], Predictor]
+
+    @classmethod
+    def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
+        """Returns the model of a folder, which is loaded when it is needed."""
+        return cls(str(folder.resolve()), checksums.identity(folder), cache(load))
+
+
+def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
+    """Returns a vector of length 1 for each text; zeros for an empty one. (N, H)
+
+    role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
+    """
+    task = embedder.task
+    if not isinstance(task, EmbedTask):
+        raise UsageError("This model gives no vectors: open it as one, with Predictor(model, task=EmbedTask()).")
+    prompts = embedder.engine.facts.sentence.prompts
+    prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
+    if prompt != task.prompt:
+        embedder = copy.copy(embedder)
+        embedder.task = replace(task, prompt=prompt)
+    found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
+    filled = [number for number, text in enumerate(texts) if text.strip()]
+    if filled:
+        found[filled] = [answer.label for answer in embedder.predict([texts[number] for number in filled])]
+    return unit(found)
+
+
+def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:
+    """Returns how relevant each text is to a question, higher is better.
+
+    A model of the task `rank` or another of two labels gives the log-odds of its last label; one of the task `choice`,
+    which learns from lists of passages, its score; a cross-encoder of `sentence-transformers`, its number. Raises
+    UsageError for another model.
+    """
+    task = ranker.task
+    if not texts:
+        return []
+    if isinstance(task, ChoiceTask):
+        pair_list = [Example((question, *texts))]
+        encoded = ranker.encode(pair_list, "truncate")
+        return [float(score) for score in ranker.logits(encoded).ravel()]
+    if ranker.fixed_texts == 1:
+        raise UsageError(
+            "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
+        )
+    answers = ranker.predict([(question, text) for text in texts])
+    if isinstance(task, SequenceTask) and len(task.labels) == 2:
+        yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)
+        return [float(odds) for odds in np.log(yes / (1 - yes))]
+    if all(isinstance(answer.label, float) for answer in answers):
+        return [float(answer.label) for answer in answers]
+    raise UsageError("This model cannot rank: it needs two labels, one score, or the task `rank` or `choice`.")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A span of a passage. score: its logits minus those of no answer; passage: its number among the texts."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    passage: int
+    silent: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON values."""
+        return {"text": self.text, "start": self.start, "end": self.end, "score": round(self.score, 4)}
+
+
+def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
+    """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
+    if not isinstance(reader.task, SpanTask):
+        raise UsageError("This model gives no answers: fine-tune one with --task span.")
+    found = []
+    filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone
+    read = reader.predict([(question, texts[number]) for number in filled]) if filled else ()
+    for number, given in zip(filled, read, strict=True):
+        assert isinstance(given, SpanPrediction)
+        if given.spans:
+            span, score = given.spans[0], -given.label.no_answer
+            silent = given.threshold is not None and given.label.no_answer > given.threshold
+            found.append(Answer(span.text, span.start, span.end, score, number, silent))
+    return sorted(found, key=lambda answer: -answer.score)

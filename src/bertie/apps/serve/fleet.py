@@ -1,0 +1,269 @@
+"""The models of a server by name: started, checked, replaced by newer ones while requests continue, and closed."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertie.apps.serve.admission import Admission
+from bertie.apps.serve.batcher import Batcher
+from bertie.apps.serve.errors import ENDS, Refusal
+from bertie.apps.serve.golden import check
+from bertie.apps.serve.metrics import Metrics
+from bertie.apps.serve.remote import Worker, WorkerSettings
+from bertie.apps.serve.served import Served
+from bertie.errors import BertieError, DataError, model_hint, nearest
+from bertie.hub.names import find
+from bertie.infer.predict import check_reads_texts
+from bertie.runs.models import model_folder, model_name
+
+if TYPE_CHECKING:
+    from bertie.apps.serve.searching import ServedIndex
+
+
+@dataclass(frozen=True)
+class Process:
+    """The process of a server. started: its start in ticks of the kernel, which tells it from others; "" if unknown."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def this(cls) -> "Process":
+        """Returns the running process."""
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        """Returns the process of an id on this machine."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            return cls(pid, "")
+        return cls(pid, fields[19])
+
+
+@dataclass
+class Reloads:
+    """The reloads of a server. number: how often one began; outcomes: of the last that ended, by model."""
+
+    number: int = 0
+    running: bool = False
+    queued: bool = False
+    outcomes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Fleet:
+    """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`.
+
+    index_paths: folders of indexes, by name. process: that of the server, which SIGHUP tells to load the models again.
+    """
+
+    paths: Mapping[str, Path]
+    settings: WorkerSettings
+    admission: Admission
+    metrics: Metrics
+    max_batch_tokens: int | None = None
+    replicas: int = 1
+    log: Any = None
+    index_paths: Mapping[str, Path] = field(default_factory=dict)
+    worker: Callable[[WorkerSettings], Worker] = Worker
+    models: dict[str, Served] = field(default_factory=dict)
+    indexes: dict[str, "ServedIndex"] = field(default_factory=dict)
+    draining: bool = False
+    process: Process | None = None
+    reloads: Reloads = field(default_factory=Reloads)
+    _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+    _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def start(self) -> None:
+        """Loads every model. Raises BertieError for a model that cannot be served, after stopping the others."""
+        async with self._reloading:
+            indexes = await asyncio.to_thread(self._open_indexes)
+            work = [self.load(name, path) for name, path in self.paths.items()]
+            found = await asyncio.gather(*work, return_exceptions=True)
+            self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
+            for one in found:
+                if isinstance(one, BaseException):
+                    await self.kill()
+                    raise one
+            await asyncio.to_thread(self._link, indexes)
+
+    def _open_indexes(self) -> dict[str, "ServedIndex"]:
+        """Returns the open indexes. Raises DataError."""
+        if not self.index_paths:
+            return {}
+        from bertie.apps.serve.searching import ServedIndex
+
+        return {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
+
+    def _link(self, indexes: "dict[str, ServedIndex]") -> None:
+        """Finds the models of the indexes' vectors, and takes the indexes into use."""
+        for index in indexes.values():
+            index.link(self.models)
+            if index.content and not index.embedder:
+                reason = "the model of its vectors is not served"
+                self._tell("index_without_vectors", index=index.name, reason=reason)
+        self.indexes = indexes
+
+    async def load(self, name: str, path: Path, generation: int = 1) -> Served:
+        """Loads one model in its own processes and checks it. Raises BertieError."""
+        model = await asyncio.to_thread(model_folder, path)
+        folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
+        if not (folder / "config.json").is_file():
+            raise DataError(
+                f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
+            )
+        workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
+        try:
+            facts = [await worker.start() for worker in workers]
+            self.admission.add(name)
+
+            def report(tokens: int, sequences: int, seconds: float, full: bool) -> None:
+                if full:
+                    self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
+                self.metrics.batch_size.observe(sequences)
+                self.metrics.batch_tokens.observe(tokens)
+                self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)
+
+            most = self.max_batch_tokens or batch_tokens(facts[0].device)
+            batcher = Batcher(workers, max_tokens=most, report=report)
+        except BaseException:
+            await asyncio.gather(*(worker.stop() for worker in workers))
+            raise
+        batcher.on_restart = lambda why: self._restarted(name, why)
+        served = Served(name, folder, batcher, workers[0].sha, generation)
+        try:
+            # so that requests continue while files are read and the fast encoder is made
+            await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
+            if self.index_paths:  # now, as a failed reload keeps the model and not its files
+                await asyncio.to_thread(lambda: served.content)
+            check_reads_texts(served.tokenizer, "bertie serve")
+            await check(served)
+        except BaseException:
+            await batcher.kill()
+            raise
+        return served
+
+    def _restarted(self, name: str, why: str) -> None:
+        self.metrics.counts.add("bertie_worker_restarts_total", name)
+        self._tell("worker_restart", model=name, reason=why)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        if self.log is not None:
+            self.log(event, **fields)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model can answer and the server is not stopping."""
+        return bool(self.models) and not self.draining and all(one.batcher.ready for one in self.models.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether any model has requests in progress."""
+        return any(one.batcher.busy for one in self.models.values())
+
+    def choose(self, name: str | None, kinds: tuple[str, ...], path: str) -> Served:
+        """Returns the named model, or the first suitable one. Raises Refusal."""
+        if name and name in self.models:
+            model = self.models[name]
+            if kinds and not set(kinds) & set(model.kinds):
+                can = ", ".join(model.kinds)
+                raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
+            return model
+        own, slash, rest = (name or "").rpartition("/")
+        if slash and own in self.models:  # in an address: /models/NAME/ROUTE
+            where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
+            raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
+        if name and len(self.models) > 1:
+            raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
+        # One model alone answers whatever name clients of other servers were set up with.
+        for kind in kinds or ("",):
+            for model in self.models.values():
+                if not kind or kind in model.kinds:
+                    return model
+        raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
+
+    async def reload(self) -> dict[str, str]:
+        """Loads every model from its folder again. One that fails its check does not replace the old one.
+
+        However many reloads are wanted while another one runs, one follows it. Returns the outcomes by model.
+        """
+        if self.reloads.queued:
+            return {}
+        if self._reloading.locked():
+            self._tell("reload_queued")
+        self.reloads.queued = True
+        async with self._reloading:
+            self.reloads.queued, self.reloads.running = False, True
+            self.reloads.number += 1
+            self._tell("reload_started", number=self.reloads.number)
+            outcomes = {}
+            for name, path in self.paths.items():
+                outcomes[name] = await self._replace(name, path)
+                self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
+            try:
+                await asyncio.to_thread(lambda: self._link(self._open_indexes()))
+            except (BertieError, OSError) as error:
+                outcomes["--index"] = f"failed: {error}"
+                self._tell("reload_failed", reason=str(error))
+            self.reloads.running, self.reloads.outcomes = False, outcomes
+        return outcomes
+
+    async def _replace(self, name: str, path: Path) -> str:
+        """Loads one model again. Returns the outcome."""
+        old = self.models[name]
+        try:
+            new = await self.load(name, path, old.generation + 1)
+        except ENDS:
+            raise
+        except BaseException as error:
+            message = error.message if isinstance(error, Refusal) else str(error)
+            self._tell("reload_failed", model=name, reason=message)
+            return f"failed: {message}"
+        self.models[name] = new
+        self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
+        task = asyncio.create_task(self._retire(old))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return "done"
+
+    async def _retire(self, old: Served) -> None:
+        """Waits for the requests of a replaced model, then closes it."""
+        while old.calls:
+            await asyncio.sleep(0.05)
+        await old.batcher.close()
+
+    async def kill(self) -> None:
+        """Ends every process."""
+        await asyncio.gather(*(model.batcher.kill() for model in self.models.values()))
+
+
+def batch_tokens(device: str) -> int:
+    """Returns the tokens per batch. On a CPU, larger batches are not faster, so batches are small."""
+    return 2_048 if device == "cpu" else 16_384
+
+
+def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") -> dict[str, Path]:
+    """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
+    found: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, rest = argument.partition("=")
+        path = Path(argument)
+        if equals and not path.exists():
+            path = Path(rest)
+            if not name:
+                raise DataError(f"{argument} has no name before the equals sign. Write NAME=FOLDER, or only FOLDER.")
+            if name in found:
+                raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
+        else:
+            name = model_name(path, found)
+        if not path.exists() and find(str(path)) is None:
+            hint = "" if kind == "an index" else model_hint(path)
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
+        found[name] = path
+    return found

@@ -1,0 +1,95 @@
+"""The check before a model is served: its answers to examples must be finite, and equal alone and in a batch.
+
+A file `golden.json` in the model's folder adds requests and their expected answers:
+
+    [{"route": "/predict", "request": {"inputs": "fine soup"}, "answer": [{"score": 0.98, "label": "positive"}]}]
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from bertie.apps.serve.admission import Admission, Budget, Refused
+from bertie.apps.serve.errors import Refusal
+from bertie.apps.serve.routes import BY_PATH, PIPELINE
+from bertie.apps.serve.served import Call
+from bertie.errors import DataError
+from bertie.files import read_json
+
+if TYPE_CHECKING:
+    from bertie.apps.serve.served import Served
+
+FILE, MASK = "golden.json", "[MASK]"
+ANY_NUMBER = 1 << 62  # of texts, bytes and tokens
+TOLERANCE = 1e-3  # of numbers between 0 and 1; relative to larger ones
+
+
+async def check(model: "Served") -> None:
+    """Raises DataError for a wrong or missing answer. The budgets are its own: a busy server loads models too."""
+    admission = Admission(Budget("texts", ANY_NUMBER), Budget("bytes", ANY_NUMBER), max_tokens=ANY_NUMBER)
+    admission.add(model.name)
+    route, request = sample(model)
+    first, again = [await answered(model, route, request, admission) for _ in range(2)]
+    if found := difference(first, again):
+        raise DataError(f"{model.folder}: the same request had two different answers: {found}.")
+    path = model.folder / FILE
+    for number, row in enumerate(read_golden(path) if path.is_file() else ()):
+        answer = await answered(model, row["route"], row["request"], admission)
+        if found := difference(row["answer"], answer):
+            raise DataError(f"{path}: the answer to request {number} is not the one expected: {found}.")
+
+
+def sample(model: "Served") -> tuple[str, Any]:
+    """Returns a route and a request that the model must be able to answer."""
+    if model.predictor.answers:
+        line = model.predictor.task.sample(model.predictor.texts)
+        return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
+    route = BY_PATH[PIPELINE[model.kinds[0]]]
+    mask = model.tokenizer.special_tokens.get("mask") or MASK
+    return route.path, json.loads(json.dumps(route.example).replace(MASK, mask))
+
+
+async def answered(model: "Served", path: str, request: Any, admission: Admission) -> Any:
+    """Returns the answer as JSON. Raises DataError for an error."""
+    route, call = BY_PATH[path], Call(model, admission)
+    try:
+        with call.held:
+            body = route.adapter.validate_python(request)
+            return orjson.loads(orjson.dumps(await route.work(call, body), option=orjson.OPT_SERIALIZE_NUMPY))
+    except Refusal as error:
+        raise DataError(f"{model.folder}: the model does not answer {path}: {error.message}") from None
+    except (Refused, TypeError, ValueError) as error:
+        raise DataError(f"{model.folder}: the model could not be checked at {path}: {error}") from None
+
+
+def read_golden(path: Path) -> list[dict[str, Any]]:
+    """Returns the rows of a file. Raises DataError for another form."""
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(
+        isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
+    ):
+        raise DataError(f"{path} is not a list of objects with route, request and answer.")
+    for row in rows:
+        if row["route"] not in BY_PATH:
+            raise DataError(f"{path}: there is no route {json.dumps(row['route'])}.")
+    return rows
+
+
+def difference(expected: Any, found: Any, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
+    """Returns where two JSON values differ, numbers by more than `tolerance`; "" if they agree."""
+    if isinstance(expected, bool) or not isinstance(expected, (int, float, list, dict)):
+        return "" if expected == found else f"{where} differs"
+    if isinstance(expected, (int, float)):
+        alike = isinstance(found, (int, float)) and abs(expected - found) <= tolerance * max(1.0, abs(expected))
+        return "" if alike else f"{where} is {str(found)[:40]}, not {expected}"
+    if type(expected) is not type(found) or len(expected) != len(found):
+        return f"{where} has another shape"
+    pairs = expected.items() if isinstance(expected, dict) else enumerate(expected)
+    if isinstance(expected, dict) and set(expected) != set(found):
+        return f"{where} has other keys"
+    for key, value in pairs:
+        if told := difference(value, found[key], f"{where}[{key!r}]", tolerance=tolerance):
+            return told
+    return ""

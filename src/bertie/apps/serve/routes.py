@@ -1,0 +1,141 @@
+"""The table of routes: path, suitable models, body and handler. One row per route.
+
+A route that models of several tasks answer goes to the first model of the server that has one of its `kinds`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from bertie.apps.serve import explaining, generating, handlers, schemas
+from bertie.apps.serve.served import VECTORS, Call
+from bertie.infer.pairs import HEAD
+from bertie.tasks import TASKS
+
+LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
+TASK_NAMES = tuple(name for name, _ in TASKS.items())
+ANY = ()
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route.
+
+    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. responses: others than JSON.
+    """
+
+    path: str
+    kinds: tuple[str, ...]
+    body: type[BaseModel]
+    work: Callable[[Call, Any], Awaitable[Any]]
+    tag: str
+    example: Any = None
+    responses: dict[int | str, dict[str, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """The parser of the body."""
+        return TypeAdapter(self.body)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the handler's docstring."""
+        return (self.work.__doc__ or "").partition("\n")[0]
+
+
+TEI, OPENAI, COHERE = "Text Embeddings Inference", "OpenAI", "Cohere"
+TGI = "Text Generation Inference"
+PIPELINES, OWN = "Hugging Face pipelines", "Bertie"
+TEXT = {"inputs": "The soup was cold."}
+PAIR = {"query": "Where is the library?", "texts": ["It is in the town hall.", "Soup is served hot."]}
+COMPARED = {"source_sentence": "The soup was cold.", "sentences": ["The soup had cooled.", "It rains."]}
+ASKED = {"question": "Where is the library?", "context": "The library is in the old town hall."}
+CHOICE = {"context": "It began to rain, so she", "choices": ["took a coat.", "ate a pear."]}
+NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "object": {"start": 13, "end": 18}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
+
+RANKERS = ("rank", "regression", "choice")
+VECTOR_KINDS = ("embed", VECTORS)
+
+ROUTES: tuple[Route, ...] = (
+    Route("/embed", VECTOR_KINDS, schemas.EmbedBody, handlers.embed, TEI, TEXT),
+    Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, handlers.embed_all, TEI, TEXT),
+    Route("/similarity", VECTOR_KINDS, schemas.SimilarityBody, handlers.similarity, TEI, {"inputs": COMPARED}),
+    Route("/predict", LABELS, schemas.PredictBody, handlers.predict, TEI, TEXT),
+    Route("/rerank", RANKERS, schemas.RerankBody, handlers.rerank, TEI, PAIR),
+    Route("/tokenize", ANY, schemas.TokenizeBody, handlers.tokenize, TEI, TEXT),
+    Route("/decode", ANY, schemas.DecodeBody, handlers.decode, TEI, {"ids": [5, 6, 7]}),
+    Route(
+        "/v1/embeddings",
+        VECTOR_KINDS,
+        schemas.EmbeddingsBody,
+        handlers.openai_embeddings,
+        OPENAI,
+        {"input": "The soup was cold."},
+    ),
+    Route(
+        "/v1/rerank",
+        RANKERS,
+        schemas.RerankBody,
+        handlers.rerank,
+        COHERE,
+        {"query": PAIR["query"], "documents": PAIR["texts"], "top_n": 1},
+    ),
+    Route(
+        "/classify",
+        ("sequence", "multilabel", "pattern", "relation", "rank"),
+        schemas.ClassifyBody,
+        handlers.classify,
+        OWN,
+        {"input": ["The soup was cold."]},
+    ),
+    Route("/text_classification", LABELS, schemas.PipelineBody, handlers.text_classification, PIPELINES, TEXT),
+    Route(
+        "/ner",
+        ("tagging",),
+        schemas.TagBody,
+        handlers.token_classification,
+        PIPELINES,
+        {"inputs": "Ada lived in Paris."},
+    ),
+    Route("/qa", ("span",), schemas.QuestionBody, handlers.question_answering, PIPELINES, {"inputs": ASKED}),
+    Route(
+        "/fill_mask", ("mlm",), schemas.PipelineBody, handlers.fill_mask, PIPELINES, {"inputs": "The [MASK] was cold."}
+    ),
+    Route("/choose", ("choice",), schemas.ChooseBody, handlers.choose, OWN, {"inputs": CHOICE}),
+    Route("/relate", ("relation",), schemas.RelateBody, handlers.relate, OWN, {"inputs": NAMES}),
+    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT, STREAMED),
+    Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT, STREAMED),
+    Route("/parse", ("parse",), schemas.AnswerBody, handlers.answer, OWN, {"inputs": "Ada lived in Paris."}),
+    Route(
+        "/score",
+        ("regression",),
+        schemas.AnswerBody,
+        handlers.answer,
+        OWN,
+        {"inputs": [["A first text.", "A second text."]]},
+    ),
+    Route("/next_sentence", (HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
+    Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
+    Route("/answer", TASK_NAMES, schemas.AnswerBody, handlers.answer, OWN, TEXT),
+)
+
+PIPELINE = {
+    **dict.fromkeys(("sequence", "multilabel", "pattern"), "/text_classification"),
+    **{"text2text": "/generate", "several": "/answer"},
+    **{"rank": "/rerank", "regression": "/score", "relation": "/relate", "choice": "/choose", "parse": "/parse"},
+    **{
+        "tagging": "/ner",
+        "span": "/qa",
+        "mlm": "/fill_mask",
+        HEAD: "/next_sentence",
+        "embed": "/embed",
+        VECTORS: "/embed",
+    },
+}
+"""What POST / is for a model, by the first of its kinds: clients of Hugging Face's API send everything there."""
+BY_PATH = {route.path: route for route in ROUTES}

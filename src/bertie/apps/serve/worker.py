@@ -1,0 +1,195 @@
+"""The process of one model: it loads the folder, sends its facts, and runs batches until the server ends.
+
+    python -m bertie.apps.serve.worker DESCRIPTOR '{"model": FOLDER, ...}'
+
+An engine whose batches need one core each runs as many batches at once as it has threads: its lanes.
+
+The server handles interrupts of the terminal. The worker ends when its socket is closed.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from bertie.apps.serve import wire
+from bertie.data.ids import Ids
+from bertie.errors import UsageError
+from bertie.files import file_hash
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+
+OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
+Attend = Callable[[Ids], Mapping[str, Any]]
+YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
+
+
+def main(descriptor: str, settings: str) -> None:
+    """Serves one model on an inherited socket."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _prefer_to_die()
+    os.nice(YIELDING)
+    with socket.socket(fileno=int(descriptor)) as connection:
+        try:
+            given = json.loads(settings)
+            attend = attention_of(Path(given["model"])) if given.pop("attention") else None
+            engine, facts, sha = load(**given)
+        except BaseException as error:  # a panic of Rust is no Exception
+            _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
+            return
+        del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
+        lanes = Lanes(engine, connection, attend)
+        _send(connection, {"facts": facts, "sha": sha, "lanes": lanes.count}, {})
+        for lane in range(1, lanes.count):
+            threading.Thread(target=lanes.run, args=(lane,), daemon=True).start()
+        lanes.run(0)
+
+
+class Lanes:
+    """Batches that are computed at once: each on one thread, or on all threads if there is only one batch.
+
+    count: how many at once; 1 for an engine whose batches use all cores.
+    """
+
+    def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
+        from bertie.infer.native.folder import FolderEngine
+
+        self.count, self.alone, self.beside = 1, engine, engine
+        if isinstance(engine, FolderEngine):
+            self.count, self.beside = engine.threads, replace(engine, threads=1)
+        self.connection, self.attend = connection, attend
+        self.reading, self.writing = threading.Lock(), threading.Lock()
+        self.running = set[int]()
+
+    def run(self, lane: int) -> None:
+        """Computes batch after batch, until the server has gone."""
+        while True:
+            with self.reading:
+                message = _receive(self.connection)
+            if message is None:
+                os._exit(0)
+            header, arrays = message
+            found: Mapping[str, Any] = {}
+            told = {"number": header["number"]}
+            self.running.add(lane)
+            engine = self.alone if len(self.running) == 1 else self.beside
+            try:
+                ids = wire.ids_of(arrays)
+                asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
+                if header.get("stream"):
+                    self._stream(ids, header)
+                else:
+                    found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
+            except BaseException as error:  # the server tries the batch's requests one by one
+                told["error"] = f"{type(error).__name__}: {error}"[:500]
+            self.running.discard(lane)
+            with self.writing:
+                _send(self.connection, told, found)
+
+    def _stream(self, ids: Ids, header: Mapping[str, Any]) -> None:
+        """Sends each token of one text as it is generated. Only the torch engine generates."""
+        import numpy as np
+
+        from bertie.infer.torch_engine import TorchEngine
+
+        assert isinstance(self.alone, TorchEngine), "its facts say whether a model generates"
+        for token in self.alone.stream(ids, header["outputs"][0]):
+            with self.writing:
+                _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
+
+
+def attention_of(model: Path) -> "Attend":
+    """Returns what computes the attention of one text, in a second copy of the model.
+
+    Raises UsageError for a graph, and for a family without attention.
+    """
+    from bertie.infer.onnx_engine import graph_of
+
+    if (graph := graph_of(model)) is not None:
+        raise UsageError(f"{graph} does not return its attention. Omit --attention.")
+    import numpy as np
+
+    from bertie.apps.explain.attention import attentions, telling
+    from bertie.runs.models import load as load_weights
+
+    loaded = load_weights(model).eval().requires_grad_(False)
+    try:
+        attentions(loaded, [0, 0], [0, 0])
+    except UsageError as error:
+        raise UsageError(f"{error} Omit --attention.") from None
+
+    def attend(ids: Ids) -> Mapping[str, Any]:
+        probs = attentions(loaded, ids.input_ids.tolist(), ids.token_type_ids.tolist())
+        return {wire.ATTENTION: probs, wire.TELLING: np.array(telling(probs, ids.extra[wire.WORDS]))}
+
+    return attend
+
+
+def load(
+    model: str, precision: str, device: str, engine: str, threads: int | None
+) -> tuple["Engine", dict[str, Any], str]:
+    """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
+    from bertie.infer.onnx_engine import graph_of
+    from bertie.runs.opening import open_engine
+
+    runner = open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
+    graph = graph_of(Path(model))
+    return runner, asdict(runner.facts), weights_hash(Path(model)) if graph is None else file_hash(graph)
+
+
+def weights_hash(folder: Path) -> str:
+    """Returns a hash of a folder's weights and config."""
+    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+
+
+def _prefer_to_die() -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_FIRST))
+    except OSError:
+        return  # not Linux, or not allowed
+
+
+def _send(connection: socket.socket, header: Mapping[str, Any], arrays: wire.Arrays) -> None:
+    try:
+        for part in wire.packed(header, arrays):
+            connection.sendall(part)
+    except OSError:  # the server has gone
+        os._exit(0)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    prefix = _read(connection, wire.PREFIX.size)
+    if prefix is None:
+        return None
+    header_size, size = wire.PREFIX.unpack(prefix)
+    text, data = _read(connection, header_size), _read(connection, size)
+    return None if text is None or data is None else wire.unpacked(bytes(text), data)
+
+
+def _read(connection: socket.socket, size: int) -> bytearray | None:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        try:
+            count = connection.recv_into(view)
+        except OSError:
+            return None
+        if not count:
+            return None
+        view = view[count:]
+    return data
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
