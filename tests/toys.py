@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bertie import console, families
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.data.ids import Ids
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig

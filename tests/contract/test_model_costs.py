@@ -7,7 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from bertie import console, families
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.models import count
 from bertie.models.heads import HEADS, SequenceHead
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import Tokenizer, console, families, settings
-from bertie.cli import commands
+from bertie.cli.table import app
 from bertie.data.collate import pack
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -113,7 +113,7 @@ class World:
         before = vars(console.verbosity).copy()
         try:
             quick = QUICK if line[0] == "finetune" else ()
-            done = CliRunner().invoke(commands.app, [*line, *more, *quick], catch_exceptions=False)
+            done = CliRunner().invoke(app, [*line, *more, *quick], catch_exceptions=False)
         finally:
             vars(console.verbosity).update(before)
         assert done.exit_code == 0, done.output

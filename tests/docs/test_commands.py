@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from bertie import console
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ import yaml
 
 from bertie import console
 from bertie.apps.serve.metrics import Metrics
-from bertie.cli.app import app
+from bertie.cli.table import app
 
 pytest.importorskip("fastapi")
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import bertie
-from bertie.cli import commands
+from bertie.cli.table import app
 from bertie.data.corpus import CORPUS, TOKENS
 from bertie.folders import Kind
 from bertie.models.folder import MODEL_FOLDER
@@ -43,7 +43,7 @@ def options(group: Any, name: str) -> list[tuple[str, str]]:
 
 def test_every_option_of_every_command_is_in_the_reference(pages: dict[str, str]):
     sections = dict(part.split("\n", 1) for part in pages["command-line"].split("\n## ")[1:])
-    found = options(typer.main.get_command(commands.app), "bertie")
+    found = options(typer.main.get_command(app), "bertie")
     assert len(found) > 200
     assert [pair for pair in found if pair[1] not in sections[pair[0]]] == []
 

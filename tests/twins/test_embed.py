@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import bertie
-from bertie.cli import main, tables
+from bertie.cli import tables
+from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
 from bertie.infer.embed import vectors, write_npy

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import families
-from bertie.cli.commands import app
+from bertie.cli.table import app
 from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.folders import Kind, made_once

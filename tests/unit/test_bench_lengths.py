@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from bertie.bench import lengths
 from bertie.bench.harness import check_lines
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.errors import BertieError, DataError, UsageError
 
 

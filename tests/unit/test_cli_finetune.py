@@ -14,7 +14,7 @@ import torch
 
 import bertie
 from bertie import console
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.runs.config import FinetuneConfig

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertie import console
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.models.heads.features import FeatureHead
 from toys import toy_model
 

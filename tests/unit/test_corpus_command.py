@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from bertie import console
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.data import dumps
 from bertie.text import vocabulary
 

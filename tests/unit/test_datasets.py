@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertie import console
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.data.tables import collect
 from bertie.errors import DataError
 from bertie.tasks import TASKS

@@ -20,7 +20,7 @@ from bertie import families
 from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import words
-from bertie.cli.commands import app
+from bertie.cli.table import app
 from bertie.data.collate import batch_of
 from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream

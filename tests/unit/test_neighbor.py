@@ -71,9 +71,9 @@ def test_a_part_of_the_machine_tells_nothing(running, monkeypatch, tmp_path):
 
 
 def test_it_is_chosen_before_torch_is_there():
-    program = "import sys; from bertie.bench import neighbor; from bertie.cli import commands; "
-    program += "commands.spin_briefly = lambda: print('torch' in sys.modules); commands.app = lambda: None; "
-    program += "commands.main()"
+    program = "import sys; from bertie.bench import neighbor; from bertie.cli import main; "
+    program += "main.spin_briefly = lambda: print('torch' in sys.modules); main.app = lambda: None; "
+    program += "main.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
 

@@ -14,7 +14,7 @@ import torch
 
 import bertie
 from bertie import console, families
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertie import families
-from bertie.cli import main
+from bertie.cli.main import main
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie import console
-from bertie.cli import commands
+from bertie.cli.table import app
 from bertie.data import sample
 from bertie.data.questions import questions
 from bertie.data.rows import RECOGNISED
@@ -53,7 +53,7 @@ def _quiet():
 
 def run(*words: object) -> tuple[int, str]:
     """(exit code, stdout) of `bertie sample ...`; errors of Bertie's escape, as in `main`."""
-    done = CliRunner().invoke(commands.app, ["sample", *map(str, words)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["sample", *map(str, words)], catch_exceptions=False)
     return done.exit_code, done.stdout
 
 

@@ -81,16 +81,11 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         ),
         (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
         (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
-        (("evaluate", "ready", "--questions", "none.json"), 3, "does not exist"),
-        (("evaluate", "ready", "--questions", "bare.jsonl"), 3, "no question with a document"),
-        (("evaluate", "ready", "--questions", "others.jsonl"), 3, "No question has a document in this index"),
-        (("evaluate", "ready", "--questions", "others.jsonl", "--embed", "."), 2, "has no vectors. Make them"),
-        (("evaluate", "ready", "--questions", "others.jsonl", "--report", "x.html"), 2, "without --report. Omit one"),
-        (("evaluate", "ready", "--questions", "others.jsonl", "--too-long", "error"), 2, "without --too-long. Omit"),
-        (("evaluate", "ready", "--questions", "others.jsonl", "--split", "test"), 2, "without --split. Omit one"),
-        (("evaluate", "ready", "--questions", "others.jsonl", "--label", "x"), 2, "without --label. Omit one"),
-        (("evaluate", "ready", "others.jsonl"), 2, "ready is an index. Pass questions with their documents"),
-        (("evaluate", "ready", "--no-embed"), 2, "--no-embed is an option of an index. Pass --questions FILE too."),
+        (("evaluate-search", "ready", "none.json"), 3, "does not exist"),
+        (("evaluate-search", "ready", "bare.jsonl"), 3, "no question with a document"),
+        (("evaluate-search", "ready", "others.jsonl"), 3, "No question has a document in this index"),
+        (("evaluate-search", "ready", "others.jsonl", "--embed", "."), 2, "has no vectors. Make them"),
+        (("evaluate", "ready", "others.jsonl"), 3, "ready/config.json does not exist"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[str], code: int, told: str) -> None:
@@ -139,8 +134,8 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     asked = {"1": "Rhine river flows", "2": "pulls the water", "3": "x"}
     Path("q.jsonl").write_text("".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in asked.items()))
     Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t2\n1\tc\t1\n2\tc\t1\n")
-    _, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--qrels", "qrels.tsv", "--json")
-    bare = bertie("evaluate", "index", "--questions", "q.jsonl", "--qrels", "qrels.tsv", "--no-embed", "--json")[1]
+    _, out, _ = bertie("evaluate-search", "index", "q.jsonl", "--qrels", "qrels.tsv", "--json")
+    bare = bertie("evaluate-search", "index", "q.jsonl", "--qrels", "qrels.tsv", "--no-embed", "--json")[1]
     assert list(json.loads(bare)["stages"]) == ["words"]
     words = json.loads(out)["stages"]["words"]
     assert words["mrr@10"] == 1

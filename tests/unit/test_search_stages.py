@@ -77,14 +77,14 @@ def test_answers_are_measured_on_the_questions_that_have_some(
     Path("docs.jsonl").write_text("".join(rows))
     assert bertie("index", "docs.jsonl", "-o", "index")[0] == 0
     asked: list[dict[str, Any]] = [{"question": text, "relevant": [f"d{i}"]} for i, text in enumerate(TEXTS)]
-    stages = ("index", "--questions", "q.jsonl", "--answer", models["span"])
+    stages = ("index", "q.jsonl", "--answer", models["span"])
     Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    assert "No question has answers" in bertie("evaluate", *stages)[2]
+    assert "No question has answers" in bertie("evaluate-search", *stages)[2]
     asked[1]["answers"] = ["the sea"]
     Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    found = json.loads(bertie("evaluate", *stages, "--json")[1])
+    found = json.loads(bertie("evaluate-search", *stages, "--json")[1])
     assert (found["questions"], found["answers"]["questions"]) == (4, 1)
-    assert "on 1 question that has answers" in " ".join(bertie("evaluate", *stages)[1].split())
+    assert "on 1 question that has answers" in " ".join(bertie("evaluate-search", *stages)[1].split())
 
 
 def test_every_stage_on_the_command_line(
@@ -120,7 +120,7 @@ def test_every_stage_on_the_command_line(
     code, _, err = bertie("index", "docs.jsonl", "-o", "index")
     assert (code, "Pass --embed" in " ".join(err.split())) == (2, True)
     Path("q.jsonl").write_text(json.dumps({"question": QUESTION, "context": TEXTS[1], "answers": ["bo"]}) + "\n")
-    code, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--json", *stages)
+    code, out, _ = bertie("evaluate-search", "index", "q.jsonl", "--json", *stages)
     assert set(json.loads(out)["stages"]) == {"words", "vectors", "fused", "reranked"}
     assert set(json.loads(out)["answers"]) == {"questions", "exact_match", "f1", "answered", "interval_95"}
     Path("index/vectors-000001.safetensors").unlink()

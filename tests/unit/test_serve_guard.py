@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from bertie.apps.serve import guard, protocol
+from bertie.apps.serve.commands.serve import keys_of
 from bertie.apps.serve.server import Options, bind, limits_of
-from bertie.cli.serve import keys_of
 from bertie.errors import BertieError, UsageError
 from serving import Process, live, make_models, until
 

@@ -17,10 +17,10 @@ import httpx
 import psutil
 import pytest
 
+from bertie.apps.serve.commands.reload import signal_to
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.server import Options, serve
-from bertie.cli.reload import signal_to
 from bertie.errors import DataError, UsageError
 from serving import Load, Process, live, make_models, until
 

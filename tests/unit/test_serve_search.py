@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 import bertie
+from bertie.apps.search.commands.search import embedder_of
 from bertie.apps.search.index import IndexConfig, index
 from bertie.apps.search.searcher import Searcher
-from bertie.cli.search import embedder_of
 from bertie.infer.predict import Predictor
 from serving import Live, live, make_models, until
 

@@ -16,7 +16,7 @@ UNUSED = (
 )
 SCRIPT = """
 import sys
-from bertie.cli import main
+from bertie.cli.main import main
 try:
     main()
 finally:
@@ -59,7 +59,7 @@ import sys
 
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
-        if name == "bertie.cli":
+        if name == "bertie.cli.main":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupted())

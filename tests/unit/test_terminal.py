@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bertie import console
 from bertie.apps.search.readers import Reading, read
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.families import VARIANTS
 
 
@@ -121,7 +121,12 @@ def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
 
 def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
-    command = [sys.executable, "-c", "import os; os.rmdir(os.getcwd()); from bertie.cli import main; main()", "info"]
+    command = [
+        sys.executable,
+        "-c",
+        "import os; os.rmdir(os.getcwd()); from bertie.cli.main import main; main()",
+        "info",
+    ]
     done = subprocess.run(command, cwd=tmp_path / "a", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "The working directory cannot be used" in done.stderr) == (2, True)
 

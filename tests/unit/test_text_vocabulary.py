@@ -10,7 +10,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
 from bertie import console
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer

@@ -9,7 +9,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from typer.testing import CliRunner
 
 from bertie import checksums, console
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.data.corpus import covered
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import file_hash

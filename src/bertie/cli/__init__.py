@@ -1,5 +1,1 @@
-"""The command line of Bertie: see app.py for the conventions, and one file per command group."""
-
-from bertie.cli.commands import main
-
-__all__ = ["main"]
+"""The command line of Bertie: the table of commands in table.py, and one file per command."""

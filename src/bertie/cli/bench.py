@@ -9,7 +9,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Commands, app, emit
+from bertie.cli.app import Commands, emit
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,6 @@ Output = Annotated[
     typer.Option("-o", "--output", help="Append one JSON line per result: FILE.jsonl.", callback=_writable),
 ]
 bench = Commands(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
 
 
 @bench.command("pretrain")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertie.apps.search.commands.search import EmbedModel, embedder_of
 from bertie.cli.bench import Output, bench, tell
 from bertie.cli.bench_text import Input
-from bertie.cli.search import EmbedModel, embedder_of
 
 if TYPE_CHECKING:
     from rich.table import Table

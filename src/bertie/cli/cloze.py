@@ -7,10 +7,9 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 
 
-@app.command()
 def cloze(
     corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
     output: Annotated[

@@ -7,10 +7,9 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, asked, emit
+from bertie.cli.app import Overwrite, asked, emit
 
 
-@app.command()
 def convert(
     ctx: typer.Context,
     folder: tables.ModelFolder,

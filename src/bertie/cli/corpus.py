@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Overwrite, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Overwrite, emit
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.files import some_of
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
 
 
-@app.command()
 @configured(
     "bertie.runs.corpora:CorpusRecipe",
     format="format",

@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.errors import DataError, UsageError
 
 
-@app.command()
 def data(
     names: Annotated[list[str] | None, typer.Argument(help="Names of data sets. Default: all.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder of downloaded files to check.")] = None,

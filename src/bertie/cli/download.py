@@ -7,11 +7,10 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.errors import DataError, UsageError
 
 
-@app.command()
 def download(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models: organization/model, or organization/model@revision.")
@@ -51,7 +50,6 @@ def download(
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 
 
-@app.command()
 def upload(
     model: tables.ModelFolder,
     name: Annotated[str, typer.Argument(help="Name on the Hub: organization/model.")],

@@ -9,13 +9,12 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app
+from bertie.cli.app import Overwrite
 from bertie.cli.groups import EmbeddingOptions
 from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
 
-@app.command()
 @grouped
 def embed(
     model: Annotated[

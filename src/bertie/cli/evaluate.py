@@ -1,7 +1,6 @@
 """`bertie evaluate`: the metrics of a model on labeled examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,47 +9,20 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
-from bertie.cli.groups import PredictorOptions, TableOptions, changed
+from bertie.cli.app import emit
+from bertie.cli.groups import PredictorOptions, TableOptions
 from bertie.cli.options import grouped
-from bertie.cli.search import AnswerModel, EmbedModel, NoEmbed, RerankModel, StageOptions, evaluate_index
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
 RENAMED = 10  # labels that a message names
 
 
-@dataclass(frozen=True)
-class IndexOptions:
-    """How an index is evaluated, instead of a model."""
-
-    questions: Annotated[
-        Path | None,
-        typer.Option("--questions", help="Of an index: questions with their documents (.json as SQuAD, or .jsonl)."),
-    ] = None
-    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None
-    embed: EmbedModel = None
-    no_embed: NoEmbed = False
-    rerank: RerankModel = None
-    answer: AnswerModel = None
-
-    def check(self, **of_models: object) -> None:
-        """Raises UsageError for options of an index and of a model together. of_models: those of a model."""
-        if self.questions is None and (given := [name for name, value in vars(self).items() if value]):
-            raise UsageError(f"--{given[0].replace('_', '-')} is an option of an index. Pass --questions FILE too.")
-        if self.questions is not None and (given := [name for name, value in of_models.items() if value]):
-            raise UsageError(f"--questions evaluates an index, without {given[0]}. Omit one of them.")
-
-
-@app.command()
 @grouped
 def evaluate(
     model: Annotated[
         Path,
-        typer.Argument(
-            help="Name or folder of a fine-tuned model, run, checkpoint or index.", callback=tables.resolved
-        ),
+        typer.Argument(help="Name or folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved),
     ],
     file: Annotated[str, typer.Argument(help="Labeled examples: csv, tsv, jsonl or parquet; - is stdin.")] = "",
     data: tables.DataSet = "",
@@ -88,7 +60,6 @@ def evaluate(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of --output and --report.")] = False,
-    index: IndexOptions = IndexOptions(),
 ) -> None:
     """Evaluate a model on labeled examples.
 
@@ -103,9 +74,7 @@ def evaluate(
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
       bertie evaluate runs/sst2/model test.tsv --report test.html
       bertie evaluate runs/sst2/model test.tsv --perturb typos --perturb contrast
-      bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
-    from bertie.apps.search.store import DATABASE
     from bertie.evaluation import compare
     from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
@@ -116,29 +85,6 @@ def evaluate(
     from bertie.runs.published import published, scored_as_published
     from bertie.tasks.sequence import with_positive
 
-    of_models: dict[str, object] = {
-        "FILE": file,
-        "--data": data,
-        "--data-dir": data_dir,
-        "--split": split != "dev",
-        "--positive": positive,
-    }
-    of_models |= {"--against": against, "--ensemble": ensemble, "--perturb": perturb, "--report": report}
-    index.check(**of_models, **changed(table), **changed(reading, but=("precision", "engine", "device")))
-    if index.questions is not None:
-        stages = StageOptions(
-            embed=index.embed,
-            rerank=index.rerank,
-            answer=index.answer,
-            no_embed=index.no_embed,
-            precision=reading.precision,
-            model_engine=reading.engine,
-            device=reading.device,
-        )
-        evaluate_index(model, index.questions, index.qrels, index.sample, stages, output, overwrite=overwrite)
-        return
-    if (model / DATABASE).is_file():
-        raise UsageError(f"{model} is an index. Pass questions with their documents: --questions FILE.")
     if (against or perturb) and file == "-":
         option = "--against" if against else "--perturb"
         raise UsageError(f"With {option}, the examples cannot come from standard input. Pass a file.")

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.cli.info import list_presets
 from bertie.report.values import count
 
 
-@app.command()
 def families(
     name: Annotated[str | None, typer.Argument(help="Family to describe in detail.")] = None,
 ) -> None:

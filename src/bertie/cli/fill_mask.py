@@ -8,14 +8,13 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
     from bertie.infer.fill import MaskPrediction
 
 
-@app.command("fill-mask")
 def fill_mask(
     model: Annotated[
         Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
 from bertie.cli.evaluate import show_details
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
@@ -39,7 +39,6 @@ FEW_SHOT = "finetune-few-shot"
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
-@app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def finetune(
     given: OptionValues,

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Commands, Overwrite, app, asked, emit
+from bertie.cli.app import Commands, Overwrite, asked, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = tables.ModelFolder
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
-app.add_typer(vocabulary, name="vocabulary")
 
 
-@app.command()
 def grow(
     ctx: typer.Context,
     folder: Folder,
@@ -61,7 +59,6 @@ def grow(
     _make(ctx, folder, out, overwrite, grown)
 
 
-@app.command()
 def shrink(
     ctx: typer.Context,
     folder: Folder,

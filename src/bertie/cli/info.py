@@ -7,14 +7,13 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.errors import UsageError
 
 SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
 MASKED = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
-@app.command()
 def info(
     model: Annotated[
         str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.", callback=tables.resolved)

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -17,7 +17,6 @@ SAID = {
 }
 
 
-@app.command("next-sentence")
 def next_sentence(
     model: Annotated[
         Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)

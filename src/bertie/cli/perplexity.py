@@ -9,11 +9,10 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.errors import DataError
 
 
-@app.command()
 def perplexity(
     model: Annotated[
         Path,

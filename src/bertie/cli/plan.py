@@ -10,7 +10,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, Overrides, Overwrite, app, emit
+from bertie.cli.app import ConfigFile, Overrides, Overwrite, emit
 from bertie.cli.groups import changed
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
@@ -79,7 +79,6 @@ class AssumptionOptions:
 ASSUMPTIONS = AssumptionOptions()
 
 
-@app.command()
 @grouped
 def plan(
     overrides: Overrides = None,

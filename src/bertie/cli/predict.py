@@ -10,7 +10,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app
+from bertie.cli.app import Overwrite
 from bertie.cli.groups import PredictorOptions
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bertie.infer.records import Form
 
 
-@app.command()
 @grouped
 def predict(
     model: Annotated[

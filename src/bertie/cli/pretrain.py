@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
 from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
 
 
-@app.command()
 @configured(
     "bertie.runs.config:PretrainConfig",
     corpus="corpus",

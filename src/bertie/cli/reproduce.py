@@ -9,12 +9,11 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Commands, ConfigFile, Overrides, app, emit
+from bertie.cli.app import Commands, ConfigFile, Overrides, emit
 from bertie.errors import UsageError
 from bertie.files import write_bytes
 
 group = Commands(help="Reproduce the published result tables.", no_args_is_help=True)
-app.add_typer(group, name="reproduce")
 
 
 @group.command("few-labels")

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.errors import DataError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
@@ -16,7 +16,6 @@ Written = Annotated[
 ]
 
 
-@app.command()
 def verify(folder: Written) -> None:
     """Check the integrity of a folder that Bertie wrote.
 
@@ -42,7 +41,6 @@ def verify(folder: Written) -> None:
         raise DataError(f"{folder} failed the check of: {', '.join(wrong)}.")
 
 
-@app.command()
 def report(run: Run) -> None:
     """Write the HTML report of a run: RUN/report.html.
 
@@ -64,7 +62,6 @@ def report(run: Run) -> None:
         console.show(str(drawn))
 
 
-@app.command("export-checkpoint")
 def export_checkpoint(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or one of its checkpoint folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
@@ -89,7 +86,6 @@ def export_checkpoint(
         console.show(f"{output}: the model of {run} at {step}")
 
 
-@app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
     output: tables.PageFile = None,

@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.errors import UsageError
 
 
-@app.command()
 def sample(
     name: Annotated[
         str,

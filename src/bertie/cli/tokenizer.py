@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import STDIN, Commands, Overwrite, app, asked, emit
+from bertie.cli.app import STDIN, Commands, Overwrite, asked, emit
 from bertie.cli.tables import Encoding
 from bertie.console import counted
 
 group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
-app.add_typer(group, name="tokenizer")
 
 Sources = Annotated[
     list[Path], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst, .bz2), or -.")

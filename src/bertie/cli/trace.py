@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 
 if TYPE_CHECKING:
     from bertie.infer.trace import Step
 
 
-@app.command()
 def trace(
     text: Annotated[str, typer.Argument(help="Text to trace.")],
     model: Annotated[

@@ -6,13 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, app, emit
+from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, emit
 from bertie.cli.finetune import SETTINGS, StartModel, settings_of
 from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
 
 
-@app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def tune(
     given: OptionValues,

@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.cli.groups import TableOptions
 from bertie.cli.options import grouped
 
@@ -22,7 +22,6 @@ class MachineOptions:
     device: tables.Device = "auto"
 
 
-@app.command()
 @grouped
 def audit(
     model: tables.ModelFolder,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
+from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.cli.options import grouped
-from bertie.cli.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
 from bertie.errors import DataError, UsageError
 from bertie.files import some_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bertie.apps.search.remote import Remote
 
 
-@app.command("index")
 @grouped
 def make_index(
     inputs: Annotated[

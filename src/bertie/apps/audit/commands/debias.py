@@ -11,7 +11,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.cli.options import grouped
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class PriceOptions:
 PRICE = PriceOptions()
 
 
-@app.command()
 @grouped
 def debias(
     model: tables.ModelFolder,
@@ -124,7 +123,6 @@ def debias(
     console.say(f"Model: {output}. A lower figure does not show that the model is fair.")
 
 
-@app.command()
 def counterfactual(
     texts: TextsFile,
     output: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.cli.app import asked as hash_of
 from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
@@ -114,7 +114,6 @@ class TrainingOptions:
 TRAINING = TrainingOptions()
 
 
-@app.command()
 @grouped
 def compress(
     ctx: typer.Context,

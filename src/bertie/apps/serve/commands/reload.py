@@ -12,15 +12,14 @@ from urllib.error import HTTPError, URLError
 import typer
 
 from bertie import console
-from bertie.cli.app import app, emit
-from bertie.cli.serve import KEY, keys_of
+from bertie.apps.serve.commands.serve import KEY, keys_of
+from bertie.cli.app import emit
 from bertie.errors import BertieError, UsageError
 
 POLL_S = 0.2
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
 
 
-@app.command()
 def reload(
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[

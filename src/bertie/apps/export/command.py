@@ -8,13 +8,12 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, asked, emit
+from bertie.cli.app import Overwrite, asked, emit
 from bertie.errors import UsageError, nearest
 
 TARGETS = ("onnx",)
 
 
-@app.command()
 def export(
     ctx: typer.Context,
     model: tables.ModelFolder,

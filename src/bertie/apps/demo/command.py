@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 
 
-@app.command()
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")] = Path("runs/demo"),
     corpus: Annotated[

@@ -6,10 +6,9 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 
 
-@app.command()
 def words(
     model: tables.ModelFolder,
     texts: Annotated[

@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from bertie import console
+from bertie.apps.search.commands.search import IndexFolder, StageOptions
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.cli.options import grouped
-from bertie.cli.search import IndexFolder, StageOptions
 from bertie.errors import UsageError
 
 
-@app.command()
 @grouped
 def negatives(
     index: IndexFolder,

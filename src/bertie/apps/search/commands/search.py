@@ -1,4 +1,4 @@
-"""`bertie search`, the stages of a search, and `bertie evaluate INDEX`."""
+"""`bertie search`, and the options of the stages of a search."""
 
 import sys
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
@@ -118,7 +118,6 @@ def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embe
     return Embedder.of(folder, lambda: tables.embedder(folder, precision, device, engine))
 
 
-@app.command()
 @grouped
 def search(
     index: IndexFolder,
@@ -177,60 +176,3 @@ def _marked(hit: "Hit") -> "Text":
         found.append(" ".join(text[at:start].split("\n"))).append(text[start:stop], style)
         at = stop
     return found.append(" ".join(text[at : part.stop].split("\n")) + (" ..." if part.stop < len(text) else ""))
-
-
-def evaluate_index(
-    index: Path,
-    file: Path,
-    qrels: Path | None,
-    sample: int | None,
-    stages: StageOptions,
-    output: Path | None,
-    *,
-    overwrite: bool,
-) -> None:
-    """`bertie evaluate INDEX --questions FILE`: the metrics of each stage."""
-    from bertie.apps.search import questions
-    from bertie.apps.search.evaluate import evaluate
-    from bertie.files import check_new_file, write_json
-
-    if output:
-        check_new_file(output, overwrite=overwrite)
-    asked = questions.read(file, qrels)
-    found = evaluate(stages.searcher(index), asked, sample=sample)
-    if output:
-        write_json(output, found)
-    if console.verbosity.json:
-        emit(found)
-        return
-    if found["without_document"]:
-        console.warn(f"{found['without_document']:,} questions have no document in the index, and are left out.")
-    if stages.answer and "answers" not in found:
-        console.warn("No question has answers, so those of --answer are not measured.")
-    _show_stages(found)
-
-
-def _show_stages(found: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from bertie.metrics.retrieval import NAMES
-
-    table = Table("stage", title=console.counted(found["questions"], "question"), box=None)
-    first = next(iter(found["stages"]))
-    for name in (*NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
-        table.add_column(name, justify="right")
-    for stage, row in found["stages"].items():
-        times = found["seconds"].get({"reranked": "rerank"}.get(stage, stage))
-        more = row.get(f"against_{first}", {}).get("mrr@10")
-        table.add_row(
-            stage,
-            *(f"{row[name]:z.3f}" for name in NAMES),
-            f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
-            *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
-        )
-    console.show(table)
-    if row := found.get("answers"):
-        told = ", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered"))
-        some = row["questions"] < found["questions"]
-        have = "has" if row["questions"] == 1 else "have"
-        console.show(told + f" on {console.counted(row['questions'], 'question')} that {have} answers" * some)

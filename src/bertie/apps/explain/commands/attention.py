@@ -7,12 +7,11 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 
 WIDTH = 24  # characters of the longest bar
 
 
-@app.command()
 def attention(
     model: tables.ModelFolder,
     texts: tables.OneOrTwoTexts,

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ LENGTH = 512  # tokens of a text, at most
 POINTS = 24
 
 
-@app.command()
 def heads(
     model: tables.ModelFolder,
     texts: Annotated[

@@ -12,7 +12,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import app, emit
+from bertie.cli.app import emit
 from bertie.cli.options import grouped
 from bertie.errors import UsageError, nearest
 
@@ -55,7 +55,6 @@ class LimitOptions:
     ] = 30.0
 
 
-@app.command()
 @grouped
 def serve(
     models: Annotated[

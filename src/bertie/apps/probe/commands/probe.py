@@ -7,10 +7,9 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import Overwrite, emit
 
 
-@app.command()
 def probe(
     model: tables.ModelFolder,
     train: Annotated[

@@ -1,4 +1,4 @@
-"""The list of commands, and `main`. Importing a file here adds its commands to the app; app.ORDER orders --help."""
+"""`main`: runs the command line, and turns errors into messages and exit codes."""
 
 import errno
 import os
@@ -10,56 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from bertie import console
-from bertie.cli import (  # noqa: F401 (imported for what they register)
-    attention,
-    audit,
-    bench,
-    bench_neighbor,
-    bench_plan,
-    bench_search,
-    bench_serve,
-    bench_text,
-    cloze,
-    compress,
-    convert,
-    corpus,
-    data,
-    debias,
-    demo,
-    download,
-    embed,
-    evaluate,
-    explain,
-    export,
-    families,
-    fill_mask,
-    finetune,
-    grow,
-    heads,
-    index,
-    info,
-    negatives,
-    next_sentence,
-    perplexity,
-    plan,
-    predict,
-    pretrain,
-    probe,
-    reload,
-    reproduce,
-    runs,
-    sample,
-    search,
-    serve,
-    submission,
-    tokenizer,
-    trace,
-    tune,
-    vary,
-    words,
-    write,
-)
-from bertie.cli.app import app
+from bertie.cli.table import app
 from bertie.errors import BertieError, Stopped, Terminated, UsageError
 from bertie.threads import spin_briefly
 

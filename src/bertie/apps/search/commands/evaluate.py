@@ -1,0 +1,84 @@
+"""`bertie evaluate-search`: the metrics of each stage of a search."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.apps.search.commands.search import IndexFolder, StageOptions
+from bertie.cli import tables
+from bertie.cli.app import Overwrite, emit
+from bertie.cli.options import grouped
+
+
+@grouped
+def evaluate_search(
+    index: IndexFolder,
+    questions: Annotated[
+        Path, typer.Argument(help="Questions with their documents: .json as SQuAD, or .jsonl.", show_default=False)
+    ],
+    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None,
+    *,
+    stages: StageOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=tables.ending(".json")),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Evaluate a search on questions whose documents are known, stage by stage.
+
+    Prints MRR, nDCG and recall of words, vectors, both and re-ranking, each against the first. Questions that have
+    answers also measure --answer.
+
+    \b
+    Examples:
+      bertie evaluate-search index dev-v1.1.json
+      bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --sample 300
+    """
+    from bertie.apps.search import questions as files
+    from bertie.apps.search.evaluate import evaluate
+    from bertie.files import check_new_file, write_json
+
+    if output:
+        check_new_file(output, overwrite=overwrite)
+    labeled = files.read(questions, qrels)
+    report = evaluate(stages.searcher(index), labeled, sample=sample)
+    if output:
+        write_json(output, report)
+    if console.verbosity.json:
+        emit(report)
+        return
+    if report["without_document"]:
+        console.warn(f"{report['without_document']:,} questions have no document in the index, and are left out.")
+    if stages.answer and "answers" not in report:
+        console.warn("No question has answers, so those of --answer are not measured.")
+    _show_stages(report)
+
+
+def _show_stages(report: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from bertie.metrics.retrieval import NAMES
+
+    table = Table("stage", title=console.counted(report["questions"], "question"), box=None)
+    first = next(iter(report["stages"]))
+    for name in (*NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
+        table.add_column(name, justify="right")
+    for stage, row in report["stages"].items():
+        times = report["seconds"].get({"reranked": "rerank"}.get(stage, stage))
+        more = row.get(f"against_{first}", {}).get("mrr@10")
+        table.add_row(
+            stage,
+            *(f"{row[name]:z.3f}" for name in NAMES),
+            f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
+            *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
+        )
+    console.show(table)
+    if row := report.get("answers"):
+        scores = ", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered"))
+        some = row["questions"] < report["questions"]
+        have = "has" if row["questions"] == 1 else "have"
+        console.show(scores + f" on {console.counted(row['questions'], 'question')} that {have} answers" * some)

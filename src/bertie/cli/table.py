@@ -1,0 +1,205 @@
+"""The table of commands, and the program made from it. A command is imported when it runs or when its help is shown.
+
+Exit codes: 0 done, 1 failure, 2 usage, 3 data problem, 75 stopped but resumable, 130 Ctrl-C.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+from bertie import console
+from bertie.cli.app import Commands
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command. target: "module:name" of its function, or of a `Commands` with commands below it."""
+
+    name: str
+    target: str
+    help: str
+
+
+# fmt: off
+GROUPS: dict[str, tuple[Row, ...]] = {
+    "Start here": (
+        Row("demo", "bertie.apps.demo.command:demo", "Run the whole pipeline on sample text, from corpus to report."),
+        Row("download", "bertie.cli.download:download", "Download models of the Hugging Face Hub, for use by name."),
+        Row("finetune", "bertie.cli.finetune:finetune", "Fine-tune a pre-trained model for a task."),
+        Row("predict", "bertie.cli.predict:predict", "Predict labels for texts from a file or standard input."),
+        Row("evaluate", "bertie.cli.evaluate:evaluate", "Evaluate a model on labeled examples."),
+        Row("serve", "bertie.apps.serve.commands.serve:serve", "Serve models over HTTP, with a page for the browser."),
+    ),
+    "Data and text": (
+        Row("sample", "bertie.cli.sample:sample", "Write a small table of generated examples."),
+        Row("data", "bertie.cli.data:data", "List supported data sets, or check downloaded files."),
+        Row("corpus", "bertie.cli.corpus:corpus", "Build a training corpus: clean, split and deduplicate text files."),
+        Row("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
+        Row("vary", "bertie.cli.vary:vary", "Write texts with changed copies, so that a student learns from more of a teacher's answers."),
+        Row("cloze", "bertie.cli.cloze:cloze", "Make cloze questions about a corpus, to practice question answering without labels."),
+        Row("counterfactual", "bertie.apps.audit.commands.debias:counterfactual", "Write texts together with their counterfactual forms, for continued pre-training."),
+        Row("submission", "bertie.cli.submission:submission", "Create or validate a GLUE submission."),
+    ),
+    "Pre-train and tune": (
+        Row("pretrain", "bertie.cli.pretrain:pretrain", "Pre-train a model on a corpus."),
+        Row("tune", "bertie.cli.tune:tune", "Search fine-tuning hyperparameters."),
+        Row("plan", "bertie.cli.plan:plan", "Estimate the cost of a run: operations, memory, time, energy, CO2 and money."),
+        Row("vocabulary", "bertie.cli.grow:vocabulary", "Extend or trim the vocabulary of a model."),
+    ),
+    "Runs": (
+        Row("report", "bertie.cli.runs:report", "Write the HTML report of a run: RUN/report.html."),
+        Row("compare", "bertie.cli.runs:compare", "Compare runs: metrics, cost, and the settings that differ."),
+        Row("verify", "bertie.cli.runs:verify", "Check the integrity of a folder that Bertie wrote."),
+        Row("export-checkpoint", "bertie.cli.runs:export_checkpoint", "Write a model folder from a checkpoint of a run."),
+        Row("reproduce", "bertie.cli.reproduce:group", "Reproduce the published result tables."),
+        Row("bench", "bertie.cli.bench:bench", "Benchmark Bertie on this machine, next to other libraries."),
+    ),
+    "Use a model": (
+        Row("embed", "bertie.cli.embed:embed", "Compute sentence embeddings."),
+        Row("index", "bertie.apps.search.commands.index:make_index", "Index documents for search, or bring an index up to date."),
+        Row("search", "bertie.apps.search.commands.search:search", "Search an index: ranked passages, with the answer or the words of the question marked."),
+        Row("evaluate-search", "bertie.apps.search.commands.evaluate:evaluate_search", "Evaluate a search on questions whose documents are known, stage by stage."),
+        Row("negatives", "bertie.apps.search.commands.negatives:negatives", "Mine hard negatives: passages that a search ranks high and that do not answer."),
+        Row("write", "bertie.cli.write:write", "Generate text from a text."),
+        Row("fill-mask", "bertie.cli.fill_mask:fill_mask", "Predict masked tokens."),
+        Row("next-sentence", "bertie.cli.next_sentence:next_sentence", "Predict whether one text follows another."),
+        Row("perplexity", "bertie.cli.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
+        Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
+        Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
+    ),
+    "Understand a model": (
+        Row("explain", "bertie.apps.explain.commands.explain:explain", "Show which words of a text a prediction rests on."),
+        Row("attention", "bertie.apps.explain.commands.attention:attention", "Show what the heads of a model attend to in a text."),
+        Row("heads", "bertie.apps.explain.commands.heads:heads", "Show what the attention heads of a model do."),
+        Row("probe", "bertie.apps.probe.commands.probe:probe", "Measure what each layer knows: parts of speech, syntax, names, word order, sentence length."),
+        Row("words", "bertie.apps.probe.commands.words:words", "Compare the vectors of a word in several texts, layer by layer."),
+        Row("audit", "bertie.apps.audit.commands.audit:audit", "Audit a model for preferences between groups of people."),
+        Row("trace", "bertie.cli.trace:trace", "Trace a text through a model, with the shape of every array."),
+        Row("info", "bertie.cli.info:info", "Show a model's architecture, parameters, memory, operations and tokenizer."),
+        Row("families", "bertie.cli.families:families", "List supported model architectures, or describe one."),
+    ),
+    "Change a model": (
+        Row("compress", "bertie.apps.compress.command:compress", "Make a model smaller and faster."),
+        Row("export", "bertie.apps.export.command:export", "Export a model as an ONNX graph."),
+        Row("convert", "bertie.cli.convert:convert", "Rewrite a model folder with the current weight names."),
+        Row("grow", "bertie.cli.grow:grow", "Add layers, width or positions to a model."),
+        Row("shrink", "bertie.cli.grow:shrink", "Initialize a smaller student model from a model's layers."),
+        Row("debias", "bertie.apps.audit.commands.debias:debias", "Remove a concept, such as gender, from the vectors of a model."),
+    ),
+}
+# fmt: on
+"""Heading of --help -> its commands, in the order of the list."""
+ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
+FIRST_STEPS = """\
+Bertie trains and uses BERT-style models, from raw text to predictions. Three commands to begin with:
+
+  bertie finetune starter-en --train reviews.csv -o runs/reviews    train on a table with a text and a label column
+  bertie predict runs/reviews/model new.txt                         label new texts
+  bertie serve runs/reviews/model                                   answer over HTTP, with a page to try it
+
+bertie --help lists all commands, and bertie COMMAND --help explains one."""
+
+
+@cache
+def load(row: Row) -> Any:
+    """Returns the click command of a row."""
+    module, _, name = row.target.partition(":")
+    target = getattr(import_module(module), name)
+    if not isinstance(target, Commands):
+        command, target = target, Commands()
+        target.command(row.name)(command)
+    loaded = typer.main.get_command(target)
+    loaded.name = row.name
+    return loaded
+
+
+class _Table(Mapping[str, Any]):
+    """Name -> click command, imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return load(ROWS[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ROWS)
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+
+class _Root(typer.core.TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Table()  # type: ignore[assignment]  # click asks for names and items alone
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands below the headings of GROUPS."""
+        width = max(map(len, ROWS))
+        for heading, rows in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(row.name.ljust(width), row.help) for row in rows])
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(ROWS)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
+            console.hush()
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:  # typer would exit without a word
+            console.stderr().print("interrupted", style="yellow")
+            raise typer.Exit(130) from None
+        except Exception as error:
+            _add_how_to_pass_settings(error)
+            raise
+
+
+def _add_how_to_pass_settings(error: Any) -> None:
+    """Adds to an error about an unknown option, such as --epochs, that settings are written as epochs=3.
+
+    By the version of typer, the class of the error is click's or typer's own, so it is recognized by its fields.
+    """
+    name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
+        from bertie.runs.config import FinetuneConfig, PretrainConfig
+
+        key = name.lstrip("-").replace("-", "_")
+        kind = PretrainConfig if ctx.command.name == "pretrain" else FinetuneConfig
+        ours = kind.also_called.get(key, key)
+        error.message += f". Settings of the run are written without dashes: {ours}=VALUE."
+
+
+app = Commands(
+    name="bertie",
+    cls=_Root,
+    help="Train and use BERT-style models, from raw text to predictions.",
+    invoke_without_command=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"bertie {version('bertie')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if ctx.invoked_subcommand is None:
+        print(FIRST_STEPS)
