@@ -29,14 +29,14 @@ docs: $(VENV)/.installed-docs
 	@echo "docs/_build/html/index.html"
 
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests docs/*.py
-	$(BIN)/ruff check src tests docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks conftest.py docs/*.py
+	$(BIN)/ruff check src tests benchmarks conftest.py docs/*.py
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/unit/test_import_directions.py
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff format src tests docs/*.py
-	$(BIN)/ruff check --fix src tests docs/*.py
+	$(BIN)/ruff format src tests benchmarks conftest.py docs/*.py
+	$(BIN)/ruff check --fix src tests benchmarks conftest.py docs/*.py
 
 clean:
 	rm -rf $(VENV)

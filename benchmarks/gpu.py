@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertie.bench.pretrain import Setup, measure
+from benchmarks.pretrain import Setup, measure
 
 BERTIE, TRAINER, COMPILED = "bertie bf16", "transformers best", "transformers compiled"
 PARTS: dict[str, tuple[Setup, int, Sequence[str]]] = {

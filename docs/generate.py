@@ -57,14 +57,14 @@ def command_line() -> str:
     """Every command with its arguments, options, defaults and examples, read from the typer app."""
     import typer.main
 
-    from bertie.cli import commands
+    from bertie.cli.table import app
 
     def leaves(group: Any, words: str) -> Iterator[tuple[str, Any]]:
         for name in group.list_commands(None):
             inner = group.commands[name]
             yield from leaves(inner, f"{words} {name}") if hasattr(inner, "commands") else [(f"{words} {name}", inner)]
 
-    found = dict(leaves(typer.main.get_command(commands.app), "bertie"))
+    found = dict(leaves(typer.main.get_command(app), "bertie"))
     parts = [table(("command", "what it does"), (
         (f"[`{name}`](#{name.replace(' ', '-')})", plain(_prose(command)[0])) for name, command in found.items()
     ))]  # fmt: skip

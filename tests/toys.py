@@ -3,14 +3,14 @@
 import io
 import string
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertie import console, families
-from bertie.cli.main import main
+from bertie.cli.main import app, run
 from bertie.data.ids import Ids
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
@@ -72,10 +72,15 @@ def toy_writer(folder: Path, family: str = "t5") -> Path:
 
 
 class CommandLine:
-    """Runs the command line in this process."""
+    """Runs a command line, that of Bertie or another, in this process."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        program: Callable[[], None] = app,
+    ) -> None:
+        self.monkeypatch, self.capsys, self.program = monkeypatch, capsys, program
 
     def __call__(self, *arguments: object, stdin: str = "") -> tuple[int, str, str]:
         """-> exit code, standard output, standard error"""
@@ -83,7 +88,7 @@ class CommandLine:
         self.monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:
-            main()
+            run(self.program)
         code = exit.value.code
         assert isinstance(code, int)
         return (code, *self.capsys.readouterr())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.__main__ import bench
 from bertie import console
 from bertie.cli.table import app
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -21,16 +22,16 @@ PAGES = [
 CONFIGS = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
 
 _CODE = re.compile(r"```(?:\w*)\n(.*?)```|^((?: {4,}\S.*\n?)+)", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(r"(?:^\s*|\| |-m |until )bertie (?=[a-z])(.*)", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^\s*|\| |until )(?:python -m )?(bertie|benchmarks) (?=[a-z])(.*)", re.MULTILINE)
 # What ends a command in a shell line: a pipe, a file, a remark, the next command.
 _END = re.compile(r"\s+[<|#]|;|\s+\(or|\s{3,}(?=\S)")
 
 
 def command_lines(page: str) -> Iterator[str]:
-    """What follows `bertie` in the blocks of a page, with continued lines joined."""
+    """The commands in the blocks of a page, from the name of the program on, with continued lines joined."""
     for fenced, indented in _CODE.findall((ROOT / page).read_text(encoding="utf-8")):
-        for line in _COMMAND.findall(re.sub(r"\\\n\s*", "", fenced or indented)):
-            yield _END.split(line.replace(" ... ", " "))[0].strip()
+        for program, line in _COMMAND.findall(re.sub(r"\\\n\s*", "", fenced or indented)):
+            yield f"{program} {_END.split(line.replace(' ... ', ' '))[0].strip()}"
 
 
 def own_lines(page: str) -> list[str]:
@@ -42,19 +43,21 @@ def own_lines(page: str) -> list[str]:
 
 LINES = [(page, line) for page in PAGES for line in own_lines(page)]
 
-ROOT_COMMAND: Any = typer.main.get_command(app)
+PROGRAMS: dict[str, Any] = {"bertie": typer.main.get_command(app), "benchmarks": typer.main.get_command(bench)}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_named_in_the_text_exists(page: str):
-    named = set(re.findall(r"`bertie ([a-z][a-z-]*)", (ROOT / page).read_text(encoding="utf-8")))
-    assert named <= set(ROOT_COMMAND.commands)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for start, program in (("bertie", "bertie"), ("python -m benchmarks", "benchmarks")):
+        assert set(re.findall(rf"`{start} ([a-z][a-z-]*)", text)) <= set(PROGRAMS[program].commands)
 
 
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line[:60]}" for page, line in LINES])
 def test_a_command_of_the_pages_parses(page: str, line: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bertie.hub.names.find", lambda name: None)  # models of packages may not be installed
-    command, words, name = ROOT_COMMAND, shlex.split(line), "bertie"
+    name, *words = shlex.split(line)
+    command = PROGRAMS[name]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{page}: {name} has no command {words[0]}"
         name, command, words = words[0], command.commands[words[0]], words[1:]

@@ -66,6 +66,7 @@ vary reviews.csv -o varied.jsonl
 tune run --train reviews.csv --vary epochs=1 -o search {FAST}
 index reviews.csv -o documents
 search documents soup
+evaluate-search documents questions.jsonl
 negatives --help
 compress tuned --neurons 32 --train reviews.csv -o narrow
 convert tuned/model -o converted
@@ -81,22 +82,6 @@ serve tuned
 reload --help
 submission --help
 demo --help
-bench pretrain --help
-bench finetune --help
-bench families --help
-bench lengths --help
-bench infer --help
-bench neighbor --help
-bench plan --help
-bench corpus --help
-bench tokenizer --help
-bench instances --help
-bench search --help
-bench serve --help
-reproduce few-labels --help
-reproduce modern --help
-reproduce results --help
-reproduce ablations --help
 """
 
 

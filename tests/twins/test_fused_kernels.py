@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.twins.test_attention_kinds import SMALL
 from torch import Tensor
 
 from bertie.models.encoder import Encoder
@@ -22,6 +21,7 @@ from bertie.nn.layout import Packed
 from bertie.nn.linear import Linear
 from bertie.nn.seeds import using_kernels
 from bertie.nn.varlen import Varlen
+from tests.twins.test_attention_kinds import SMALL
 
 pytest.importorskip("triton", reason="triton is for Linux on x86")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

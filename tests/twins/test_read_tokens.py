@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.twins.test_attention_kinds import KINDS, SMALL
 from torch import Tensor
 
 from bertie import families
@@ -18,6 +17,7 @@ from bertie.nn.layout import Packed, Padded
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from tests.twins.test_attention_kinds import KINDS, SMALL
 
 LENGTHS = torch.tensor([13, 29, 5, 22])
 MORE: dict[str, dict[str, Any]] = {

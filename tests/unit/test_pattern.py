@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import bertie
+from benchmarks import few_labels
 from bertie import families
-from bertie.bench import few_labels
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
@@ -145,7 +145,7 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
 
 
 def test_the_curve_of_a_masked_language_model_has_a_pattern(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    """`bertie reproduce few-labels`: instead of the sentence vectors that the model does not have."""
+    """`python -m benchmarks reproduce few-labels`: instead of the sentence vectors that the model does not have."""
     (tmp_path / "glue/SST-2").mkdir(parents=True)
     rows = [f"{a} film\t{label}" for a, label in (("fine", 1), ("dull", 0))] * 4
     for split in ("train", "dev"):

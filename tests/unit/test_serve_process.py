@@ -231,7 +231,7 @@ def test_a_life(folders, tmp_path):
 @pytest.mark.slow
 def test_ten_times_more_than_it_can_do(folders, tmp_path):
     """Open loop for ten seconds: what is admitted is answered in bounded time, the rest refused, nothing remains."""
-    from bertie.bench.load import closed_loop, open_loop, request_of
+    from benchmarks.load import closed_loop, open_loop, request_of
 
     options = ("--threads", "1", "--max-wait-seconds", "0.5", "--no-access-log")
     with Process(tmp_path / "log", f"m={folders['embed']}", *options) as server:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,13 +16,18 @@ from bertie.threads import spin_briefly
 
 
 def main() -> None:
-    """Runs the command line and exits with the exit code of the command."""
+    """Runs `bertie`."""
+    run(app)
+
+
+def run(program: Callable[[], None]) -> None:
+    """Runs a command line and exits with the exit code of the command."""
     console.prepare_streams()
     spin_briefly()
     try:
         _check_folder()
         with _terminable():
-            app()
+            program()
     except SystemExit as end:
         if end.code == 1 and isinstance(end.__context__, BrokenPipeError):  # `bertie --help | head`: rich's way to end
             console.hush()

@@ -56,8 +56,6 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("compare", "bertie.cli.runs:compare", "Compare runs: metrics, cost, and the settings that differ."),
         Row("verify", "bertie.cli.runs:verify", "Check the integrity of a folder that Bertie wrote."),
         Row("export-checkpoint", "bertie.cli.runs:export_checkpoint", "Write a model folder from a checkpoint of a run."),
-        Row("reproduce", "bertie.cli.reproduce:group", "Reproduce the published result tables."),
-        Row("bench", "bertie.cli.bench:bench", "Benchmark Bertie on this machine, next to other libraries."),
     ),
     "Use a model": (
         Row("embed", "bertie.cli.embed:embed", "Compute sentence embeddings."),

@@ -1,7 +1,7 @@
 """The default learning rate of fine-tuning: small models need a larger one.
 
 BERT-base uses 3e-5 (Devlin et al. 2018, A.3). A model of hidden size 128 was best with 5e-4 on NSMC (0.765 against
-0.713 with 3e-5). Between the two, it is a power of the hidden size; `python -m bertie.bench.rates` measures it.
+0.713 with 3e-5). Between the two, it is a power of the hidden size; `python -m benchmarks.rates` measures it.
 """
 
 BASE, BASE_WIDTH = 3e-5, 768

@@ -1,0 +1,43 @@
+"""Settings every test shares."""
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from bertie import console
+
+if TYPE_CHECKING:
+    from toys import CommandLine
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with must not look for anything elsewhere
+# Models of the tests are too small to gain from threads, which wait for each other many times over on a busy machine:
+# some took 40 times as long. Set before torch is imported, and inherited by commands; another given number is kept.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "LINES"):
+    os.environ.pop(name, None)  # a test sets what it is about
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, in the processes of the tests too
+if not os.path.exists("/dev/nvidia0"):
+    os.environ.setdefault(
+        "TRITON_INTERPRET", "1"
+    )  # the kernels of a GPU run on the CPU; triton reads this when imported
+
+# Machines are shared and slow at times; a test never fails for that. The same examples every run.
+settings.register_profile("bertie", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("bertie")
+
+
+@pytest.fixture(autouse=True)
+def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+
+
+@pytest.fixture
+def bertie(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "CommandLine":
+    """The command line, in this process: bertie("predict", folder) -> exit code, standard output, standard error."""
+    from toys import CommandLine  # with torch, which tests of text alone do without
+
+    return CommandLine(monkeypatch, capsys)
