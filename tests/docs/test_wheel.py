@@ -66,7 +66,7 @@ vary reviews.csv -o varied.jsonl
 tune run --train reviews.csv --vary epochs=1 -o search {FAST}
 index reviews.csv -o documents
 search documents soup
-evaluate-search documents questions.jsonl
+evaluate-search --help
 negatives --help
 compress tuned --neurons 32 --train reviews.csv -o narrow
 convert tuned/model -o converted
