@@ -1,6 +1,6 @@
 # make demo      the main job: raw text to a pre-trained, fine-tuned model and runs/demo/report.html
 # make test      the tests          make check   format, lint, types, import directions
-# make docs      the documentation as a site: docs/_build/html/index.html
+# make docs      the documentation as a site: docs/_build/html/index.html       make prose   what the pages' style lacks
 # Each makes the virtual environment .venv when it is missing, and is quick the second time.
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ CORPUS ?=
 MINUTES ?= 7.5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs format clean
+.PHONY: help demo test check docs prose format clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -22,6 +22,10 @@ demo: $(VENV)/.installed
 # Files of tests are dealt to as many processes as there are processors, each with one thread.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile
+
+# A report: how sentences are written, and what Korean pages lack. It never stops a change.
+prose: $(VENV)/.installed-dev
+	-$(BIN)/python -m pytest -m prose --tb=line tests/docs
 
 # No network; a warning, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs

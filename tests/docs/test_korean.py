@@ -107,6 +107,7 @@ def sections(page: str) -> list[Section]:
     return found
 
 
+@pytest.mark.prose
 @pytest.mark.parametrize("page", [page for page in KOREAN if page not in ALONE])
 def test_a_korean_page_is_in_step_with_the_english_one(page: str):
     ours, theirs = sections(page), sections(english(page))
@@ -137,6 +138,7 @@ def test_both_pages_link_to_each_other_below_the_title(page: str):
     assert read(english(page)).splitlines()[1:4] == ["", f"[한국어]({here})", ""]
 
 
+@pytest.mark.prose
 def test_every_page_for_users_is_there_in_korean():
     written = {english(page) for page in KOREAN if page not in ALONE}
     without = PAGES - set(KOREAN) - written

@@ -79,6 +79,7 @@ def faults(text: str, terms: Mapping[str, str] = TERMS) -> list[str]:
     return found
 
 
+@pytest.mark.prose
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - FREE))
 def test_a_page_keeps_to_the_style(page: str):
     found = faults(PAGES[page])
@@ -131,12 +132,14 @@ def code_faults(source: str) -> list[str]:
     return [f"line {line}: {fault}" for line, text in strings(ast.parse(source)) for fault in faults(text, CODE_TERMS)]
 
 
+@pytest.mark.prose
 def test_the_words_of_the_program_keep_to_the_style():
     paths = set((ROOT / "src/bertie").rglob("*.py")) - {ROOT / "src/bertie/text/sentences.py"}  # lists of abbreviations
     found = {path: code_faults(path.read_text(encoding="utf-8")) for path in paths}
     assert not any(found.values()), "\n".join(f"{path}: {fault}" for path in found for fault in found[path])
 
 
+@pytest.mark.prose
 def test_the_files_that_pages_show_keep_to_the_style():
     """A reader who saves them has them checked too."""
     for path in (ROOT / "docs").glob("add-a-*.md"):
