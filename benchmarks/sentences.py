@@ -78,8 +78,8 @@ def measure(name: str, texts: list[str], reference: list[set[int]]) -> dict[str,
 def main(data: Path) -> None:
     """Print every cell."""
     banks = {
-        "UD_English-EWT dev": (data / "tagging/UD_English-EWT/en_ewt-ud-dev.conllu", ("rules", "pysbd")),
-        "UD_English-EWT test": (data / "tagging/UD_English-EWT/en_ewt-ud-test.conllu", ("rules", "pysbd")),
+        "UD_English-EWT dev": (data / "tagging/UD_English-EWT/en_ewt-ud-dev.conllu", ("rules", "sentencex")),
+        "UD_English-EWT test": (data / "tagging/UD_English-EWT/en_ewt-ud-test.conllu", ("rules", "sentencex")),
         "UD_Korean-Kaist dev": (data / "tagging/UD_Korean-Kaist/ko_kaist-ud-dev.conllu", ("rules", "kiwi")),
         "UD_Korean-Kaist test": (data / "tagging/UD_Korean-Kaist/ko_kaist-ud-test.conllu", ("rules", "kiwi")),
         "UD_Korean-GSD test": (data / "tagging/UD_Korean-GSD/ko_gsd-ud-test.conllu", ("rules", "kiwi")),
@@ -89,7 +89,7 @@ def main(data: Path) -> None:
         for name in names:
             cell = measure(name, [" ".join(run) for run in runs], [boundaries(run) for run in runs])
             print(json.dumps({"text": text, "against": "gold", **cell}), flush=True)
-    wikis = {"enwiki": (data / "enwiki_2015_sample/AA", "pysbd"), "kowiki": (data / "kowiki_2020_08/AA", "kiwi")}
+    wikis = {"enwiki": (data / "enwiki_2015_sample/AA", "sentencex"), "kowiki": (data / "kowiki_2020_08/AA", "kiwi")}
     for text, (folder, careful) in wikis.items():
         articles = wikipedia(folder, megabytes=2)
         reference = [boundaries(splitter(careful)(article)) for article in articles]

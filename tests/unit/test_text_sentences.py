@@ -82,8 +82,8 @@ def test_every_splitter_keeps_the_text():
 
 
 def test_unknown_splitter_names_the_choices():
-    with pytest.raises(UsageError, match="Did you mean 'pysbd'"):
-        splitter("pysdb")
+    with pytest.raises(UsageError, match="Did you mean 'sentencex'"):
+        splitter("sentenecx")
 
 
 def test_kiwi_missing_says_what_to_install(monkeypatch):

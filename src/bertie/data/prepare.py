@@ -53,7 +53,7 @@ class CorpusConfig(Config):
     documents: Documents = "blank"
     """End of a document in plain text: a blank line, every line end (line), or the end of the file (file)."""
     splitter: str = "rules"
-    """Sentence splitter: rules, pysbd, kiwi or lines."""
+    """Sentence splitter: rules, sentencex, kiwi or lines."""
     repair: bool = True
     """Repair UTF-8 that was decoded as Latin-1 or Windows-1252 ("cafÃ©")."""
     dedup: Literal["documents", "paragraphs", "near", "none"] = "documents"
