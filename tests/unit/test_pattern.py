@@ -11,6 +11,7 @@ import transformers
 
 import bertie
 from benchmarks import few_labels
+from benchmarks.__main__ import bench
 from bertie import families
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
@@ -154,7 +155,7 @@ def test_the_curve_of_a_masked_language_model_has_a_pattern(model: Path, tmp_pat
     monkeypatch.setattr(few_labels, "PLAIN_EPOCHS", {2: 1})
     ask = {"pattern": PATTERN, "words": {"1": "great", "0": "bad"}}
     monkeypatch.setattr(few_labels, "PATTERNS", {"sst2": ask})
-    cli, run = CommandLine(monkeypatch, capsys), tmp_path / "run"
+    cli, run = CommandLine(monkeypatch, capsys, bench), tmp_path / "run"
     command = ("reproduce", "few-labels", "--model", model, "--data-dir", tmp_path, "--draws", 1, "-o", run)
     code, _, told = cli(*command, "--only", "topics")
     assert (code, "no pattern for a masked language model" in told) == (2, True)
