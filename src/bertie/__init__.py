@@ -3,7 +3,6 @@
 The public names are imported when they are first used, so `import bertie` is fast.
 """
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +68,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "score":
-        said = "bertie.score() is now bertie.evaluate(). The old name stops working in version 0.3.0."
-        warnings.warn(said, DeprecationWarning, stacklevel=2)
-        name = "evaluate"
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
