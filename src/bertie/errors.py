@@ -100,8 +100,9 @@ def model_hint(name: str | Path) -> str:
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorator: an unknown keyword argument of a function is a UsageError that names the nearest one, and a value of
-    another type one that names the argument.
+    """Decorator: an unknown keyword argument of a function is a UsageError that names the nearest one.
+
+    So is a value of another type than the function's annotation, before the function does anything.
 
     Args:
         options: Names that `**options` of the function takes.
