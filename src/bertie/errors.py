@@ -1,17 +1,20 @@
 """Exceptions for user errors. Each message states what happened, what was expected, and what to do next.
 
 Every error that bad input can cause is a `BertieError`. The command line prints its message and exits with its
-`exit_code`. When the system refuses a path, the exit code is 1. Any other exception is a defect of Bertie and keeps its
-traceback.
+`exit_code`. When the system refuses to write a path, the exit code is 1. Any other exception is a defect of Bertie and
+keeps its traceback.
 """
 
 import difflib
 import functools
 import inspect
-import warnings
-from collections.abc import Callable, Iterable
+import numbers
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +44,7 @@ class UsageError(BertieError):
 
 
 class DataError(BertieError):
-    """The input data is wrong: a file, an encoding, a label, a damaged shard or checkpoint. Exit code 3."""
+    """Data or a file is wrong, damaged, missing or unreadable: a table, a model, a run, a corpus. Exit code 3."""
 
     exit_code = 3
 
@@ -99,21 +102,30 @@ def model_hint(name: str | Path) -> str:
 def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorator: an unknown keyword argument of a function is a UsageError that names the nearest one.
 
+    So is a value of another type than the function's annotation, before the function does anything.
+
     Args:
         options: Names that `**options` of the function takes.
         others: What another library calls an argument -> our name.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        own = [one.name for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+        signature = inspect.signature(function)
+        hints = {name: one.annotation for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            known = {*own, *options} - {"self"}
+            known, name = {*hints, *options} - {"self"}, function.__qualname__.removesuffix(".__init__")
             if unknown := next((one for one in kwargs if one not in known), None):
                 said = f"Did you mean {others[unknown]!r}?" if unknown in others else nearest(unknown, known)
-                name = function.__qualname__.removesuffix(".__init__")
                 raise UsageError(f"{name}() has no argument {unknown!r}. {said}")
+            for one, value in {**dict(zip(hints, args, strict=False)), **kwargs}.items():
+                hint = hints.get(one, Any)
+                if not _fits(value, hint):
+                    own = type(value).__module__ == "builtins"
+                    shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
+                    kinds = " or ".join(dict.fromkeys(_words(hint)))
+                    raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.")
             return function(*args, **kwargs)
 
         return call
@@ -121,22 +133,46 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callab
     return decorate
 
 
-def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorator: accepts old names of keyword arguments until version 0.3.0, with a DeprecationWarning.
+KINDS: dict[Any, tuple[Any, str]] = {
+    str: (str, "a text"),
+    bool: ((bool, int), "True or False"),
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    Path: (os.PathLike, "a path"),
+    Mapping: (Mapping, "a dictionary"),
+    Callable: (Callable, "a function"),
+    Sequence: (Iterable, "a list"),  # an array of numpy and a column of pandas too
+    Iterable: (Iterable, "a list"),
+}
+"""An annotation -> the classes that fit it, and its words in an error."""
 
-    Args:
-        names: Old name -> new name.
-    """
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            for old in names.keys() & kwargs.keys():
-                now = f"`{old}` of {function.__name__}() is now `{names[old]}`."
-                warnings.warn(f"{now} The old name stops working in version 0.3.0.", DeprecationWarning, stacklevel=2)
-                kwargs[names[old]] = kwargs.pop(old)
-            return function(*args, **kwargs)
+def _fits(value: object, hint: Any) -> bool:
+    """Returns whether a value may be of an annotated type. An annotation in quotes, or of another kind, fits all."""
+    if hint in (Any, inspect.Parameter.empty):
+        return True
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if hint in (None, type(None)):
+        return value is None
+    kind = get_origin(hint) or hint
+    if kind is str and type(value).__name__ in ("device", "dtype"):  # of torch, which have the names that we take
+        return True
+    if kind not in KINDS:
+        return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or isinstance(value, kind)
+    if (isinstance(value, bool) and kind in (int, float)) or isinstance(value, bytes):
+        return False
+    parts = value if isinstance(value, list | tuple) and kind is Sequence and get_args(hint) else ()
+    return isinstance(value, KINDS[kind][0]) and all(_fits(part, get_args(hint)[0]) for part in parts)
 
-        return call
 
-    return decorate
+def _words(hint: Any) -> Iterator[str]:
+    """Yields the types of an annotation in words."""
+    if get_origin(hint) in (Union, UnionType):
+        for one in get_args(hint):
+            yield from _words(one)
+    elif hint in (None, type(None)):
+        yield "None"
+    else:
+        kind = get_origin(hint) or hint
+        yield KINDS[kind][1] if kind in KINDS else f"a {kind.__name__}"

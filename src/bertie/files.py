@@ -23,6 +23,7 @@ SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of a file name that are not UTF-8 (surrogateescape)
 OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
+LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the machine, and no fault of a file
 LOCK = ".lock"  # held by the process that writes to a folder
 
 
@@ -216,6 +217,29 @@ def some_of(names: Collection[str], most: int = 3) -> str:
     return ", ".join([*islice(names, most), *(["..."] if len(names) > most else [])])
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a regular file for reading. A pipe may never end, and a device has no end.
+
+    Raises DataError with the reason where the file cannot be opened; FileNotFoundError where it is missing; OSError
+    where the machine lacks memory or file descriptors.
+    """
+    try:  # opened as usual, a pipe would wait for its writer
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; a file was expected.") from None
+    except OSError as error:
+        if error.errno in LACK:
+            raise
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DataError(f"{path} is a pipe or a device. Save its content as a regular file first.")
+        yield file
+
+
 def check_readable(path: Path) -> None:
     """Raises DataError with the reason where an existing file cannot be opened, or has a name that is not UTF-8.
 
@@ -223,33 +247,18 @@ def check_readable(path: Path) -> None:
     """
     if UNDECODED.search(str(path)):
         raise DataError(f"The name {shown(str(path))} is not UTF-8, which libraries need to open it. Rename it.")
-    try:
-        with open(path, "rb"):
-            pass
-    except FileNotFoundError:
+    with suppress(FileNotFoundError), opened(path):
         pass
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_small(path: Path, *, most: int = SMALL) -> bytes:
-    """Returns all bytes of a regular file of at most `most` bytes.
-
-    A pipe may never end and a device has no end. Raises DataError for both and for a larger file; OSError, as `open`
-    does, for a file that is missing or may not be read.
-    """
-    try:  # opened as usual, a pipe would wait for its writer
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                raise DataError(f"{path} is a pipe or a device. Save its content as a regular file first.")
-            data = file.read(most + 1) if facts.st_size <= most else b""
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder; a file was expected.") from None
-    if max(facts.st_size, len(data)) > most:
-        size = max(facts.st_size, len(data))
+    """Returns all bytes of a file of at most `most` bytes. Raises DataError for a larger one, and as `opened`."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""
+    if max(size, len(data)) > most:
         raise DataError(
-            f"{path} has {size:,} bytes, more than the maximum of {most:,} for this kind of file. "
+            f"{path} has {max(size, len(data)):,} bytes, more than the maximum of {most:,} for this kind of file. "
             "Check that it is the right file."
         )
     return data
@@ -286,9 +295,9 @@ def user_cache() -> Path:
 
 
 def file_hash(path: Path) -> str:
-    """Returns xxh3-128 of a file's bytes as 32 hex digits, read in blocks of 1 MiB."""
+    """Returns xxh3-128 of a file's bytes as 32 hex digits, read in blocks of 1 MiB. Raises as `opened` does."""
     digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
+    with opened(path) as file:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

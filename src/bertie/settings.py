@@ -36,6 +36,8 @@ class Config(BaseModel):
 
     also_called: ClassVar[Mapping[str, str]] = {}
     """What other libraries call a setting -> its dotted key."""
+    options: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """What other libraries call an option of the command -> the option, and the argument in Python."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -168,6 +170,8 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
         errors = error.errors()  # an unknown key first: it is often why another is missing
         first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         where = [str(part) for part in first["loc"]]
+        if first["type"] == "extra_forbidden" and where[-1] in kind.options:
+            raise UsageError(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
             elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
@@ -178,6 +182,11 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
         given = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
         raise UsageError(f"{given} {_help(kind, where)}") from None
+
+
+def passed_as(option: tuple[str, str]) -> str:
+    """Returns the end of an error about a key that is an option of the command."""
+    return f"Pass the option {option[0]} (in Python, the argument {option[1]})."
 
 
 def _names(kind: type[Config], before: str = "") -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertie.apps.search.readers import Document, Reading, read
-from bertie.data import formats, isolated, pages
+from bertie.data import books, formats, isolated, pages
 from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.data.rows import unique
 from bertie.data.streams import Unreadable
@@ -57,7 +57,7 @@ def test_every_way_to_fail_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> No
     for function, reason in (
         (spin, "its parser takes more than 1 s of processor time"),
         (fill, "its parser needs more than 4 GiB of memory"),
-        (nest, "it is nested too deep"),
+        (nest, "it is nested too deep: its parser needs more than 10,000 calls inside one another"),
         (os.abort, "its parser was killed or crashed (SIGABRT)"),
     ):
         with pytest.raises(Unreadable) as caught:
@@ -80,11 +80,40 @@ def test_a_page_that_takes_too_long_is_left_out_with_the_reason(
     assert "takes more than 1 s of processor time" in found.reason
 
 
-def test_a_large_page_without_text_says_its_size(tmp_path: Path) -> None:
+def test_a_page_of_more_than_10_mb_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<html><body><p>{'Hello you. ' * 1_000_000}</p></body></html>")
     (found,) = read(str(tmp_path / "a.html"), Reading())
+    assert isinstance(found, Document)
+    assert len(found.text) > 10_000_000
+
+
+def test_a_large_page_without_text_says_its_size(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(f"<html><body><script>{'hello();' * 1_000_000}</script></body></html>")
+    (found,) = read(str(tmp_path / "a.html"), Reading())
     assert isinstance(found, DroppedRecord)
-    assert found.reason == "a page without text that can be read, of 11 MB"
+    assert found.reason == "a page without text that can be read, of 8 MB"
+
+
+WEATHER = "This is sentence number {}, about the weather of the day and what people did in the village."
+
+
+@pytest.mark.parametrize("tag", ["div", "ul><li", "blockquote"])
+@pytest.mark.parametrize("depth", [100, 250, 260, 1000, 3000])
+def test_no_text_of_nested_elements_is_lost_without_a_word(tmp_path: Path, tag: str, depth: int) -> None:
+    ends = "".join(f"</{one}>" for one in reversed(tag.split("><")))
+    first, deep, last = (f"<p>{WEATHER.format(n)}</p>" for n in range(3))
+    page = f"<html><body>{first}{f'<{tag}>' * depth}{deep}{ends * depth}{last}</body></html>"
+    (tmp_path / "a.html").write_text(page)
+    (found,) = read(str(tmp_path / "a.html"), Reading())
+    if depth < 2000:
+        assert isinstance(found, Document)
+        assert all(WEATHER.format(n) in found.text for n in range(3))
+        assert all(WEATHER.format(n) in books.paragraphs(page.encode()) for n in range(3))
+    else:
+        assert isinstance(found, DroppedRecord)
+        assert "its elements are nested more than 2,048 deep" in found.reason
+        with pytest.raises(Unreadable, match="2,048"):
+            books.paragraphs(page.encode())
 
 
 def test_a_workbook_of_empty_rows_takes_no_memory(tmp_path: Path) -> None:

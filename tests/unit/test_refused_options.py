@@ -92,6 +92,8 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
 @pytest.mark.parametrize(
     ("kind", "override", "told"),
     [
+        (FinetuneConfig, "output_dir=runs/a", "'output_dir'. Pass the option -o FOLDER .in Python, the argument run"),
+        (PretrainConfig, "resume_from_checkpoint=a", "Pass the option --resume CHECKPOINT "),
         (FinetuneConfig, "lr=1", "Did you mean 'optim.lr'[?]$"),
         (FinetuneConfig, "train.epochs=1", "Did you mean 'epochs'[?]$"),
         (PretrainConfig, "steps=1", "Did you mean 'train.steps'[?]$"),

@@ -100,7 +100,7 @@ def test_names_are_read_from_a_csv(tmp_path: Path) -> None:
         ({"start_idx": 1}, "the subject_entity is not at the given position"),
         ({"end_idx": 99}, "the subject_entity is not at the given position"),
         ({"start_idx": None}, "no subject_entity with start_idx and end_idx"),
-        ({"start_idx": "first"}, "no subject_entity with start_idx and end_idx"),
+        ({"start_idx": "first"}, "no subject_entity with start_idx and end_idx in whole numbers"),
         ({"word": "Rome", "start_idx": 8, "end_idx": 11}, "the two entities overlap"),
     ],
 )

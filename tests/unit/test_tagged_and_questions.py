@@ -206,11 +206,13 @@ def test_entities_of_korean_texts_are_read_by_characters(tmp_path):
         ([[0, 9, "PER"]], "an entity outside of the text"),
         ([[2, 2, "PER"]], "an entity outside of the text"),
         ([[0, 4, "PER"], [2, 8, "LOC"]], "entities that share a word"),
-        ([[0, "4", "PER"]], "an entity without a start"),
-        ([[0, 4]], "an entity without a start"),
-        ([{"start": 0, "label": "PER"}], "an entity without a start"),
+        ([[0, 4]], "an entity that is not a list of its start, end and label"),
+        ([{"start": 0, "label": "PER"}], "an entity without an end"),
+        ([{"end": 4, "label": []}], "an entity without a start and a label"),
+        ([[0, 1.5, "PER"]], "an entity whose start or end is not a whole number"),
+        ([[0, 4, 1]], "an entity whose label is not a text"),
         ([{"start": 0, "end": 4, "label": ["PER", "LOC"]}], "an entity with several labels"),
-        ([[True, 4, "PER"]], "an entity without a start"),
+        ([[True, 4, "PER"]], "an entity whose start or end is not a whole number"),
     ],
 )
 def test_damaged_entities_cost_their_row(tmp_path, entities, reason):
@@ -221,6 +223,21 @@ def test_damaged_entities_cost_their_row(tmp_path, entities, reason):
     assert isinstance(bad, InvalidRow)
     assert bad.reason.startswith(reason)
     assert good.label == ("O",)
+
+
+@pytest.mark.parametrize("start", [0, 0.0, "0", "0.0"])
+def test_offsets_are_read_as_programs_write_whole_numbers(tmp_path, start):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "Over lap", "entities": [{"start": start, "end": "4", "label": "PER"}]}) + "\n")
+    (row,) = TaggingTask.rows(path, TableFormat())
+    assert row.label == ("B-PER", "O")
+
+
+@pytest.mark.parametrize(("text", "reason"), [(None, "no text"), (" ", "empty text"), (["a"], "text is not a text")])
+def test_an_annotated_row_without_a_text_says_so(tmp_path, text, reason):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": text, "entities": [[0, 4, "PER"]]}) + "\n")
+    assert [*TaggingTask.rows(path, TableFormat())] == [InvalidRow(1, reason)]
 
 
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):

@@ -3,12 +3,14 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from bertie import console, families
+import bertie
+from bertie import checksums, console, families
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
 from bertie.data import sources
@@ -18,6 +20,9 @@ from bertie.data.records import ReadOptions
 from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
+from bertie.runs.folder import CONFIG, RESULTS, read_results
+from bertie.train import log
+from toys import toy_model
 
 NOBODY = 65534
 
@@ -109,3 +114,61 @@ def test_a_closed_folder_among_annotations_is_named(folder: Path) -> None:
         documents(folder / "d")
     with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
         documents(folder / "d" / "closed")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "closed": lambda path: path.chmod(0),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "noise": lambda path: path.write_bytes(bytes(range(128, 256)) * 9),
+    "a list": lambda path: path.write_text("[]"),
+    "nested": lambda path: path.write_text("[" * 100_000),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a loop": lambda path: (path.unlink(), path.symlink_to(path.name)),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder of root's that others may read."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", WEIGHTS])
+def test_a_damaged_file_of_a_model_is_a_fault_of_the_data(open_folder: Path, name: str, damage: str) -> None:
+    """Whatever the file and the damage: one error of exit code 3 that names the folder, or the model is read."""
+    model = toy_model(open_folder / "model", ["a", "b"])
+    bertie.load(model)
+    DAMAGE[damage](model / name)
+    needed = name in ("config.json", WEIGHTS) or damage == "closed"
+    with pytest.raises(DataError, match=str(model)) if needed else suppress(DataError), as_nobody():
+        bertie.load(model)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", [log.METRICS, RESULTS, CONFIG])
+def test_a_damaged_file_of_a_run_is_a_fault_of_the_data(open_folder: Path, name: str, damage: str) -> None:
+    for one in (log.METRICS, RESULTS, CONFIG):
+        (open_folder / one).write_text("{}\n")
+    checksums.write(open_folder, "run")
+    DAMAGE[damage](open_folder / name)
+    with as_nobody():
+        assert any(name in one for one in checksums.check(open_folder).damage)
+        if name != CONFIG:
+            with pytest.raises(DataError, match=name):
+                (log.read if name == log.METRICS else read_results)(open_folder)

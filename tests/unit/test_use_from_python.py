@@ -169,7 +169,7 @@ def test_what_is_no_list_of_texts_is_refused(folders: dict[str, Path], name: str
     folder = folders["mlm" if call is bertie.perplexity else "labels"]
     with pytest.raises(UsageError, match=rf'^{name} must be a list of texts: \["..."\]'):
         call(folder, "abc")
-    with pytest.raises(UsageError, match=f"^{name} must be a list"):
+    with pytest.raises(UsageError, match=rf"{name} (is 5; a list|must be a list)"):
         call(folder, 5)
     for wrong in (None, 5, [], b"a") if name == "candidates" else ([], b"a", object()):
         with pytest.raises(UsageError, match=f"^Text 2 of {name} is .*; it must be a string"):
@@ -275,7 +275,7 @@ def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[
     for options, told in (
         ({"tokens": True, "prefix": "a"}, "^prefix: these options change vectors of texts"),
         ({"tokens": True, "normalize": True, "truncate_dim": 4}, "^normalize, truncate_dim: these"),
-        ({"tokens": True, "layers": 0}, r'layers must be "all", or a list of numbers: \[0\]'),
+        ({"tokens": True, "layers": 0}, r"layers is 0; a text or a list was expected"),
         ({"layers": [1]}, "Pass tokens=True"),
         ({"prompt": "query"}, "The model has no prompts. Pass the text with --prefix"),
     ):
@@ -293,7 +293,7 @@ def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[
             bertie.predict(folders["labels"], ["a"], **options)
     with pytest.raises(UsageError, match="top is -1"):
         bertie.rank(folders["pairs"], "a", ["b", "c"], top=-1)
-    with pytest.raises(UsageError, match="query is None; it must be a string"):
+    with pytest.raises(UsageError, match="query is None; a text was expected"):
         bertie.rank(folders["pairs"], None, ["b", "c"])
     assert bertie.rank(folders["pairs"], "a", []) == bertie.rank(folders["pairs"], "a", ["b"], top=0) == []
     assert [one.text for one in bertie.rank(folders["pairs"], "a", iter(["b"]))] == ["b"]
@@ -301,7 +301,7 @@ def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[
         bertie.fill_mask(folders["mlm"], "a [MASK]", top=-1)
     with pytest.raises(UsageError, match="top is '3'"):
         bertie.fill_mask(folders["mlm"], "a [MASK]", top="3")
-    with pytest.raises(UsageError, match=r"text is \['a \[MASK\]'\]; it must be a string"):
+    with pytest.raises(UsageError, match=r"text is \['a \[MASK\]'\]; a text was expected"):
         bertie.fill_mask(folders["mlm"], ["a [MASK]"])
 
 
@@ -312,9 +312,22 @@ def test_texts_may_be_any_iterable(folders: dict[str, Path]) -> None:
 
 
 def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    config = bertie.FinetuneConfig(model=str(folders["labels"]), train_file="t.csv")
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: bertie.finetune({"model": "m"}, tmp_path / "run"), "config is .*; it must be a bertie.FinetuneConfig"),  # type: ignore[arg-type]
-        (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; it must be a bertie.PretrainConfig"),  # type: ignore[arg-type]
+        (lambda: bertie.finetune({"model": "m"}, tmp_path / "run"), "config is .*; a FinetuneConfig was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; a PretrainConfig was expected"),  # type: ignore[arg-type]
+        (
+            lambda: bertie.finetune(config, tmp_path / "run", callback=3),
+            r"finetune\(\): callback is 3; a function or None",
+        ),  # type: ignore[arg-type]
+        (lambda: bertie.finetune(config, None), r"finetune\(\): run is None; a path or a text was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.evaluate(folders["labels"], "t.csv", text=[3]), r"evaluate\(\): text is \[3\]; a list was"),  # type: ignore[list-item]
+        (lambda: bertie.evaluate(folders["labels"], "t.csv", label_names=["a"]), "label_names .* a dictionary"),  # type: ignore[arg-type]
+        (lambda: bertie.predict(folders["labels"], ["a"], tokenizer="x"), "tokenizer is 'x'; a Tokenizer or None"),
+        (lambda: bertie.predict(folders["labels"], ["a"], device=3.5), "device is 3.5; a text or None was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.perplexity(3, ["a"]), "model is 3; a folder or what bertie.load returns was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.Tokenizer.load(3), "folder is 3"),  # type: ignore[arg-type]
+        (lambda: bertie.load(""), "'' is no name or path of a folder"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], word="b", baseline="a b"), "baseline must be a list"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], word=3), "word is 3"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], pooling=None), "pooling is None"),
@@ -354,7 +367,7 @@ def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="Pass one column"):
             bertie.embed(encoder, texts)
     assert bertie.embed(encoder, table["text"]).shape == (3, 32)
-    with pytest.raises(UsageError, match="DataFrame; it must be a path"):
+    with pytest.raises(UsageError, match="file is a DataFrame; a path or a text was expected"):
         bertie.evaluate(encoder, table)
 
 
@@ -369,7 +382,10 @@ def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
     families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
     with pytest.raises(UsageError, match="Unknown precision torch"):
         bertie.embed(encoder, TEXTS, precision=torch.bfloat16)
-    for length in (0, -1, 30.5, "30", 10**6):
+    for length in (30.5, "30"):
+        with pytest.raises(UsageError, match=r"max_length is .*; a whole number or None was expected"):
+            bertie.embed(encoder, TEXTS, max_length=length)
+    for length in (0, -1, 10**6):
         with pytest.raises(UsageError, match="must be 4 to 64"):
             bertie.embed(encoder, TEXTS, max_length=length)
         with pytest.raises(UsageError, match="must be 4 to 64"):

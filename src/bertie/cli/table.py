@@ -166,9 +166,13 @@ def _add_how_to_pass_settings(error: Any) -> None:
     name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
         from bertie.runs.config import FinetuneConfig, PretrainConfig
+        from bertie.settings import passed_as
 
         key = name.lstrip("-").replace("-", "_")
         kind = PretrainConfig if ctx.command.name == "pretrain" else FinetuneConfig
+        if key in kind.options:
+            error.message += f". {passed_as(kind.options[key])}"
+            return
         ours = kind.also_called.get(key, key)
         error.message += f". Settings of the run are written without dashes: {ours}=VALUE."
 

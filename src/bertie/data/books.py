@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from bertie.data import isolated
+from bertie.data import isolated, pages
 from bertie.data.lines import LIMIT, UTF16
 from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, file_size, spans
 from bertie.data.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
@@ -98,16 +98,15 @@ def _xml(archive: zipfile.ZipFile, name: str) -> Any:
 def paragraphs(chapter: bytes) -> str:
     """Returns the paragraphs of a chapter, separated by blank lines."""
     from lxml import etree
-    from lxml import html as parsing
 
     encoding = "utf-16" if chapter.startswith(UTF16) else "utf-8"
     try:
-        root = parsing.document_fromstring(chapter, parser=parsing.HTMLParser(encoding=encoding))
+        root = pages.tree(chapter, encoding)
     except (etree.LxmlError, ValueError):
         return ""
     for note in root.xpath(NOTE_MARKS):
         note.drop_tree()
-    etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, *LEFT_OUT, with_tail=False)
+    etree.strip_elements(root, *LEFT_OUT, with_tail=False)
     for element in root.iter(*BLOCKS):
         element.text = BREAK + (element.text or "")
         element.tail = BREAK + (element.tail or "")

@@ -104,7 +104,7 @@ def _read(said: str) -> tuple[list[Mark], list[tuple[int, str]]]:
         place, _, own = rest.partition("\t")
         kind, *ends = place.replace(";", " ").split(" ")
         if not kind or len(ends) < 2 or not all(end.isdecimal() and len(end) < 12 for end in ends):
-            reasons.append((0, "an entity without a start, an end and a label"))
+            reasons.append((0, "an entity that is not written as T1, its label, start and end"))
         elif len(ends) > 2 and not _joined(ends):
             reasons.append((int(ends[0]), "an entity in several pieces"))
         else:

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from bertie.data.annotations import PROGRAM, cell_labels, is_annotated, why_unused
 from bertie.data.lines import InvalidRow
-from bertie.data.offsets import Place, in_characters, unit_of
+from bertie.data.offsets import Place, in_characters, unit_of, whole
 from bertie.data.rows import FORMATS as rows_of
 from bertie.data.rows import Row, TableFormat, records, source_of
 from bertie.data.tables import Example
@@ -27,6 +27,7 @@ from bertie.errors import DataError
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
+EMPTY: tuple[Any, ...] = (None, "", [])
 LOOKED_AT = 100  # rows that tell how offsets count, and whether entities end within words
 EXPECTED = 'not an object with "tokens" and "tags", or "text" and "entities"'
 
@@ -71,8 +72,8 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             yield row
             continue
         source, text = source_of(row) if format.keep else None, row.get(name)
-        if isinstance(text, str) and not text.strip():
-            text = None
+        lack = _lack(row, name)
+        text = None if lack else text
         words = are_texts(row.get("tokens"))
         tagged = words and not format.label and any(row.get(tags) is not None for tags in TAGS)
         try:
@@ -81,6 +82,8 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
                 yield InvalidRow(number, reason)
             elif isinstance(text, str) and marks is not None:
                 yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
+            elif lack and row.get("tokens") is None:
+                yield InvalidRow(number, lack)
             elif words or not isinstance(text, str):
                 yield _tagged(row, text, format, number, source)
             else:
@@ -89,6 +92,14 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             yield InvalidRow(number, str(bad))
         except (ValueError, TypeError):
             yield InvalidRow(number, EXPECTED)
+
+
+def _lack(row: Mapping[str, Any], name: str) -> str:
+    """Returns why a row has no text in a column; "" for one with a text, or without the column."""
+    text = row.get(name, "")
+    if isinstance(text, str):
+        return "empty text" if name in row and not text.strip() else ""
+    return f"no {name}" if text is None else f"{name} is not a text"
 
 
 def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
@@ -179,13 +190,18 @@ def mark_of(mark: Any) -> Mark:
         own = text if isinstance(text, str) and text.strip() else None
         mark = [next((mark[name] for name in names if name in mark), None) for names in (STARTS, ENDS, TYPES)]
     if len(mark) != 3:
-        raise BadMarkError("an entity without a start, an end and a label")
+        raise BadMarkError("an entity that is not a list of its start, end and label")
     start, end, kind = mark
     if isinstance(kind, list) and len(kind) > 1:
         raise BadMarkError("an entity with several labels")
     kind = kind[0] if isinstance(kind, list) and kind else kind
     if isinstance(start, str) and start.startswith("/"):
         raise BadMarkError("an entity in a page of HTML, whose place is not in characters")
-    if not (type(start) is int and type(end) is int and isinstance(kind, str) and kind.strip()):
-        raise BadMarkError("an entity without a start, an end and a label")
-    return Mark(start, end, kind.strip(), own)
+    if missing := [name for name, one in (("a start", start), ("an end", end), ("a label", kind)) if one in EMPTY]:
+        raise BadMarkError(f"an entity without {' and '.join(missing)}")
+    first, last = whole(start), whole(end)
+    if first is None or last is None:
+        raise BadMarkError("an entity whose start or end is not a whole number")
+    if not isinstance(kind, str) or not kind.strip():
+        raise BadMarkError("an entity whose label is not a text")
+    return Mark(first, last, kind.strip(), own)

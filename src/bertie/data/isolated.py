@@ -12,6 +12,7 @@ stays for the next call.
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from bertie.data.streams import Unreadable
 T = TypeVar("T")
 
 MEMORY = 4 << 30  # bytes of address space; a page or a book of 16 MiB needs less than 1 GiB
+CALLS = 10_000  # inside one another: for 2,048 nested elements, which is the limit of libxml2, a parser needs 6,000
 TIME_S = 20  # of processor time for one result: a page takes a few milliseconds
 S_PER_MIB = 10  # more for each MiB that is read; trafilatura needs about 1
 
@@ -131,6 +133,7 @@ def _serve(connection: Connection) -> None:
     import resource  # of Unix
 
     begin_worker()
+    sys.setrecursionlimit(CALLS)
     for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
         soft, hard = resource.getrlimit(kind)
         with suppress(ValueError, OSError):  # where the system has no such limit
@@ -165,7 +168,10 @@ def _messages(
     except MemoryError:
         yield "error", Unreadable(f"its parser needs more than {MEMORY >> 30} GiB of memory")
     except RecursionError:
-        yield "error", Unreadable("it is nested too deep")
+        yield (
+            "error",
+            Unreadable(f"it is nested too deep: its parser needs more than {CALLS:,} calls inside one another"),
+        )
     except Exception as error:  # the caller knows what its function raises
         yield "error", error
 

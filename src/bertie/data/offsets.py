@@ -9,6 +9,13 @@ from collections.abc import Callable, Sequence
 Place = tuple[int, int, str | None]
 """The first offset, the one after the last, and the text there, if the file has it."""
 SPACE = re.compile(r"\s+")
+WHOLE = re.compile(r"(-?\d{1,15})(?:\.0+)?")
+
+
+def whole(value: object) -> int | None:
+    """Returns an offset as a whole number: 3, "3", and 3.0, as pandas writes a column with gaps; None for another."""
+    match = WHOLE.fullmatch(str(value).strip())
+    return int(match[1]) if match else None
 
 
 def _characters(text: str) -> Sequence[int] | None:

@@ -4,6 +4,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from bertie.data import isolated
 from bertie.data.lines import LIMIT
@@ -13,6 +14,8 @@ from bertie.registry import library
 
 NO_TEXT = "a page without text"
 CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
+SELF_CLOSED = re.compile(rb"(<html\b[^<>]*)/>", re.IGNORECASE)  # browsers ignore the slash, and lxml ends the page
+DEPTH = 2048  # elements inside one another that libxml2 reads at most
 TITLE, TITLE_END = (re.compile(rule, re.IGNORECASE) for rule in ("<title[^<>]*>", "</title"))
 NO_PROSE = ["//h1|//h2|//h3|//h4|//h5|//h6|//table"]  # include_tables=False alone leaves those of a short page
 AS_BROWSERS_DO = {  # a name of an old encoding means its Windows form (encoding.spec.whatwg.org, 4.2)
@@ -35,17 +38,39 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
     prose: without headings and tables.
     """
     from trafilatura import extract
+    from trafilatura.utils import decode_file
 
     text = decoded(page, charset)
-    try:
-        pruned = NO_PROSE if prose else None
-        found = extract(text, include_comments=False, include_tables=not prose, favor_recall=True, prune_xpath=pruned)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception:  # what a damaged page raises inside the parser depends on the damage
+    text = text if isinstance(text, str) else decode_file(text)
+    if not text.strip():
         return "", ""
-    shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
-    return _title(shown), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+    pruned = NO_PROSE if prose else None
+    try:
+        found = extract(
+            tree(text.encode("utf-8", "replace")),
+            include_comments=False,
+            include_tables=not prose,
+            favor_recall=True,
+            prune_xpath=pruned,
+        )
+    except (MemoryError, RecursionError, Unreadable):
+        raise
+    except Exception as error:  # what a damaged page raises inside the parser depends on the damage
+        raise Unreadable(f"its parser failed ({type(error).__name__}: {error})") from None
+    return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+
+
+def tree(page: bytes, encoding: str = "utf-8") -> Any:
+    """Returns the root element of HTML (lxml). Raises Unreadable where the parser stops before the end of the page."""
+    from lxml import html as parsing
+
+    parser = parsing.HTMLParser(encoding=encoding, huge_tree=True, remove_comments=True, remove_pis=True)
+    root = parsing.document_fromstring(SELF_CLOSED.sub(rb"\1>", page, count=1), parser=parser)
+    last = parser.error_log.last_error
+    if last is not None and last.level_name == "FATAL":
+        deep = f"its elements are nested more than {DEPTH:,} deep, the most that are read"
+        raise Unreadable(deep if "depth" in last.message else f"its parser stopped ({last.message.strip()})")
+    return root
 
 
 def _title(page: str) -> str:
@@ -75,7 +100,7 @@ def read_page(path: str) -> bytes:
 
 
 def no_text(page: bytes) -> str:
-    """Returns the reason of a page without text. A parser loses a text of more than 10 MB, so large pages say it."""
+    """Returns the reason of a page without text. Large pages say their size."""
     return f"{NO_TEXT} that can be read, of {len(page) / 1e6:,.0f} MB" if len(page) >= 1e6 else NO_TEXT
 
 

@@ -333,6 +333,6 @@ def _kept(path: Path) -> Plan | None:
         if facts["seal"] != seal(facts) or facts["bytes"] != path.stat().st_size or facts["hash"] != file_hash(path):
             raise ValueError("it does not match its hash")
         return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
-    except (OSError, ValueError, KeyError) as error:
+    except (DataError, OSError, ValueError, KeyError) as error:
         warn(f"{path} is damaged ({error}) and is written again.")
         return None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
-from bertie.data.offsets import UNITS
+from bertie.data.offsets import UNITS, whole
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Example, InvalidRow
@@ -125,10 +125,10 @@ def placed(answers: Any, context: str) -> Answers:
     for answer in answers:
         if isinstance(answer, str):
             answer = {"text": answer}
-        text, start = answer["text"], answer.get("answer_start")
-        if not isinstance(text, str):
+        text, start = answer["text"], whole(answer.get("answer_start"))
+        if not isinstance(text, str) or (start is None and answer.get("answer_start") is not None):
             raise TypeError
-        found.append((text, only_place(text, context) if start is None else _place(text, context, int(start))))
+        found.append((text, only_place(text, context) if start is None else _place(text, context, start)))
     return tuple(found)
 
 

@@ -1,7 +1,6 @@
 """Files as streams of bytes: plain, a part of a plain one, or decompressed, with protection against bombs."""
 
 import bz2
-import errno
 import gzip
 import io
 import lzma
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 import zstandard
+
+from bertie.files import LACK
 
 COMPRESSIONS = ("gz", "zst", "xz", "bz2")
 BOMB_RATIO = 200  # text comes to a tenth at best, logs to a fiftieth
@@ -37,7 +38,7 @@ def cause(error: Exception) -> str:
 
     Raises the error again where the machine lacks memory or file descriptors, which is no fault of the file.
     """
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+    if isinstance(error, OSError) and error.errno in LACK:
         raise error
     strerror = error.strerror if isinstance(error, OSError) else None
     reason = "the file is truncated" if isinstance(error, EOFError) else strerror or str(error) or type(error).__name__

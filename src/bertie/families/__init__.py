@@ -83,7 +83,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
         if str(name) in variant.presets:
             return variant, variant.presets[str(name)]
     if Path(name).is_dir():
-        raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
+        read_public(Path(name))  # says what is wrong with it
     presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
     raise UsageError(
         f"{str(name)!r} is neither a model folder nor a preset. {hub_hint(name).strip() or nearest(str(name), presets)}"

@@ -82,7 +82,7 @@ def place(path: str | Path) -> Path:
 
     Raises UsageError for what is no path, or as `find`.
     """
-    if not isinstance(path, str | os.PathLike):
+    if not isinstance(path, str | os.PathLike) or not str(path):
         raise UsageError(f"{path!r:.60} is no name or path of a folder.")
     folder = Path(path)
     return folder if folder.exists() else find(str(path)) or folder

@@ -1,5 +1,6 @@
 """`Variant`: a family as a value. models/codec.py reads and writes its config.json."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -119,6 +120,8 @@ def read_public(folder: Path) -> dict[str, Any]:
             f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{model_hint(folder)}"
         )
     check_adapter(folder)
+    if not os.path.lexists(path):
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass the folder of a model or a run.")
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):
         raise DataError(f"{path} contains a {type(public).__name__}, not an object of keys and values.")

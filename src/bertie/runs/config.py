@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from bertie.data.features import FeatureConfig
-from bertie.errors import UsageError
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
@@ -60,6 +59,11 @@ ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "tokenizer_name": "tokenizer",
     "mlm_probability": "objectives.mlm.rate",
 }
+OPTIONS = {
+    **dict.fromkeys(("output_dir", "out_dir", "save_dir", "output", "run", "run_dir"), ("-o FOLDER", "run")),
+    **dict.fromkeys(("overwrite", "overwrite_output_dir"), ("--overwrite", "overwrite")),
+    **dict.fromkeys(("resume", "resume_from_checkpoint"), ("--resume CHECKPOINT", "resume")),
+}
 NOT_TUNED = ("train.steps", "tokenizer", "objectives.mlm.rate")  # settings of pre-training alone
 
 
@@ -91,6 +95,7 @@ class PretrainConfig(Config):
     """All settings of one pre-training run."""
 
     also_called = ALSO_CALLED
+    options = OPTIONS
 
     corpus: str = ""
     """Folder written by `bertie corpus`; with features.column, a table of texts and feature vectors."""
@@ -196,6 +201,7 @@ class FinetuneConfig(LabeledFiles):
         "text_column": "text",
         "freeze_layers": "freeze",
     }
+    options = OPTIONS
 
     model: str
     """Folder of the pre-trained model."""
@@ -277,9 +283,3 @@ def kind_of(settings: Mapping[str, Any]) -> type[PretrainConfig] | type[Finetune
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
     return FinetuneConfig if only & settings.keys() else PretrainConfig
-
-
-def check_config(config: Any, kind: type[Config]) -> None:
-    """Raises UsageError for what is not a config of a kind, such as a dict or the path of a file."""
-    if not isinstance(config, kind):
-        raise UsageError(f"config is {config!r:.60}; it must be a bertie.{kind.__name__}(...).")

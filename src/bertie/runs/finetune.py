@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError, arguments, renamed
+from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import UNITS, baselines_of, called, verdict
-from bertie.runs.config import FinetuneConfig, check_config
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import EvalCallback, Run, Without, take_model, with_steps
@@ -32,8 +32,7 @@ from bertie.train.rendezvous import one_process
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
 
-@arguments("watch")
-@renamed(watch="callback")
+@arguments()
 def finetune(
     config: FinetuneConfig,
     run: Path | str,
@@ -64,7 +63,6 @@ def finetune(
         Stopped: The run was interrupted. The same call resumes it.
     """
     one_process("finetune")
-    check_config(config, FinetuneConfig)
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     if not overwrite and seed_runs(folder.path):

@@ -13,7 +13,6 @@ from typing import Any
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
-from bertie.files import read_json
 from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
@@ -24,7 +23,7 @@ from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.folder import CONFIG, FINDINGS, REPORT, RESULTS, read_results
+from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
 from bertie.runs.verify import run_config
 from bertie.tasks.datasets import DATASETS
@@ -72,7 +71,7 @@ def page(run: Path | str) -> Report:
     if results:
         before = results.get("untuned", {}).get("dev")
         untuned = with_intervals(before) if before else None
-        sections.answers(report, scores, read_json(run / FINDINGS), source=_source(config), untuned=untuned)
+        sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
         usage.section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)

@@ -59,10 +59,19 @@ def seed_runs(run: Path) -> list[Path]:
 
 def read_results(run: Path) -> dict[str, Any]:
     """Returns the contents of a run's results.json. Raises DataError when it is missing or damaged."""
-    results = read_json(run / RESULTS)
-    if not isinstance(results, dict):
-        raise DataError(f"{run / RESULTS} is damaged: it contains no results.")
-    return results
+    return _read(run / RESULTS)
+
+
+def read_findings(run: Path) -> dict[str, Any]:
+    """Returns the contents of a run's findings.json. Raises DataError when it is missing or damaged."""
+    return _read(run / FINDINGS, "points", "worst")
+
+
+def _read(path: Path, *keys: str) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict) or not value.keys() >= {*keys}:
+        raise DataError(f"{path} is damaged: it contains no {path.stem}.")
+    return value
 
 
 class RunFolder:

@@ -6,7 +6,7 @@ Devlin et al. 2018, 3.1 and A.2.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from bertie import console
 from bertie.console import counted
-from bertie.errors import arguments, renamed
+from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.model import Model
@@ -24,7 +24,7 @@ from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.report.values import size
 from bertie.runs import budget, model_card, usage
-from bertie.runs.config import PretrainConfig, check_config
+from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.forecast import RunForecast, at_start, forecast_of
@@ -41,16 +41,15 @@ EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # a validation after this time writes the report again
 
 
-@arguments("like", "watch")
-@renamed(like="reference_run", watch="callback")
+@arguments()
 def pretrain(
     config: PretrainConfig,
     run: Path | str,
     *,
     resume: str = "auto",
     overwrite: bool = False,
-    allow_change: tuple[str, ...] = (),
-    reference_run: Path | None = None,
+    allow_change: Sequence[str] = (),
+    reference_run: Path | str | None = None,
     callback: Callable[[Model, int], None] | None = None,
 ) -> dict[str, Any]:
     """Pre-trains a model. The same call resumes a run that was stopped.
@@ -74,7 +73,6 @@ def pretrain(
         UsageError: The folder contains a run with other settings.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    check_config(config, PretrainConfig)
     run = Path(run)
     if not is_main():
         console.verbosity.level = -1
@@ -83,6 +81,7 @@ def pretrain(
         folder.check(overwrite=overwrite)  # say so now, not after the corpus is read
     ready = PreparedRun(config)
     if reference_run is not None:
+        reference_run = Path(reference_run)
         same_data(reference_run, ready.contents)
     with ExitStack() as stack:
         if is_main():  # the others wait for it where they meet, in fit
@@ -101,7 +100,7 @@ def _go(
     folder: RunFolder,
     *,
     resume: str,
-    allow_change: tuple[str, ...],
+    allow_change: Sequence[str],
     reference_run: Path | None,
     callback: Callable[[Model, int], None] | None,
 ) -> dict[str, Any]:

@@ -90,6 +90,8 @@ def in_place(model: "Model | Engine", device: str | None, precision: str | None)
                 f"This {type(model).__name__} has a device and a precision already. Omit device and precision, "
                 "or pass what bertie.load returns."
             )
+        if not fixed:
+            raise UsageError(f"model is {model!r:.60}; a folder or what bertie.load returns was expected.")
         return model
     if device:
         model = model.to(choose_device(device))
@@ -267,8 +269,6 @@ def embed(
         DataError: No text can be read.
         UsageError: There is no such layer, layers without tokens, or options of texts with tokens.
     """
-    if isinstance(layers, int):
-        raise UsageError(f'layers must be "all", or a list of numbers: [{layers}].')
     asked = layers if isinstance(layers, str | None) else [*layers]
     if asked and not tokens:
         raise UsageError("layers chooses vectors of tokens. Pass tokens=True, or omit layers.")

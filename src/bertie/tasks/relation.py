@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bertie.data.offsets import in_characters
+from bertie.data.offsets import in_characters, whole
 from bertie.data.rows import as_text
 from bertie.data.tables import Columns, Example, Fields, InvalidRow
 from bertie.data.tables import example as table_example
@@ -79,10 +79,11 @@ class RelationTask(SequenceTask):
         text, entities = found.texts[0], []
         for role in ROLES:
             word, kind, *given = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
-            ends = [str(end).removesuffix(".0") for end in given]  # .0: as pandas writes a column with gaps
-            if not all(end.isdecimal() and len(end) < 10 for end in ends):
-                return InvalidRow(line, f"no {role} with start_idx and end_idx")
-            places = in_characters(text, [(int(ends[0]), int(ends[1]) + 1, word)], "characters")
+            start, end = map(whole, given)
+            if start is None or end is None:
+                known = all(one not in (None, "") for one in given)
+                return InvalidRow(line, f"no {role} with start_idx and end_idx{' in whole numbers' if known else ''}")
+            places = in_characters(text, [(start, end + 1, word)], "characters")
             if places is None:
                 return InvalidRow(line, f"the {role} is not at the given position")
             entities.append(Entity(*places[0], str(kind or "")))

@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import warn
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
@@ -159,6 +159,7 @@ class Tokenizer:
         return facts if isinstance(facts, dict) else {}
 
     @classmethod
+    @arguments()
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Opens a folder with tokenizer.json, or with the files that its family is published in (formats.py).
 

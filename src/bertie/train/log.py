@@ -16,9 +16,10 @@ from typing import Any
 
 from bertie import console
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write, full_disk
+from bertie.files import atomic_write, full_disk, read_small
 
 METRICS = "metrics.jsonl"
+MAX_BYTES = 4 << 30  # some 20 million lines
 
 
 class MetricsLog:
@@ -73,11 +74,11 @@ def _tensorboard(run: Path, step: int) -> Any:
 def read(run: Path) -> list[dict[str, Any]]:
     """Returns the lines of a run's metrics.jsonl, or none without such a file. Raises DataError for a damaged line."""
     path = run / METRICS
-    if not path.exists():
-        return []
     try:
-        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:
+        lines = [json.loads(line) for line in read_small(path, most=MAX_BYTES).splitlines()]
+    except FileNotFoundError:
+        return []
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} has a line that is not JSON ({error}).") from None
     for number, line in enumerate(lines, 1):
         if not isinstance(line, dict) or "kind" not in line or not isinstance(line.get("step"), int):

@@ -22,7 +22,7 @@ def choose_device(name: str = "auto") -> torch.device:
         name = next(kind for kind, count in _counts().items() if count)
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise UsageError(f"Unknown device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rendezvous.local_rank())

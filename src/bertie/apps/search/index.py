@@ -332,7 +332,7 @@ def _stored(name: str) -> str:
 def _content(name: str) -> str:
     try:
         return readers.content(name)
-    except OSError:
+    except (DataError, OSError):
         return ""  # the reader says why; the next call tries again
 
 

@@ -218,7 +218,7 @@ def expand(inputs: list[str]) -> sources.Inputs:
 
 
 def content(path: str) -> str:
-    """Returns a hash of a file, or of the files of packages. Raises OSError."""
+    """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return file_hash(Path(path))
     items = formats.modules(path.removeprefix(PACKAGES), ReadOptions())
