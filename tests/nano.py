@@ -125,7 +125,7 @@ def rounding(states: torch.Tensor) -> float:
 
     Each addition of numbers of size m rounds by eps m / 2 at most; 1,000 of them, up and down by chance, by 16 eps m.
     """
-    return 16 * torch.finfo(torch.float32).eps * float(states.abs().max())
+    return 16 * torch.finfo(torch.float32).eps * float(states.detach().abs().max())
 
 
 def assert_same_run(a: Path, b: Path, step: int) -> None:

@@ -77,7 +77,9 @@ def test_the_context_is_that_of_the_formula(lengths: list[int], scaled: bool, ke
     check_kernel(lengths, scaled, "cpu")
 
 
-@pytest.mark.skipif(not varlen.has_kernel(torch.device("cuda")), reason="there is no NVIDIA GPU")
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or not varlen.has_kernel(torch.device("cuda")), reason="there is no NVIDIA GPU"
+)
 @LENGTHS
 def test_the_kernel_is_the_formula(lengths: list[int]) -> None:
     check_kernel(lengths, True, "cuda")
