@@ -285,7 +285,7 @@ def library(setup: Setup) -> "Predictor":
     """The model in this process, in the engine that serves it."""
     import bertie
     from bertie.infer.choose import engine_of
-    from bertie.runs.use import module_of
+    from bertie.api.use import module_of
 
     loaded = module_of(setup.model, "cpu", setup.precision)
     return bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)

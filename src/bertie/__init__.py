@@ -7,16 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.api.finetune import finetune
+    from bertie.api.results import Predictions, Run, Scores
+    from bertie.api.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
     from bertie.apps.probe.api import probe, words
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
-    from bertie.runs.finetune import finetune
     from bertie.runs.opening import load
     from bertie.runs.pretrain import pretrain
-    from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -27,29 +28,35 @@ _HOMES = {
     "Model": "bertie.models.model",
     "PretrainConfig": "bertie.runs.config",
     "Tokenizer": "bertie.text.tokenizer",
+    "Predictions": "bertie.api.results",
     "Predictor": "bertie.infer.predict",
-    "embed": "bertie.runs.use",
-    "evaluate": "bertie.runs.use",
-    "fill_mask": "bertie.runs.use",
-    "finetune": "bertie.runs.finetune",
+    "Run": "bertie.api.results",
+    "Scores": "bertie.api.results",
+    "embed": "bertie.api.use",
+    "evaluate": "bertie.api.use",
+    "fill_mask": "bertie.api.use",
+    "finetune": "bertie.api.finetune",
     "fit": "bertie.train.loop",
     "load": "bertie.runs.opening",
-    "perplexity": "bertie.runs.use",
-    "predict": "bertie.runs.use",
+    "perplexity": "bertie.api.use",
+    "predict": "bertie.api.use",
     "pretrain": "bertie.runs.pretrain",
     "probe": "bertie.apps.probe.api",
-    "rank": "bertie.runs.use",
-    "similarity": "bertie.runs.use",
+    "rank": "bertie.api.use",
+    "similarity": "bertie.api.use",
     "words": "bertie.apps.probe.api",
-    "write": "bertie.runs.use",
+    "write": "bertie.api.use",
 }
 __all__ = [
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
     "Model",
+    "Predictions",
     "Predictor",
     "PretrainConfig",
+    "Run",
+    "Scores",
     "Tokenizer",
     "embed",
     "evaluate",

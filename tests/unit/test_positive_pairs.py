@@ -79,4 +79,4 @@ def test_they_are_measured_from_python(tmp_path: Path) -> None:
     config = FinetuneConfig(
         model=str(start), task="embed", train_file=str(table), dev_file=str(table), epochs=1.0, max_length=16
     )
-    assert bertie.finetune(config, tmp_path / "run")["dev"]["examples"] == 24
+    assert bertie.finetune(config=config, output=tmp_path / "run").scores["examples"] == 24

@@ -14,12 +14,12 @@ import torch
 
 import bertie
 from bertie import families
+from bertie.api.use import in_place
 from bertie.errors import DataError, UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
-from bertie.runs.use import in_place
 from bertie.tasks import SequenceTask
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
@@ -61,8 +61,8 @@ def test_predict_and_evaluate(encoder: Path, tmp_path: Path, run: CommandLine) -
         assert sum(answer.label_probabilities.values()) == pytest.approx(1)
     report = bertie.evaluate(folder, table, text=["review"], label="stars")
     told = json.loads(run.good("evaluate", folder, table, "--text", "review", "--label", "stars", "--json"))
-    assert json.loads(json.dumps(report)) == told
-    with pytest.raises(UsageError, match="file or data"):
+    assert json.loads(json.dumps(report.to_dict())) == told
+    with pytest.raises(UsageError, match="either examples, or data"):
         bertie.evaluate(folder)
     with pytest.raises(UsageError, match="fp32"):
         bertie.predict(folder, TEXTS, precision="fp3")
@@ -226,7 +226,7 @@ def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_pat
         (lambda: bertie.probe(model, "f", output=tmp_path, test_file="x"), "Did you mean 'test'"),
         (lambda: bertie.load(model, dtype="bf16"), r"load\(\) has no argument 'dtype'. Choices: folder"),  # type: ignore[call-arg]
         (lambda: bertie.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
-        (lambda: bertie.finetune(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
+        (lambda: bertie.finetune(model, "r.csv", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
         (lambda: bertie.pretrain(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
         (lambda: bertie.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
         (lambda: bertie.FinetuneConfig(model="m", learning_rate=1e-4), "'learning_rate'. Did you mean 'optim.lr'"),  # type: ignore[call-arg]
@@ -314,14 +314,20 @@ def test_texts_may_be_any_iterable(folders: dict[str, Path]) -> None:
 def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
     config = bertie.FinetuneConfig(model=str(folders["labels"]), train_file="t.csv")
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: bertie.finetune({"model": "m"}, tmp_path / "run"), "config is .*; a FinetuneConfig was expected"),  # type: ignore[arg-type]
+        (
+            lambda: bertie.finetune({"model": "m"}, tmp_path / "run"),
+            "model is .*; a text or a path or None",
+        ),  # type: ignore[arg-type]
         (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; a PretrainConfig was expected"),  # type: ignore[arg-type]
         (
-            lambda: bertie.finetune(config, tmp_path / "run", callback=3),
+            lambda: bertie.finetune(config=config, output=tmp_path / "run", callback=3),
             r"finetune\(\): callback is 3; a function or None",
         ),  # type: ignore[arg-type]
-        (lambda: bertie.finetune(config, None), r"finetune\(\): run is None; a path or a text was expected"),  # type: ignore[arg-type]
-        (lambda: bertie.evaluate(folders["labels"], "t.csv", text=[3]), r"evaluate\(\): text is \[3\]; a list was"),  # type: ignore[list-item]
+        (lambda: bertie.finetune(config=config, output=3), r"finetune\(\): output is 3; a text or a path or None"),  # type: ignore[arg-type]
+        (
+            lambda: bertie.evaluate(folders["labels"], "t.csv", text=[3]),
+            r"evaluate\(\): text is \[3\]; a text or a list was",
+        ),  # type: ignore[list-item]
         (lambda: bertie.evaluate(folders["labels"], "t.csv", label_names=["a"]), "label_names .* a dictionary"),  # type: ignore[arg-type]
         (lambda: bertie.predict(folders["labels"], ["a"], tokenizer="x"), "tokenizer is 'x'; a Tokenizer or None"),
         (lambda: bertie.predict(folders["labels"], ["a"], device=3.5), "device is 3.5; a text or None was expected"),  # type: ignore[arg-type]
@@ -367,8 +373,6 @@ def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="Pass one column"):
             bertie.embed(encoder, texts)
     assert bertie.embed(encoder, table["text"]).shape == (3, 32)
-    with pytest.raises(UsageError, match="file is a DataFrame; a path or a text was expected"):
-        bertie.evaluate(encoder, table)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "folder", torch.nn.Linear(1, 1)])

@@ -134,28 +134,12 @@ def finetune(
 def settings_of(
     model: str | None, overrides: list[str] | None, config: Path | None, given: OptionValues
 ) -> "FinetuneConfig":
-    """Returns the settings of a run. Options override a file or the data set's recipe; key=value overrides options.
-
-    The learning rate of the data set's recipe counts as not set, because narrow models need another one.
-    """
-    from bertie import settings as configs
-    from bertie.runs.config import EPOCHS, FinetuneConfig
-    from bertie.tasks.datasets import DATASETS
+    """Returns the settings of a run. Options override a file or the data set's recipe; key=value overrides options."""
+    from bertie.api import finetune as api
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
-    if any(override.startswith("train.steps=") for override in overrides or ()):
-        raise UsageError(EPOCHS)
-
-    def load(file: Path | None) -> FinetuneConfig:
-        return configs.load(FinetuneConfig, file, overrides or (), model=model, **given)
-
-    if config is not None or not (data := given.get("data")):
-        return load(config)
-    recipe = Path(DATASETS[data].recipe)
-    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
-    settings = load(recipe)
-    return settings if load(None).rate_is_set else settings.with_rate_of_recipe()
+    return api.settings_of({"model": model, **given}, config, tuple(overrides or ()))
 
 
 def _show(results: dict[str, Any], output: Path) -> None:

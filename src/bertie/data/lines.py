@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bertie.data import streams
+from bertie.data import memory, streams
 from bertie.errors import DataError, UsageError
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
@@ -51,6 +51,8 @@ def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
     """
     if str(path) == "-":
         return nullcontext(standard_input())
+    if memory.in_memory(path):
+        return nullcontext(memory.stream_of(path))
     return _decompressed(path) if streams.compression(path) else _in_utf8(_plain(path), path)
 
 

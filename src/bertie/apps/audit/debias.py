@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
+from bertie.api.use import module_of
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
@@ -26,7 +27,6 @@ from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.models import model_folder
-from bertie.runs.use import module_of
 from bertie.text.swaps import Swaps
 
 LIST = "gender words"

@@ -17,6 +17,7 @@ import numpy as np
 
 import bertie
 from bertie import checksums, console
+from bertie.api.use import module_of
 from bertie.apps.audit.base import AuditSet, Read, Source, Subject
 from bertie.apps.audit.figures import Scored, figures, scored
 from bertie.apps.audit.journal import Journal
@@ -34,7 +35,6 @@ from bertie.models.folder import fingerprint, randomized
 from bertie.models.model import Model
 from bertie.report.page import draw
 from bertie.runs.models import model_folder
-from bertie.runs.use import module_of
 from bertie.train.resume import check_unchanged
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"

@@ -5,13 +5,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertie.api.use import THEIRS, module_of, readable_texts
 from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
 from bertie.errors import arguments
 from bertie.infer.predict import each_text
-from bertie.runs.use import THEIRS, module_of, readable_texts
 
 if TYPE_CHECKING:
     from bertie.models.model import Model

@@ -9,13 +9,15 @@ N, A, B texts · W numbers of a vector
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from bertie.api.results import Predictions, Scores
+from bertie.data import memory
 from bertie.data.tables import InvalidRow, TableFormat
 from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
@@ -23,7 +25,7 @@ from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, tell_unread
+from bertie.infer.predict import Predictor, check_text, check_top, each_row, tell_unread
 from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
@@ -107,8 +109,9 @@ def in_place(model: "Model | Engine", device: str | None, precision: str | None)
 @arguments(*READS, **THEIRS)
 def predict(
     model: "Model | Engine | str | Path",
-    texts: Iterable[Text],
+    texts: Any,
     *,
+    text: str | Sequence[str] = (),
     candidates: Sequence[str] | None = None,
     hypothesis: str | None = None,
     multi: bool = False,
@@ -117,12 +120,14 @@ def predict(
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
-) -> list[Prediction]:
+) -> Predictions:
     """Predicts labels for texts.
 
     Args:
         model: A fine-tuned model, or its folder.
-        texts: Texts, or tuples of texts for tasks on pairs.
+        texts: Texts, or tuples of texts for tasks on pairs; or rows with columns: a DataFrame, an Arrow table, a data
+            set, dicts, or the path of a file.
+        text: Column of the text, or two columns for a pair. Default: as in training, or recognized by name.
         candidates: Labels that the model was not trained on (zero-shot classification).
         hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
         multi: With candidates, whether each is judged separately, so that several can apply.
@@ -133,8 +138,9 @@ def predict(
         **options: tokenizer, max_length, too_long, head; with candidates only the first two.
 
     Returns:
-        One `Prediction` per text: label, probability and the probabilities of all labels. That of a text that is
-        missing (None, NaN) or empty has an `error` instead, and a warning tells how many there are.
+        One `Prediction` per text: label, probability and the probabilities of all labels; `to_pandas()` has the columns
+        of the rows too. The prediction of a text that is missing (None, NaN) or empty has an `error` instead, and a
+        warning tells how many there are.
 
     Raises:
         DataError: No text can be read, or one is a pair where the model reads single texts, or the reverse.
@@ -146,25 +152,43 @@ def predict(
         raise UsageError("hypothesis and multi need candidates.")
     if pattern or words:
         runner, options = runner_of(model, device, precision, options)
-        return fill_in(runner, pattern, words or {}, **options).predict(texts)
+        return _answers(fill_in(runner, pattern, words or {}, **options), texts, text)
     if candidates is not None:
         if options.pop("too_long", None):
             raise UsageError("too_long has no effect with candidates, which truncate long texts. Omit too_long.")
         runner, options = runner_of(model, device, precision, options)
-        return choose_from(runner, candidates, hypothesis=hypothesis, multi=multi, **options).predict(texts)
+        return _answers(choose_from(runner, candidates, hypothesis=hypothesis, multi=multi, **options), texts, text)
     runner, options = runner_of(model, device, precision, options)
-    return Predictor(runner, **options).predict(texts)
+    return _answers(Predictor(runner, **options), texts, text)
+
+
+def _answers(predictor: Predictor, texts: Any, text: str | Sequence[str]) -> Predictions:
+    """Returns the predictions for texts, or for rows with columns, of which `text` names those of the text."""
+    columns, names = predictor.task.table_columns, (text,) if isinstance(text, str) else tuple(text)
+    if not memory.has_columns(texts):
+        if names:
+            raise UsageError("text names a column, and the texts have none. Omit text.")
+        return Predictions(tuple(predictor.predict(texts)), columns=columns)
+    with memory.open_as("texts", texts, labeled=False) as path:
+        kind = "jsonl" if memory.in_memory(path) else ""
+        format = TableFormat(names, kind=kind, labelled=False, keep=True)
+        rows = predictor.task.rows(path, predictor.reading(format))
+        pairs = [*predictor.stream(rows)]
+    unread = [answer for _, answer in pairs if isinstance(answer, InvalidRow)]
+    tell_unread(unread, len(pairs))
+    answers = (Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for _, one in pairs)
+    return Predictions(tuple(answers), tuple(row.source for row, _ in pairs), columns)
 
 
 @arguments(*READS, **THEIRS)
 def evaluate(
     model: "Model | Engine | str | Path",
-    file: Path | str = "",
+    examples: Any = None,
     *,
     data: str = "",
     data_dir: Path | str | None = None,
     split: str = "dev",
-    text: Sequence[str] = (),
+    text: str | Sequence[str] = (),
     label: str = "",
     label_names: Mapping[str, str] = {},
     positive: str = "",
@@ -175,13 +199,14 @@ def evaluate(
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Scores:
     """Computes the metrics of a model on labeled examples.
 
     Args:
         model: A fine-tuned model, or its folder.
-        file: Labeled examples: csv, tsv, jsonl, parquet ...
-        data: A published data set, instead of `file`.
+        examples: Labeled examples: the path of a file (csv, tsv, jsonl, parquet ...), a DataFrame, an Arrow table, a
+            data set, dicts, tuples (text, label), or a tuple of two lists (texts, labels).
+        data: A published data set, instead of `examples`.
         data_dir: Folder of the files of `data`.
         split: Split of `data`.
         text: Column of the text, or two columns for a pair. Default: recognized by name.
@@ -200,14 +225,14 @@ def evaluate(
         Every metric with its 95% interval, as `bertie evaluate --json` prints them.
 
     Raises:
-        UsageError: Both or neither of file and data are given.
+        UsageError: Both or neither of examples and data are given.
     """
+    from bertie.metrics.confusion import leading
     from bertie.runs.published import published, scored_as_published
 
-    if not isinstance(file, str | PathLike | None):
-        raise UsageError(f"The file is a {type(file).__name__}; it must be a path. Write the examples to a file first.")
-    if bool(file) == bool(data):
-        raise UsageError("Give either a file or data and data_dir.")
+    given = examples is not None and not (memory.is_path(examples) and not str(examples))
+    if given == bool(data):
+        raise UsageError("Give either examples, or data and data_dir.")
     told = format
     if not isinstance(told, TableFormat):
         told = TableFormat(
@@ -219,15 +244,18 @@ def evaluate(
             label_names={str(label): str(name) for label, name in label_names.items()},
             label_separator=label_separator,
         )
-    path: Path | str = file
+    source: Any = examples
     if data:
-        path, told = published(data, split, data_dir, told)
+        source, told = published(data, split, data_dir, told)
     runner, options = runner_of(model, device, precision, options)
     predictor = Predictor(runner, **options)
     if data:
         predictor.task, _ = scored_as_published(predictor.task, data)
     predictor.task = with_positive(predictor.task, positive)
-    return predictor.score(path, told)
+    with memory.open_as("examples", source) as path:
+        told = replace(told, kind="jsonl") if memory.in_memory(path) else told
+        report = predictor.score(path, told)
+    return Scores(report, leading(predictor.task.metrics, report))
 
 
 @overload

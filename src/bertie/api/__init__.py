@@ -1,0 +1,1 @@
+"""The public functions that take data in any form, and the values that they return."""

@@ -1,0 +1,230 @@
+"""Tables in memory, read by the same readers as files: DataFrames, data sets, lists and iterators of rows.
+
+    DataFrame, Dataset, list of dicts ... -> rows by column name -> a stream of JSON lines, under a name like a path's
+
+Rows are made one at a time, so an iterator may be longer than memory. While a table is `open_as` a path, whatever reads
+files reads it. Its line numbers are the numbers of its rows, from 1.
+"""
+
+import io
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from bertie.errors import BertieError, UsageError
+
+SCHEME = "memory:"
+NUMBERED = re.compile(r"\bline (\d)")
+PAIR = ("text", "text_pair")
+_tables: "dict[str, Table]" = {}  # those that stand for a path now
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with named columns, as often as `rows` is called. columns: their names; None: those of the first row."""
+
+    rows: Callable[[], Iterable[Mapping[str, Any]]]
+    columns: tuple[str, ...] | None = None
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows())
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields each row as a line of JSON. Raises UsageError for what is no row or cannot be written as JSON."""
+        for number, row in enumerate(self, 1):
+            if not isinstance(row, Mapping):
+                raise UsageError(f"Row {number} is a {type(row).__name__}; a dict or a tuple was expected.")
+            values = {str(name): plain(value) for name, value in row.items()}
+            try:
+                yield json.dumps(values, default=_within).encode() + b"\n"
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"Row {number} has a value that cannot be read: {error}.") from None
+
+
+def is_path(data: object) -> bool:
+    """Whether data is the path of a file, not a table in memory."""
+    return isinstance(data, str | PathLike)
+
+
+def has_columns(data: Any) -> bool:
+    """Whether data are rows with columns, or the path of a file of rows, and not a list of texts.
+
+    Raises UsageError for a text that is no path of a file.
+    """
+    if is_path(data):
+        if not Path(data).is_file():
+            raise UsageError(
+                f'texts must be a list of texts: ["..."], or the path of a file; {str(data)!r} is no file.'
+            )
+        return True
+    if isinstance(data, Sequence):
+        return any(isinstance(row, Mapping) for row in data[:1])
+    if isinstance(data, Table | Mapping) or isinstance(getattr(data, "features", None), Mapping):
+        return True
+    import narwhals
+
+    return isinstance(narwhals.from_native(data, pass_through=True), narwhals.DataFrame | narwhals.LazyFrame)
+
+
+def table_of(data: Any, *, labeled: bool) -> Table:
+    """Returns a table of data in memory.
+
+    Args:
+        data: A DataFrame of pandas, polars or another library that narwhals knows, an Arrow table, a data set of
+            `datasets`, a dict of columns, an iterable of dicts, of tuples or of texts, or a tuple (texts, labels).
+        labeled: Whether the second value of a tuple is its label; otherwise, it is the second text of a pair.
+
+    Raises:
+        UsageError: The data have another form.
+    """
+    if isinstance(data, Table):
+        return data
+    if (frame := _frame(data)) is not None:
+        return frame
+    if isinstance(data, Mapping) and data and all(map(_is_list, data.values())):
+        columns = {str(name): [*values] for name, values in data.items()}
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise UsageError(f"The columns have different numbers of rows: {lengths}.")
+        return Table(lambda: (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)))
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        raise UsageError(
+            f"These are no rows: {type(data).__name__}. A path, a DataFrame, a data set, a list of dicts or tuples, "
+            "a dict of columns, or a tuple (texts, labels) was expected."
+        )
+    if isinstance(features := getattr(data, "features", None), Mapping):  # of the library `datasets`
+        names = {name: kind.names for name, kind in features.items() if getattr(kind, "names", None)}
+        return Table(lambda: (_classes(row, names) for row in data), tuple(features))
+    if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, str | Mapping) for part in data):
+        texts, labels = (list(part) for part in data)
+        if len(texts) != len(labels):
+            raise UsageError(f"There are {len(texts):,} texts and {len(labels):,} labels. Give each text its label.")
+        return Table(lambda: (_row((text, label), labeled=True) for text, label in zip(texts, labels, strict=True)))
+    if isinstance(data, Sequence):
+        return Table(lambda: (_row(one, labeled=labeled) for one in data))
+    once = iter(data)
+
+    def rest() -> Iterator[Mapping[str, Any]]:
+        nonlocal once
+        if once is None:
+            raise UsageError("An iterator of rows can be read once. Pass a list, or a new iterator.")
+        source, once = once, None  # type: ignore[assignment]
+        return (_row(one, labeled=labeled) for one in source)
+
+    return Table(rest)
+
+
+def _is_list(values: Any) -> bool:
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+
+
+def _frame(data: Any) -> Table | None:
+    """Returns the table of a DataFrame or a column of texts; None for data of another kind."""
+    import narwhals
+
+    frame = narwhals.from_native(data, pass_through=True, allow_series=True)
+    if isinstance(frame, narwhals.Series):
+        return Table(lambda: ({"text": value} for value in frame), ("text",))
+    if isinstance(frame, narwhals.LazyFrame):
+        frame = frame.collect()
+    if not isinstance(frame, narwhals.DataFrame):
+        return None
+    return Table(lambda: frame.iter_rows(named=True), tuple(map(str, frame.columns)))
+
+
+def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Returns a row whose numbers of classes are their names; -1 stands for an unknown one."""
+    return {
+        name: (names[name][value] if value >= 0 else None) if name in names and isinstance(value, int) else value
+        for name, value in row.items()
+    }
+
+
+def _row(one: Any, *, labeled: bool) -> Mapping[str, Any]:
+    """Returns a row by column name: of a dict, a text, or a tuple of text, second text and label."""
+    if isinstance(one, Mapping):
+        return one
+    parts = (*one,) if isinstance(one, tuple | list) else (one,)
+    texts, label = (parts[:-1], {"label": parts[-1]}) if labeled and len(parts) > 1 else (parts, {})
+    if len(texts) == 1 and isinstance(texts[0], tuple | list):
+        texts = (*texts[0],)
+    if len(texts) > len(PAIR):
+        raise UsageError(f"A row has {len(parts)} values; a text or two{' and a label' * labeled} were expected.")
+    return dict(zip(PAIR, texts, strict=False)) | label
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON has it: numbers of NumPy as numbers, dates as texts, what is missing as None."""
+    if hasattr(value, "tolist"):  # of NumPy and Arrow
+        value = value.tolist()
+    if isinstance(value, date | time):
+        value = value.isoformat()
+    if isinstance(value, Decimal):
+        value = str(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return None if missing else value
+
+
+def _within(value: Any) -> Any:
+    """Returns a value of a list or an object as JSON has it. Raises TypeError for one that JSON does not have."""
+    known = plain(value)
+    if known is value:
+        raise TypeError(f"a {type(value).__name__} is no text, number or list")
+    return known
+
+
+@contextmanager
+def open_as(name: str, data: Any, *, labeled: bool = True) -> Iterator[str]:
+    """Context in which a path stands for data: a table in memory, or a file, whose path is unchanged.
+
+    name: of the argument, such as `train`, which messages show instead of the path.
+    """
+    if is_path(data):
+        yield str(data)
+        return
+    path = f"{SCHEME}{next(_numbers)}/{name}"
+    _tables[path] = table_of(data, labeled=labeled)
+    try:
+        yield path
+    except BertieError as error:
+        error.message = NUMBERED.sub(r"row \1", error.message.replace(path, name))
+        raise
+    finally:
+        del _tables[path]
+
+
+def in_memory(path: object) -> bool:
+    """Whether a path stands for a table in memory."""
+    return str(path) in _tables
+
+
+def stream_of(path: object) -> IO[bytes]:
+    """Returns the rows of the table that a path stands for, as lines of JSON."""
+    return io.BufferedReader(_Lines(_tables[str(path)].lines()), 1 << 16)
+
+
+class _Lines(io.RawIOBase):
+    """Lines as a readable stream."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines, self._left = lines, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self._left = self._left or next(self._lines, b"")
+        piece, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
