@@ -1,8 +1,8 @@
 """Exceptions for user errors. Each message states what happened, what was expected, and what to do next.
 
 Every error that bad input can cause is a `BertieError`. The command line prints its message and exits with its
-`exit_code`. When the system refuses to write a path, the exit code is 1. Any other exception is a defect of Bertie and keeps its
-traceback.
+`exit_code`. When the system refuses to write a path, the exit code is 1. Any other exception is a defect of Bertie and
+keeps its traceback.
 """
 
 import difflib

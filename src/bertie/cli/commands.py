@@ -60,7 +60,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     write,
 )
 from bertie.cli.app import app
-from bertie.errors import BertieError, Stopped, Terminated, UsageError
+from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError
 from bertie.threads import spin_briefly
 
 
@@ -99,7 +99,9 @@ def main() -> None:
         if error.filename is None or console.verbosity.level > 0:
             raise
         _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")
-        sys.exit(1)
+        path, by_rights = os.fspath(error.filename), os.access in os.supports_effective_ids
+        closed = os.path.isfile(path) and not os.access(path, os.R_OK, effective_ids=by_rights)
+        sys.exit(DataError.exit_code if closed else 1)
     except (MemoryError, ImportError, RuntimeError) as error:
         if console.verbosity.level > 0 or not (message := _lack(error)):
             raise
