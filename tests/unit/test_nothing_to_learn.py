@@ -12,6 +12,7 @@ from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks import TASKS
+from bertie.tasks.multilabel import MultiLabelTask
 from toys import FAST, CommandLine, toy_model
 
 QUICK = ("epochs=1", "max_length=16", *FAST)
@@ -104,3 +105,28 @@ def test_relations_in_utf16(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
     (example,), _ = collect(TASKS["relation"].rows(tmp_path / "a.jsonl", TableFormat()), "a")
     assert [example.texts[0][one.start : one.end] for one in example.entities] == ["Ada", "London"]
+
+
+def test_a_named_position_that_is_never_1_is_a_label_with_a_warning(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": [n % 2, 1, 0]} for n in range(8)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = {"1": "x", "2": "y", "3": "z"}
+    examples = [*MultiLabelTask.rows(tmp_path / "a.jsonl", TableFormat(label_names=names))]
+    assert examples[1].label == ("x", "y")
+    task = MultiLabelTask.from_examples(examples, (), {})
+    assert task.labels == ("x", "y", "z")
+    assert "labels without a training example, which are never learned: z" in task.notes(examples, [])
+    unnamed = [*MultiLabelTask.rows(tmp_path / "a.jsonl", TableFormat())]
+    assert MultiLabelTask.from_examples(unnamed, (), {}).labels == ("1", "2")
+
+
+def test_each_file_has_its_own_encoding(tmp_path: Path) -> None:
+    """A training file in CP949 and a dev file in UTF-8: no option read both."""
+    table = "text,label\n" + "".join(f"좋은 영화 {n},{'긍정' if n % 2 else '부정'}\n" for n in range(8))
+    for first, second in (("cp949", "utf-8"), ("utf-8", "cp949"), ("cp949", "cp949")):
+        (tmp_path / "train.csv").write_text(table, encoding=first)
+        (tmp_path / "dev.csv").write_text(table, encoding=second)
+        files = {"train_file": str(tmp_path / "train.csv"), "dev_file": str(tmp_path / "dev.csv")}
+        examples = read_examples(FinetuneConfig(model="m", encoding="cp949", **files))  # type: ignore[arg-type]
+        assert {*examples.task.labels} == {"긍정", "부정"}
+        assert len(examples.dev) == 8

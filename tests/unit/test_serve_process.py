@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from bertie import checksums
 from bertie.apps.serve.commands.reload import signal_to
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.remote import Worker, WorkerSettings
@@ -48,6 +49,45 @@ def test_a_process_that_ended_does_not_come_back_with_another_model(folders, tmp
         assert not worker.alive
 
     asyncio.run(go())
+
+
+def test_a_model_whose_process_cannot_start_again_is_refused_at_once(folders, tmp_path):
+    """Requests waited for --request-seconds, 60 s."""
+    model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
+    with live({"m": model}, Worker) as server:
+        server.ok("/predict", {"inputs": "a"})
+        (worker,) = server.fleet.models["m"].batcher.workers
+        weights = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(weights[:100])
+        psutil.Process(worker.pid).kill()
+        until(lambda: server.get("/readyz").json()["models"] == {"m": "failed"})
+        begun = time.monotonic()
+        answer = server.post("/predict", {"inputs": "a"})
+        assert (answer.status_code, "cannot be started again" in answer.text) == (503, True)
+        assert time.monotonic() - begun < 5
+        (model / "model.safetensors").write_bytes(weights)
+        until(lambda: server.get("/readyz").status_code == 200)
+        server.ok("/predict", {"inputs": "a"})
+
+
+def test_a_reload_of_a_damaged_folder_keeps_the_old_model(folders, tmp_path):
+    model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
+    checksums.write(model, "model folder")
+    with live({"m": model}) as server:
+        before = server.ok("/predict", {"inputs": "a"})
+        data = bytearray((model / "model.safetensors").read_bytes())
+        data[-1] ^= 1  # a flipped bit, with which the model opens
+        (model / "model.safetensors").write_bytes(data)
+        (model / "README.md").write_text("A card may be edited.")
+        done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
+        assert "failed: " in done["m"]
+        assert "its hash differs" in done["m"]
+        assert server.get("/info").json()["generation"] == 1
+        assert server.ok("/predict", {"inputs": "a"}) == before
+        data[-1] ^= 1
+        (model / "model.safetensors").write_bytes(data)
+        done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
+        assert done == {"m": "done"}
 
 
 def test_a_reload_waits_while_models_load(monkeypatch):

@@ -162,9 +162,9 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     asserts: (110, 50),
     longest_function: (92, 80),
     names_in_several_modules: (454, 60),
-    participles_as_names: (3_961, 0),
-    names_that_applications_use: (370, 120),
-    joined_packages: (59, 25),
+    participles_as_names: (3_963, 0),
+    names_that_applications_use: (372, 120),
+    joined_packages: (58, 25),
     checks_for_classes_of_tasks: (27, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

@@ -11,7 +11,7 @@ from types import FrameType
 
 from bertie import console
 from bertie.cli.table import app
-from bertie.errors import BertieError, Stopped, Terminated, UsageError
+from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError
 from bertie.threads import spin_briefly
 
 
@@ -55,7 +55,9 @@ def run(program: Callable[[], None]) -> None:
         if error.filename is None or console.verbosity.level > 0:
             raise
         _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")
-        sys.exit(1)
+        path, by_rights = os.fspath(error.filename), os.access in os.supports_effective_ids
+        closed = os.path.isfile(path) and not os.access(path, os.R_OK, effective_ids=by_rights)
+        sys.exit(DataError.exit_code if closed else 1)
     except (MemoryError, ImportError, RuntimeError) as error:
         if console.verbosity.level > 0 or not (message := _lack(error)):
             raise

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.draws import key
+from bertie.data.lines import reads_as_utf8
 from bertie.data.mixed import MixedOrder, taken
-from bertie.data.streams import suffix_of
+from bertie.data.streams import FAILURES, opened, suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
@@ -253,7 +254,20 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
     format = replace(format_of(config), features=config.features if config.features.column else None)
     files = {"train": config.train_file, "dev": config.dev_file}
-    return {split: [(Path(file), format)] for split, file in files.items() if file}
+    return {split: [(Path(file), _own_encoding(file, format))] for split, file in files.items() if file}
+
+
+def _own_encoding(file: str, format: TableFormat) -> TableFormat:
+    """Returns how a file is read: one in UTF-8 as that, although another encoding is named, as for the other file."""
+    if format.encoding == "utf-8":
+        return format
+    try:
+        with opened(file) as stream:
+            head = stream.read(1 << 20)
+    except FAILURES:
+        return format  # the reader says what is wrong with the file
+    whole = head[: head.rfind(b"\n") + 1] or head
+    return replace(format, encoding="utf-8") if not whole.isascii() and reads_as_utf8(whole) else format
 
 
 def format_of(config: LabeledFiles) -> TableFormat:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.files import read_small
 from bertie.models import variant as models
 from bertie.models.folder import fingerprint
 from bertie.models.model import Model
@@ -203,7 +205,7 @@ def _metrics(run: Path) -> str:
 def _checkpoint(run: Path, folder: Path) -> str:
     found = checkpoint.verify(folder)
     position = found.state["metrics_bytes"]
-    metrics = (run / log.METRICS).read_bytes() if (run / log.METRICS).exists() else b""
+    metrics = read_small(run / log.METRICS, most=log.MAX_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
     written = found.state.get("metrics_xxh3_128")  # none in checkpoints of version 0.1

@@ -46,6 +46,12 @@ class Positions(tuple[str, ...]):
     """Labels by their positions in a list of 0 and 1, from 1: nobody has named them."""
 
 
+class Renamed(tuple[str, ...]):
+    """Labels of such a list by names that were given. all: those of all positions, also of one that is never 1."""
+
+    all: tuple[str, ...] = ()
+
+
 def _hot(values: list[Any]) -> Hot | None:
     """Returns a list of two or more 0 and 1; None for another list."""
     plain = len({*map(type, values)}) == 1 < len(values) and all(
@@ -102,7 +108,12 @@ class MultiLabelTask(Task):
             elif size:
                 yield InvalidRow(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
                 continue
-            yield replace(row, label=named(label, format.label_names) if format.label_names else label)
+            if isinstance(label, Positions) and format.label_names:
+                label = Renamed(named(tuple(label), format.label_names))
+                label.all = tuple(
+                    format.label_names[str(i + 1)] for i in range(size) if str(i + 1) in format.label_names
+                )
+            yield replace(row, label=named(label, format.label_names) if type(label) is tuple else label)
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
@@ -161,7 +172,8 @@ class MultiLabelTask(Task):
         """
         if (threshold := cls.make(("any",), options).threshold) is not None and not 0 <= threshold <= 1:
             raise UsageError(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
-        found = {label for example in examples for label in example.label}
+        lists = (example.label for example in examples)
+        found = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
         return cls.make(names if names and found <= set(names) else label_names(found), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
@@ -170,6 +182,8 @@ class MultiLabelTask(Task):
         counts = Counter(label for example in train for label in example.label)
         if unknown := sorted({label for example in dev for label in example.label} - set(self.labels)):
             notes.append(f"labels of dev that do not occur in training, counted as missed: {', '.join(unknown[:10])}")
+        if never := [label for label in self.labels if label not in counts]:
+            notes.append(f"labels without a training example, which are never learned: {', '.join(never[:10])}")
         if rare := sorted(label for label, n in counts.items() if n < 2):
             notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
         if bare := sum(not example.label for example in train):

@@ -221,7 +221,7 @@ class Application:
 
         @get("/readyz", tags=["Probes"], summary="200 while every model can answer.", responses=unready)
         async def readyz() -> Response:
-            states = {name: "ready" if one.batcher.ready else "starting" for name, one in fleet.models.items()}
+            states = {name: one.batcher.state for name, one in fleet.models.items()}
             state = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
             return Json(state, status_code=200 if fleet.ready else 503)
 

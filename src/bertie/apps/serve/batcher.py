@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.serve.admission import Rate
+from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
 from bertie.data.ids import Ids, Int
 from bertie.infer.batching import batches
@@ -96,6 +97,7 @@ class Batcher:
         self.running = 0  # batches
         self._arrived = asyncio.Event()
         self._closed = False
+        self.broken = ""  # why a process could not be started again
         self.on_restart: Callable[[str], None] = lambda why: None
         self.rate = Rate()
         self._tasks = list[asyncio.Task[None]]()
@@ -117,6 +119,11 @@ class Batcher:
         return any(worker.alive for worker in self.workers)
 
     @property
+    def state(self) -> str:
+        """ready; failed, where its processes cannot be started again; or starting."""
+        return "ready" if self.ready else "failed" if self.broken else "starting"
+
+    @property
     def size(self) -> int:
         """The number of waiting sequences."""
         return sum(len(job.pending) for job in self.waiting)
@@ -133,13 +140,16 @@ class Batcher:
         return bool(self.waiting or self.running)
 
     async def run(self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None) -> tuple[Arrays, Job]:
-        """Returns the arrays of all sequences of a request, and the time they took. Raises Failed.
+        """Returns the arrays of all sequences of a request, and the time they took. Raises Failed,
+        and Refusal where no process of the model can be started.
 
         on_token: takes the tokens of one text as they are generated; there are no arrays then. When the caller is
         cancelled, its sequences leave the queue.
         """
         if self._closed:  # a search whose client has gone is the only one to ask then
             raise Failed("The model was replaced by a newer one.")
+        if self.broken and not self.ready:
+            raise self._refusal()
         rows = {name: self.facts.rows_of(name) for name in outputs}
         job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token)
         job.left, job.pending = len(ids), list(range(len(ids)))
@@ -183,11 +193,23 @@ class Batcher:
                 async with starting:
                     if not worker.alive:
                         self.on_restart("the process has ended")
-                        await worker.restart(self.on_restart, lambda: bool(self.waiting or not self._closed))
+                        await worker.restart(self._not_started, lambda: bool(self.waiting or not self._closed))
+                        self.broken = "" if worker.alive else self.broken
                 continue
             parts = self._next()
             if parts:
                 await self._run(worker, parts)
+
+    def _not_started(self, why: str) -> None:
+        """Refuses what waits where no process is left: the files of the model may stay damaged."""
+        self.broken = why
+        self.on_restart(why)
+        for job in self.waiting if not self.ready else ():
+            if not job.done.done():
+                job.done.set_exception(self._refusal())
+
+    def _refusal(self) -> Refusal:
+        return Refusal("Unhealthy", f"The model has ended and cannot be started again: {self.broken}")
 
     async def _run(self, worker: Worker, parts: list[Part]) -> None:
         """Runs one batch and finishes its jobs."""

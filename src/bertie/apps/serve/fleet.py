@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertie import checksums
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
 from bertie.apps.serve.errors import ENDS, Refusal
@@ -118,6 +119,10 @@ class Fleet:
             raise DataError(
                 f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
             )
+        if generation > 1 and (folder / checksums.CHECKSUMS).exists():  # the old model goes on if this one is damaged
+            damage = (await asyncio.to_thread(checksums.check, folder)).damage
+            if wrong := [one for one in damage if checksums.CARD not in one]:
+                raise DataError(f"{wrong[0]} The files in {folder} are not those that its checksums.json lists.")
         workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]

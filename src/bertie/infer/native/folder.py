@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError
 from bertie.families import VARIANTS
+from bertie.files import check_readable
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
     EncoderWeights,
@@ -220,6 +221,7 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     like_bert = kinds == (Full(), Learned, "post") and config.hidden_act in ACTIVATIONS
     if names is None or variant.encoder is not plain_encoder or misfit(config) or not like_bert or other_labels:
         raise NotHere(str(folder))
+    check_readable(folder / WEIGHTS)
     with safe_open(str(folder / WEIGHTS), framework="numpy") as file:
         found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
         stored = Stored(file, variant.table, found)
