@@ -153,7 +153,7 @@ def test_half_of_a_surrogate_pair_in_a_pdf_can_be_stored(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
-def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str) -> None:
     pypdf = pytest.importorskip("pypdf")
     pytest.importorskip("cryptography")
     for password in ("secret", ""):  # without a user's password, anybody may read it
@@ -166,11 +166,19 @@ def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str, mon
     (found,) = read(str(tmp_path / "open.pdf"), Reading())
     assert found.reason == "1 pages without text (scanned?)"
 
+
+def test_an_encrypted_pdf_names_the_library_that_decrypts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.encrypt("", "owner", algorithm="RC4-128")
+    writer.write(tmp_path / "a.pdf")
+
     def lacking(*_: object) -> None:
         raise pypdf.errors.DependencyError("cryptography>=3.1 is required for AES algorithm")
 
     monkeypatch.setattr(pypdf.PdfReader, "decrypt", lacking)
-    (found,) = read(str(tmp_path / "secret.pdf"), Reading())
+    (found,) = readers._pdf_pages(str(tmp_path / "a.pdf"), "a.pdf")
     assert found.reason.startswith("the PDF is encrypted")
     assert found.reason.endswith("pip install cryptography")
 
