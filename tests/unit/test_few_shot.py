@@ -77,7 +77,8 @@ def test_the_classifier_is_a_logistic_regression(start: Path, labels: tuple[str,
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     task.settle(model, encoded, targets)
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert changed == {"heads.sequence.classifier.weight", "heads.sequence.classifier.bias"}
+    weight, bias = "heads.sequence.classifier.weight", "heads.sequence.classifier.bias"
+    assert {weight} <= changed <= {weight, bias}  # two labels with as many examples may need no bias
     with torch.no_grad():
         output = model.encode(encoded.batch(np.arange(len(encoded))))
         vectors = model.heads["sequence"].vector(output).double().numpy()

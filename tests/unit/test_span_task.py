@@ -256,6 +256,15 @@ def test_no_answer_only_where_it_is_allowed(tokenizer):
     assert always.as_json()["answer"] == CONTEXT[always.as_json()["start"] : always.as_json()["end"]]
 
 
+def test_an_answer_is_not_weighed_against_none_where_none_is_not_allowed(tokenizer):
+    example = Example((QUESTION, CONTEXT))
+    found = encoded(SpanTask(), [example], tokenizer, 48)
+    logits = torch.zeros(len(found.ids), 2)
+    logits[0] = 1e4
+    (answer,) = SpanTask(n_best=20).decode(logits.numpy(), found, [example])
+    assert 0 < sum(span.probability for span in answer.spans) <= 1.000001
+
+
 def test_a_context_without_a_single_piece_has_no_answer(tokenizer):
     example = Example((QUESTION, "\u200b"))
     found = encoded(SpanTask(), [example], tokenizer, 24)

@@ -317,7 +317,8 @@ class SpanTask(Task):
         self, example: Example, scores_CL: Float, rows_C: NDArray[np.int64], places: Mapping[str, Any], none: float
     ) -> SpanPrediction:
         context = example.texts[CONTEXT]
-        highest = max(none, float(scores_CL.max(initial=none)))
+        lowest = float(np.finfo(np.float32).min) if self.threshold is None else none
+        highest = float(scores_CL.max(initial=lowest))  # of what has a share of the mass, which is then not zero
         mass = float(np.exp(scores_CL.astype(np.float64) - highest).sum())
         mass += float(np.exp(none - highest)) if self.threshold is not None else 0.0
         spans = []
