@@ -18,11 +18,12 @@ from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
-from bertie.infer.predict import Predictor, TextCount, set_training_facts
+from bertie.infer.predict import Predictor, TextCount
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
-from bertie.tasks import SequenceTask
+from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase), "."]
@@ -48,7 +49,9 @@ def save_model(folder: Path, *, texts: int = 1, too_long: str = "truncate", head
     else:
         model = families.build(config, heads=SequenceTask(LABELS).heads)
         model.labels = LABELS
-        set_training_facts(tokenizer, SequenceTask(LABELS), max_length=32, too_long=too_long, texts=texts)
+        model.training_facts = with_task(
+            TrainingFacts(max_length=32, too_long=too_long, texts=texts), SequenceTask(LABELS)
+        )
     families.save(model, folder, tokenizer=tokenizer)
     return folder
 

@@ -13,7 +13,7 @@ from bertie.infer.predict import Predictor, each_text
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.pattern import PatternTask
-from bertie.tasks.source import TooLong
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine

@@ -43,7 +43,7 @@ def embedder(
     than a vector has.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    check_reads_texts(found.tokenizer, "an embedding")
+    check_reads_texts(found.training_facts, "an embedding")
     sentence = found.engine.facts.sentence
     trained = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask.told(sentence)
     own, prompts = trained or EmbedTask(), sentence.prompts

@@ -26,13 +26,13 @@ from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine, check_max_length
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
-from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks import Prediction, Task, task_of
 from bertie.tasks.several import SeveralTask
-from bertie.tasks.source import Encoded, TooLong
+from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig, TooLong, TrainingFacts
 
 if TYPE_CHECKING:
-    from bertie.data.features import FeatureConfig
     from bertie.infer.findings import Findings
     from bertie.models.model import Model
 
@@ -126,21 +126,19 @@ class Predictor:
             )
         self.on_encoded: Callable[[Encoded, TooLong], object] = _unheard
         self.tokenizer, facts = tokenizer, self.engine.facts
-        found = task_of(facts, tokenizer)
+        found = task_of(facts)
         self._task = None if found is None else found.with_tokenizer(tokenizer)
-        trained = training_facts(tokenizer)
-        self.features: FeatureConfig | None = trained["features"]
-        self.columns: tuple[tuple[str, ...], str] = trained["columns"]
-        self.label_separator: str = trained["label_separator"]
-        self.encoding: str = trained["encoding"]
+        self.training_facts = trained = facts.training_facts
         positions = facts.max_length
         check_max_length(max_length, positions)
-        self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
+        self.max_length = max_length or min(
+            positions, facts.sentence.max_length or trained.max_length or tokenizer.max_length
+        )
         usual = self._task.too_long if self._task else "truncate"
-        self.too_long: TooLong = too_long or trained["too_long"] or usual
+        self.too_long: TooLong = too_long or trained.too_long or usual
         scores_pairs = facts.sentence.activation is not None
-        self.texts: int = 2 if scores_pairs else trained["texts"]
-        self.texts_known: bool = scores_pairs or trained["texts_known"]
+        self.texts: int = 2 if scores_pairs else trained.texts or 1
+        self.texts_known: bool = scores_pairs or trained.texts is not None
         if self._task and len(self._task.input_texts) == 1:
             self.texts, self.texts_known = self._task.input_texts[0], True
         elif self._task and self.texts not in self._task.input_texts:
@@ -205,15 +203,15 @@ class Predictor:
         ):
             format = replace(format, label_names=means)
         format = replace(format, label_names=in_both_forms(known, format.label_names))
-        usual_text, usual_label = self.columns
-        format = replace(
+        trained = self.training_facts
+        return replace(
             format,
-            usual_text=usual_text,
-            usual_label=usual_label,
-            usual_encoding=self.encoding,
-            label_separator=format.label_separator or self.label_separator,
+            usual_text=trained.text_columns,
+            usual_label=trained.label_column,
+            usual_encoding=trained.encoding,
+            label_separator=format.label_separator or trained.label_separator,
+            features=trained.features or format.features,
         )
-        return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
         """Returns one `Prediction` per text, or per tuple of texts. That of a text that cannot be read has an `error`.
@@ -375,106 +373,26 @@ class Predictor:
     def encode(self, examples: Sequence[Example], too_long: TooLong | None = None) -> Encoded:
         """Returns the token ids of examples, which `on_encoded` gets too. too_long: default of the predictor."""
         too_long = too_long or self.too_long
-        if self.features is not None and any(example.vectors is None for example in examples):
-            raise UsageError(_no_vectors(self.features, "a text alone is not its input"))
+        features = self.training_facts.features
+        if features is not None and any(example.vectors is None for example in examples):
+            raise UsageError(_no_vectors(features, "a text alone is not its input"))
         encoded = self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=too_long)
         self.on_encoded(encoded, too_long)
         return encoded
 
 
-# Facts in the folder of a model ------------------------------------------------------------------------------------
-
-
-def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
-
-    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
-    whether the folder says how many; features: how feature vectors are read, or None; columns: the names that the user
-    gave for the text and the label, empty where they were recognized; label_separator: what separates the labels of a
-    cell, empty for a comma; encoding: of the training files where they were not UTF-8, or ""; task: its name, or "".
-    """
-    length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
-    ours = ours if isinstance(ours, dict) else {}
-    return {
-        "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
-        "too_long": too_long if isinstance(too_long := ours.get("too_long"), str) else None,
-        "texts": texts if type(texts := ours.get("texts")) is int else 1,
-        "texts_known": "texts" in ours,
-        "features": _features(ours.get("features")),
-        "columns": _columns(ours.get("columns")),
-        "label_separator": mark if isinstance(mark := ours.get("label_separator"), str) else "",
-        "encoding": encoding if isinstance(encoding := ours.get("encoding"), str) else "",
-        "task": task.get("name", "") if isinstance(task := ours.get("task"), dict) else "",
-    }
-
-
-def check_reads_texts(tokenizer: Tokenizer | None, what: str) -> None:
+def check_reads_texts(facts: TrainingFacts, what: str) -> None:
     """Raises UsageError for a model that was fine-tuned on feature vectors. what: the command, which reads only
     texts."""
-    features: FeatureConfig | None = training_facts(tokenizer)["features"] if tokenizer is not None else None
-    if features is not None:
-        raise UsageError(_no_vectors(features, f"{what} reads only texts"))
+    if facts.features is not None:
+        raise UsageError(_no_vectors(facts.features, f"{what} reads only texts"))
 
 
-def _no_vectors(features: "FeatureConfig", why: str) -> str:
+def _no_vectors(features: FeatureConfig, why: str) -> str:
     return (
         f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
         "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
     )
-
-
-def _columns(saved: Any) -> tuple[tuple[str, ...], str]:
-    text, label = (saved.get("text"), saved.get("label")) if isinstance(saved, dict) else (None, None)
-    names = text if isinstance(text, list) and all(isinstance(name, str) for name in text) else []
-    return tuple(names), label if isinstance(label, str) else ""
-
-
-def _features(saved: Any) -> "FeatureConfig | None":
-    if not isinstance(saved, dict):
-        return None
-    from pydantic import ValidationError
-
-    from bertie.data.features import FeatureConfig
-
-    try:
-        return FeatureConfig.model_validate(saved)
-    except ValidationError as error:
-        raise DataError(f"tokenizer_config.json, bertie.features: {error.errors()[0]['msg']}.") from None
-
-
-def set_training_facts(
-    tokenizer: Tokenizer,
-    task: Task,
-    *,
-    max_length: int,
-    too_long: TooLong,
-    texts: int,
-    features: "FeatureConfig | None" = None,
-    columns: tuple[tuple[str, ...], str] = ((), ""),
-    label_separator: str = "",
-    encoding: str = LABELLED.encoding,
-) -> None:
-    """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options.
-
-    columns: the names that the user gave for the columns of the text and of the label, or nothing. encoding: of the
-    training files.
-    """
-    tokenizer.settings["model_max_length"] = max_length
-    ours = tokenizer.settings.get("bertie")
-    ours = ours if isinstance(ours, dict) else {}
-    saved = {"name": name_of(task), **task.settings()}
-    tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts, "task": saved}
-    text, label = columns
-    more = {
-        "features": features and features.model_dump(mode="json"),
-        "columns": {"text": [*text], "label": label} if text or label else None,
-        "label_separator": label_separator or None,
-        "encoding": None if encoding == LABELLED.encoding else encoding,
-    }
-    for name, value in more.items():
-        tokenizer.settings["bertie"].pop(name, None)
-        if value is not None:
-            tokenizer.settings["bertie"][name] = value
 
 
 # What callers from Python pass ---------------------------------------------------------------------------------------

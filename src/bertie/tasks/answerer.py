@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
-from bertie.tasks.source import Encoded, TooLong, encode
+from bertie.tasks.source import Encoded, encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 Logits = NDArray[np.float32]
 

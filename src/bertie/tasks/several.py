@@ -24,8 +24,9 @@ from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.tasks.source import Encoded, Targets
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -68,7 +68,7 @@ def debias(
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, Model)
-    check_reads_texts(loaded.tokenizer, "bertie debias")
+    check_reads_texts(loaded.training_facts, "bertie debias")
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")

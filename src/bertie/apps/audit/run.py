@@ -84,7 +84,7 @@ def audit(
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
     assert isinstance(loaded, Model)
-    check_reads_texts(loaded.tokenizer, "bertie audit")
+    check_reads_texts(loaded.training_facts, "bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now

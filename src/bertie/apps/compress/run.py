@@ -127,7 +127,7 @@ class _Search:
         self.model = load(model)
         check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
-        check_reads_texts(self.predictor.tokenizer, "bertie compress")
+        check_reads_texts(self.model.training_facts, "bertie compress")
         self.task = self.predictor.task
         self.metric = self.task.metrics[0]
         self.positive: dict[str, str] = getattr(self.task.scores(), "positives", {})

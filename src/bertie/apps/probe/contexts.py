@@ -108,7 +108,7 @@ def words(
     found = contexts_of(texts, word)
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.tokenizer, "bertie words")
+    check_reads_texts(model.training_facts, "bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]
     targets, before = [], 0
     for one, sentence in zip(found, sentences, strict=True):

@@ -151,7 +151,7 @@ def probe(model: Model, settings: Settings, run: Path, *, name: str = "", overwr
     settings.check()
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.tokenizer, "bertie probe")
+    check_reads_texts(model.training_facts, "bertie probe")
     layers = layers_of("all", TorchEngine(model).facts)
     with folders.held(run, PROBED, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):

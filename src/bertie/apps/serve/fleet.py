@@ -142,7 +142,7 @@ class Fleet:
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
             if self.index_paths:  # now, as a failed reload keeps the model and not its files
                 await asyncio.to_thread(lambda: served.content)
-            check_reads_texts(served.tokenizer, "bertie serve")
+            check_reads_texts(served.facts.training_facts, "bertie serve")
             await check(served)
         except BaseException:
             await batcher.kill()

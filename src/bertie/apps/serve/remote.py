@@ -114,7 +114,7 @@ class Worker:
             raise BertieError(
                 f"{self.settings.model} contains another model now. Send SIGHUP to the server to load it."
             )
-        self.facts, self.sha, self.lanes = facts_of_json(header["facts"]), header["sha"], header["lanes"]
+        self.facts, self.sha, self.lanes = Facts.of_json(header["facts"]), header["sha"], header["lanes"]
         self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
 
@@ -233,8 +233,3 @@ class FactsAlone:
 def engine_for(facts: Facts) -> Engine:
     """Returns an engine with which a Predictor encodes and decodes."""
     return FactsAlone(facts)
-
-
-def facts_of_json(value: dict[str, Any]) -> Facts:
-    """Returns the facts that a worker sent."""
-    return Facts(**{**value, "labels": tuple(value["labels"])})

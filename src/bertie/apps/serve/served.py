@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,14 +26,14 @@ from bertie.errors import BertieError
 from bertie.infer.engine import Array, Facts
 from bertie.infer.pairs import HEAD, Kind, kind_of
 from bertie.infer.predict import Predictor
-from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_public
 from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.arrays import vote
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.source import Encoded, TooLong, encode_ids, ids_of
+from bertie.tasks.source import Encoded, encode_ids, ids_of
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 T = TypeVar("T")
 Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
@@ -61,8 +61,8 @@ class Served:
 
     @cached_property
     def facts(self) -> Facts:
-        """The facts of the model, with the folder's `sentence-transformers` settings, which a worker does not send."""
-        return replace(self.batcher.facts, sentence=read_sentence(self.folder, read_public(self.folder)))
+        """The facts of the model: those that its worker sent, and those of the folder's files."""
+        return self.batcher.facts.of_folder(self.folder, read_public(self.folder))
 
     @cached_property
     def predictor(self) -> Predictor:

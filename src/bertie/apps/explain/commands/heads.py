@@ -80,7 +80,7 @@ def heads(
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = load(model)
-    check_reads_texts(opened.tokenizer, "bertie heads")
+    check_reads_texts(opened.training_facts, "bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
