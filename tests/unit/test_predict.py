@@ -18,7 +18,8 @@ from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
-from bertie.infer.predict import Predictor, TextCount
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.tasks import SequenceTask, with_task
@@ -126,7 +127,7 @@ def test_a_bad_row_is_answered_in_its_place(model):
 
 def test_it_is_read_as_it_was_trained_unless_told(folder, model):
     predictor = Predictor(model)
-    assert (predictor.max_length, predictor.too_long, predictor.texts) == (32, "truncate", 1)
+    assert (predictor.max_length, predictor.too_long, predictor.pipeline.texts) == (32, "truncate", 1)
     assert Predictor(model, max_length=64).max_length == 64
     with pytest.raises(UsageError, match="4 to 64, the number of positions"):
         Predictor(model, max_length=65)

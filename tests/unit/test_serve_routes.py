@@ -42,8 +42,7 @@ def library(folders, name: str) -> Predictor:
 
 
 def vectors(folders, texts, *, normalize=True) -> np.ndarray:
-    predictor = library(folders, "embed")
-    predictor.task = EmbedTask(normalize=normalize)
+    predictor = library(folders, "embed").replace(task_or_none=EmbedTask(normalize=normalize))
     return np.array([answer.label for answer in predictor.predict(texts)], np.float32)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import TextCount
+from bertie.infer.pipeline import TextCount
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder

@@ -114,4 +114,4 @@ def test_a_folder_keeps_its_facts(tmp_path: Path, bertie: CommandLine, command: 
     assert settings["model_max_length"] == 20
     assert "stars" not in json.dumps(settings)
     predictor = library.Predictor(library.load(tmp_path / "made"))
-    assert (predictor.task, predictor.max_length, predictor.texts) == (task, 20, 1)
+    assert (predictor.task, predictor.max_length, predictor.pipeline.texts) == (task, 20, 1)

@@ -23,7 +23,8 @@ from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
-from bertie.infer.predict import LABELLED, Predictor, TextCount
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import LABELLED, Predictor
 from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
@@ -226,7 +227,7 @@ class Run:
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
         tokenizer = self.predictor.tokenizer
-        if bad := [row for row in map(self.predictor.readable, examples) if isinstance(row, InvalidRow)]:
+        if bad := [row for row in map(self.predictor.pipeline.readable, examples) if isinstance(row, InvalidRow)]:
             raise DataError(
                 f"{len(bad):,} of {len(examples):,} {what} examples cannot be read. Line {bad[0].line}: "
                 f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
@@ -358,7 +359,7 @@ class Run:
         self.model.eval()
         untuned, before = self.task, self.task.scores()
         tuned = untuned.tune_on_dev(self._answers(before))
-        self.task = self.predictor.task = tuned.with_tokenizer(self.predictor.tokenizer)
+        self.task = tuned.with_tokenizer(self.predictor.tokenizer)
         if self.task != untuned:
             self.model.training_facts = self._training_facts()
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted

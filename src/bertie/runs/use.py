@@ -23,7 +23,8 @@ from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, Text, check_text, check_top, each_row, tell_unread
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import Text, check_text, check_top, each_row, tell_unread
 from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
@@ -222,10 +223,10 @@ def evaluate(
         path, told = published(data, split, data_dir, told)
     runner, options = runner_of(model, device, precision, options)
     predictor = Predictor(runner, **options)
+    task = predictor.task
     if data:
-        predictor.task, _ = scored_as_published(predictor.task, data)
-    predictor.task = with_positive(predictor.task, positive)
-    return predictor.score(path, told)
+        task, _ = scored_as_published(task, data)
+    return predictor.replace(task_or_none=with_positive(task, positive)).score(path, told)
 
 
 @overload
@@ -370,7 +371,7 @@ def rank(
     filled = [number for number, text in enumerate(read) if text is not None]
     runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
     usual = Predictor(runner, options.get("tokenizer"))
-    if usual.answers and isinstance(usual.task, EmbedTask):
+    if isinstance(usual.pipeline.task_or_none, EmbedTask):
         some = similarity(runner, [query], [passages[number] for number in filled], **options)[0].tolist()
     else:
         predictor = Predictor(runner, **options)

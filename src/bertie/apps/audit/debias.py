@@ -18,7 +18,7 @@ from bertie.apps.audit.sets import SETS
 from bertie.errors import UsageError, nearest
 from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable

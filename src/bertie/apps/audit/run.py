@@ -29,7 +29,7 @@ from bertie.folders import Kind, held
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import EngineName
 from bertie.infer.pairs import HEAD, kind_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.folder import fingerprint, randomized
 from bertie.models.model import Model
 from bertie.report.page import draw

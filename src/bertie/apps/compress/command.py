@@ -291,7 +291,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     """The model. texts: whether they are needed."""
-    from bertie.infer.predict import check_reads_texts
+    from bertie.infer.pipeline import check_reads_texts
     from bertie.runs.models import load
 
     found = load(asked.model)

@@ -24,7 +24,7 @@ from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.model import Model
 from bertie.report import card
 from bertie.report.page import Report, StatCard

@@ -10,7 +10,7 @@ from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.fill import as_filled
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import facts_of
 from bertie.models.heads import VocabularyHead

@@ -10,7 +10,7 @@ from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
 from bertie.errors import arguments
-from bertie.infer.predict import each_text
+from bertie.infer.texts import each_text
 from bertie.runs.use import THEIRS, module_of, readable_texts
 
 if TYPE_CHECKING:

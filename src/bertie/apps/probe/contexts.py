@@ -20,7 +20,8 @@ from bertie.data.sample import table
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_tokens
-from bertie.infer.predict import check_reads_texts, check_text
+from bertie.infer.pipeline import check_reads_texts
+from bertie.infer.texts import check_text
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.tasks.arrays import unit

@@ -28,7 +28,7 @@ from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind
 from bertie.infer.engine import Array, Engine
 from bertie.infer.layers import check_pooling, layers_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.report.page import draw

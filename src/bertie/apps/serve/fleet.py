@@ -17,7 +17,7 @@ from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
 from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.runs.models import model_folder, model_name
 
 if TYPE_CHECKING:

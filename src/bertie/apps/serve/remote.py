@@ -17,7 +17,7 @@ from bertie.apps.serve import wire
 from bertie.apps.serve.log import LOG
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.infer.engine import Engine, Facts
+from bertie.infer.engine import Facts
 
 Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 OnToken = Callable[[int], None]
@@ -217,19 +217,3 @@ async def _passed_on(stderr: Any) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stderr)
     while text := await reader.read(1 << 16):
         LOG.text(text)
-
-
-class FactsAlone:
-    """An `Engine` that has the facts of a model in another process and cannot run."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Raises an error: batches go to the worker process."""
-        raise NotImplementedError("batches go to the worker process")
-
-
-def engine_for(facts: Facts) -> Engine:
-    """Returns an engine with which a Predictor encodes and decodes."""
-    return FactsAlone(facts)

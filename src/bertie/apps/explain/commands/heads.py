@@ -66,7 +66,7 @@ def heads(
     """
     from bertie.apps.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
-    from bertie.infer.predict import check_reads_texts
+    from bertie.infer.pipeline import check_reads_texts
     from bertie.report.card import put
     from bertie.runs.models import load
 
