@@ -28,7 +28,7 @@ from bertie import console, families
 from bertie.errors import BertieError
 from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.models.model import Model
 from bertie.plan.meter import resident_peak_bytes
 from bertie.runs.config import FinetuneConfig
@@ -97,7 +97,6 @@ def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepare
         task.encode(part, tokenizer, max_length=config.max_length, too_long=policy)
         for part in (examples.train, examples.dev)
     )
-    set_training_facts(tokenizer, task, max_length=config.max_length, too_long=policy, texts=examples.texts)
     return Prepared(config, examples, tokenizer, train, dev, task.targets(examples.train, train))
 
 

@@ -14,7 +14,6 @@ import torch
 
 from bertie import console, families
 from bertie.data.collate import batch_of
-from bertie.data.features import FeatureConfig
 from bertie.data.ids import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
@@ -25,6 +24,7 @@ from bertie.objectives.captions import Captions, CaptionSource
 from bertie.runs.models import model_folder
 from bertie.settings import load
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig
 
 BATCH = 64  # rows of a forward pass
 

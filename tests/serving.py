@@ -27,10 +27,10 @@ from bertie.apps.serve.worker import attention_of
 from bertie.data.ids import Ids
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
-from bertie.infer.predict import set_training_facts
 from bertie.objectives import build
-from bertie.tasks import TASKS
+from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import TASK_OPTIONS, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
@@ -66,7 +66,7 @@ def make_model(start: Path, folder: Path, name: str, options: Mapping[str, Any],
     tokenizer = Tokenizer.load(start)
     model, _ = families.load(start, heads=task.heads, seed=0)
     model.labels, model.problem_type = task.labels, task.problem_type
-    set_training_facts(tokenizer, task, max_length=MAX_LENGTH, too_long=task.too_long, texts=texts)
+    model.training_facts = with_task(TrainingFacts(max_length=MAX_LENGTH, too_long=task.too_long, texts=texts), task)
     families.save(model, folder, tokenizer=tokenizer)
     return folder
 

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import string
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 import bertie
 from bertie import families
 from bertie.cli.finetune import what_next
-from bertie.infer.predict import Predictor, set_training_facts
-from bertie.tasks import TASKS
+from bertie.infer.predict import Predictor
+from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts, read_training_facts, write_training_facts
 from toys import TASK_OPTIONS, CommandLine, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
@@ -47,7 +49,7 @@ def models(tmp_path_factory) -> Path:
         model, _ = families.load(start, heads=task.heads, seed=0)
         model.labels, model.problem_type = task.labels, task.problem_type
         texts = 2 if name in PAIRS else 1
-        set_training_facts(tokenizer, task, max_length=24, too_long=task.too_long, texts=texts)
+        model.training_facts = with_task(TrainingFacts(max_length=24, too_long=task.too_long, texts=texts), task)
         families.save(model, home / name, tokenizer=tokenizer)
     return home
 
@@ -121,9 +123,7 @@ def test_the_line_shown_after_a_run_works_in_a_shell(models, cli, name):
 @pytest.mark.parametrize("name", ["sequence", "multilabel", "regression"])
 def test_the_line_shown_for_pairs_is_a_pair(models, cli, name, tmp_path):
     shutil.copytree(models / name, tmp_path / "pairs")
-    settings = json.loads((tmp_path / "pairs/tokenizer_config.json").read_text())
-    settings["bertie"]["texts"] = 2
-    (tmp_path / "pairs/tokenizer_config.json").write_text(json.dumps(settings))
+    write_training_facts(tmp_path / "pairs", replace(read_training_facts(tmp_path / "pairs"), texts=2))
     echo, _, rest = what_next(tmp_path / "pairs")[0].partition(" | ")
     (record,) = cli.good(*shlex.split(rest)[1:], stdin=shlex.split(echo)[1] + "\n").splitlines()
     assert "error" not in json.loads(record), record

@@ -13,10 +13,10 @@ import pytest
 from bertie import families
 from bertie.data.rows import unique
 from bertie.infer.batching import CHUNK
-from bertie.infer.predict import set_training_facts
 from bertie.infer.records import WRITERS, Form
-from bertie.tasks import TASKS
+from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import CommandLine, toy_model
 
 LETTERS = [*"abcdefgh가나다라", *("##" + c for c in "abcdefgh가나다라")]
@@ -33,16 +33,18 @@ def model(tmp_path_factory) -> Path:
     tokenizer = Tokenizer.load(start)
     model, _ = families.load(start, heads=task.heads, seed=0)
     model.labels, model.problem_type = task.labels, task.problem_type
-    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1)
+    model.training_facts = with_task(TrainingFacts(max_length=24, too_long="truncate", texts=1), task)
     families.save(model, home / "saved", tokenizer=tokenizer)
     return home / "saved"
 
 
 def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) -> None:
     tokenizer = Tokenizer.load(model)
-    task, named = TASKS["sequence"].make(("bad", "good"), {}), (("review",), "stars")
-    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1, columns=named)
+    task = TASKS["sequence"].make(("bad", "good"), {})
     trained, _ = families.load(model, heads=task.heads, seed=0)
+    trained.training_facts = with_task(
+        TrainingFacts(max_length=24, too_long="truncate", texts=1, text_columns=("review",), label_column="stars"), task
+    )
     trained.labels, trained.problem_type = task.labels, task.problem_type
     families.save(trained, tmp_path / "m", tokenizer=tokenizer)
     file, other = tmp_path / "t.csv", tmp_path / "o.csv"
@@ -57,8 +59,10 @@ def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) 
 def test_the_encoding_of_training_is_read_without_options(model, tmp_path, cli, command) -> None:
     """Where a file is not UTF-8. A UTF-8 file is read as one."""
     tokenizer, task = Tokenizer.load(model), TASKS["sequence"].make(("bad", "good"), {})
-    set_training_facts(tokenizer, task, max_length=24, too_long="truncate", texts=1, encoding="cp949")
     trained, _ = families.load(model, heads=task.heads, seed=0)
+    trained.training_facts = with_task(
+        TrainingFacts(max_length=24, too_long="truncate", texts=1, encoding="cp949"), task
+    )
     trained.labels, trained.problem_type = task.labels, task.problem_type
     families.save(trained, tmp_path / "m", tokenizer=tokenizer)
     told = []

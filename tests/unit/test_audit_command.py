@@ -15,10 +15,11 @@ from bertie.apps.audit.pairs import COLUMNS as PAIR_COLUMNS
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.stereoset import COLUMNS as STEREO_COLUMNS
 from bertie.errors import UsageError
-from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
+from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import CommandLine, toy_model
 
 TEMPLATES = """
@@ -66,7 +67,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = toy_model(tmp_path_factory.mktemp("classifier") / "model", WORDS)
     config, tokenizer, labels = families.config(folder), Tokenizer.load(folder), ("no", "yes")
     built = families.build(config, heads={"sequence": HEADS["sequence"](config, 2)}, seed=1)
-    set_training_facts(tokenizer, SequenceTask(labels), max_length=32, too_long="truncate", texts=1)
+    built.training_facts = with_task(TrainingFacts(max_length=32, too_long="truncate", texts=1), SequenceTask(labels))
     families.save(built, folder, tokenizer=tokenizer, labels=labels)
     return folder
 

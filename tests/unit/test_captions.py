@@ -10,7 +10,6 @@ import torch
 
 from bertie import families
 from bertie.data.draws import Draws, key
-from bertie.data.features import FeatureConfig
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
@@ -23,6 +22,7 @@ from bertie.runs.run_data import RunData
 from bertie.runs.verify import verify
 from bertie.settings import build
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig
 from nano import one_thread
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]

@@ -21,6 +21,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import hold_out, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
+from bertie.training_facts import read_training_facts
 from toys import toy_model
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
@@ -292,7 +293,9 @@ def test_long_texts_are_refused_or_read_in_windows(run, model, tmp_path, policy)
         assert "read in windows" in done.stderr
         settings = json.loads((tmp_path / "run" / "model" / "tokenizer_config.json").read_text())
         assert settings["model_max_length"] == 24
-        assert settings["bertie"]["too_long"] == "window"
+        facts = read_training_facts(tmp_path / "run" / "model")
+        assert (facts.max_length, facts.too_long, facts.texts, facts.task) == (24, "window", 1, "sequence")
+        assert "too_long" not in json.dumps(settings)
 
 
 @pytest.mark.parametrize(

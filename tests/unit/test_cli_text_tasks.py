@@ -134,7 +134,7 @@ def test_questions_from_a_file_to_answers(run, model, tmp_path):
     assert results["dev"]["no_answer_exact_match"] > 0.8
     saved = tmp_path / "run" / "model"
     assert json.loads((saved / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
-    threshold = json.loads((saved / "tokenizer_config.json").read_text())["bertie"]["task"]["threshold"]
+    threshold = json.loads((saved / "bertie.json").read_text())["task_options"]["threshold"]
     assert threshold != 0.0
     code, out, err = run("evaluate", saved, dev, "--json", "--engine", "torch")
     report = json.loads(out)

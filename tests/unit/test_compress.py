@@ -12,12 +12,12 @@ from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.infer import predict
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
+from bertie.training_facts import TrainingFacts
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -236,11 +236,11 @@ def test_options_without_effect_are_refused(folder, tmp_path, bertie, options, m
 
 
 def test_a_pair_model_is_not_calibrated_on_single_texts(folder, tmp_path, bertie, monkeypatch):
-    monkeypatch.setattr(
-        predict, "training_facts", lambda tokenizer: {"texts": 2, "texts_known": True, "features": None}
-    )
+    model = load(folder)
+    model.training_facts = TrainingFacts(texts=2)
+    model.save_pretrained(tmp_path / "pairs")
     (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
-    code, _, err = bertie("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "out")
+    code, _, err = bertie("compress", tmp_path / "pairs", "--texts", tmp_path / "texts.txt", "-o", tmp_path / "out")
     assert code == 2
     assert "The model reads pairs of texts" in err
 

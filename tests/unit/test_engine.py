@@ -15,15 +15,16 @@ from bertie import families
 from bertie.data.ids import Ids
 from bertie.infer import batching
 from bertie.infer.engine import Engine
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.init import initialize
-from bertie.tasks import SequenceTask
+from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
@@ -179,7 +180,7 @@ def test_the_engine_of_a_folder_answers_as_its_model(tmp_path: Path):
     tokenizer, task = Tokenizer.load(folder), SequenceTask(("x", "y"))
     model, _ = families.load(folder, heads=task.heads, seed=0)
     model.labels = task.labels
-    set_training_facts(tokenizer, task, max_length=16, too_long="truncate", texts=1)
+    model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=1), task)
     families.save(model, tmp_path / "tuned", tokenizer=tokenizer)
     model = bertie.load(tmp_path / "tuned")
     facts = TorchEngine(model).facts

@@ -7,14 +7,15 @@ import pytest
 
 import bertie as library
 from bertie import families
-from bertie.data.features import FeatureConfig
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.ensemble import Ensemble
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
+from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig, TrainingFacts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["a b", "b a c", "c"]
@@ -28,8 +29,10 @@ def folder(path, seed, labels=("neg", "pos"), pieces="abc", features=None):
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     config = EncoderConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=32, initializer_range=0.5, **sizes)
     task = SequenceTask(labels)
-    set_training_facts(tokenizer, task, max_length=32, too_long="truncate", texts=1, features=features)
     model = families.build(config, heads=task.heads, seed=seed)
+    model.training_facts = with_task(
+        TrainingFacts(max_length=32, too_long="truncate", texts=1, features=features), task
+    )
     families.save(model, path, tokenizer=tokenizer, labels=labels, problem_type=task.problem_type)
     return path
 

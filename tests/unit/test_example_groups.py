@@ -84,7 +84,7 @@ class Answers:
     task = RANK
 
     def __init__(self, answers: list[Prediction]) -> None:
-        self.answers = answers
+        self.answers, self.pipeline = answers, self
 
     def reading(self, format: TableFormat) -> TableFormat:
         return format

@@ -19,6 +19,7 @@ from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.layout import Padded
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import SPECIAL
 
 WORDS = "the film is good bad long short we saw it today in paris with two actors and a dog 영화 좋다".split()
@@ -217,13 +218,12 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
 def test_what_is_read_is_what_the_model_was_trained_on() -> None:
     """Not a later part of the text, which `predict` truncates."""
     tuned = model("sequence", ("a", "b"))
-    assert tuned.tokenizer is not None
-    tuned.tokenizer.settings["model_max_length"] = 6
+    tuned.training_facts = TrainingFacts(max_length=6)
     found = question_of(tuned, [TEXT])
     assert (len(found.question.encoding.ids), found.cut) == (6, 3)
     assert question_of(tuned, [TEXT], max_length=9).cut == 0
     for task in ("several", "pattern", "choice"):
-        tuned.tokenizer.settings["bertie"] = {"texts": 1, "task": {"name": task}}
+        tuned.training_facts = TrainingFacts(texts=1, task=task)
         with pytest.raises(UsageError, match=f"task {task}"):
             question_of(tuned, [TEXT])
 
@@ -243,8 +243,7 @@ def test_what_cannot_be_explained() -> None:
         with pytest.raises(UsageError, match="a list of one text"):
             question_of(model("sequence", ("a", "b")), texts)  # type: ignore[arg-type]
     tuned = model("sequence", ("a", "b"))
-    assert tuned.tokenizer is not None
-    tuned.tokenizer.settings["bertie"] = {"texts": 1}
+    tuned.training_facts = TrainingFacts(texts=1)
     with pytest.raises(UsageError, match="trained on single texts"):
         question_of(tuned, [TEXT, TEXT])
     with pytest.raises(UsageError, match="predicts numbers"):

@@ -22,18 +22,20 @@ from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import words
 from bertie.cli.table import app
 from bertie.data.collate import batch_of
-from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
+from bertie.data.features import BadFeaturesError, frames, log_mel, patches, vectors_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.kinds import Inputs
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.settings import build
+from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig, TrainingFacts
 from nano import one_thread
 
 COLUMN = FeatureConfig(column="image")
@@ -299,7 +301,7 @@ def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path:
     found, _ = families.load(tmp_path / "run" / "model")
     found.tokenizer = Tokenizer.load(tmp_path / "run" / "model")
     predictor = Predictor(found)
-    assert predictor.features is not None  # the column and its options are saved with the model
+    assert predictor.training_facts.features is not None  # the column and its options are saved with the model
     assert predictor.score(written(tmp_path, 41))["accuracy"] > 0.9
     answers = predictor.predict(["is it high ?"] * 2, [np.full((1, 3), x, np.float32) for x in (2, -2)])
     assert [answer.label for answer in answers] == ["yes", "no"]
@@ -330,7 +332,7 @@ def reader(tokenizer: Tokenizer, folder: Path) -> Predictor:
     sizes = {**SIZES, "max_position_embeddings": 16, "intermediate_size": 64, "visual_embedding_dim": 3}
     model = families.build("visualbert-tiny", **sizes, heads=task.heads)
     model.tokenizer, model.labels = Tokenizer.load(tokenizer_folder(tokenizer, folder)), task.labels
-    set_training_facts(model.tokenizer, task, max_length=16, too_long="truncate", texts=1, features=COLUMN)
+    model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=1, features=COLUMN), task)
     model.eval().requires_grad_(False)
     model.save_pretrained(folder / "model")
     return Predictor(model)

@@ -10,12 +10,14 @@ import pytest
 from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.evaluation import glue
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
+from bertie.tasks import with_task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from toys import CommandLine
 
 
@@ -38,7 +40,7 @@ def predictor(tokenizer: Tokenizer, task, texts: int) -> Predictor:
         initializer_range=0.5,
     )
     model = families.build(config, heads=task.heads).eval()
-    set_training_facts(tokenizer, task, max_length=16, too_long="truncate", texts=texts)
+    model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=texts), task)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return Predictor(model)
 

@@ -28,7 +28,7 @@ class KnowsGood:
 
     def __init__(self, task=None):
         self.task = task or SequenceTask(("neg", "pos"))
-        self.read = 0
+        self.read, self.pipeline = 0, self
 
     def reading(self, format):
         return format

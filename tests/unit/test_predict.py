@@ -18,11 +18,13 @@ from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
-from bertie.infer.predict import Predictor, TextCount, set_training_facts
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
-from bertie.tasks import SequenceTask
+from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase), "."]
@@ -48,7 +50,9 @@ def save_model(folder: Path, *, texts: int = 1, too_long: str = "truncate", head
     else:
         model = families.build(config, heads=SequenceTask(LABELS).heads)
         model.labels = LABELS
-        set_training_facts(tokenizer, SequenceTask(LABELS), max_length=32, too_long=too_long, texts=texts)
+        model.training_facts = with_task(
+            TrainingFacts(max_length=32, too_long=too_long, texts=texts), SequenceTask(LABELS)
+        )
     families.save(model, folder, tokenizer=tokenizer)
     return folder
 
@@ -123,7 +127,7 @@ def test_a_bad_row_is_answered_in_its_place(model):
 
 def test_it_is_read_as_it_was_trained_unless_told(folder, model):
     predictor = Predictor(model)
-    assert (predictor.max_length, predictor.too_long, predictor.texts) == (32, "truncate", 1)
+    assert (predictor.max_length, predictor.too_long, predictor.pipeline.texts) == (32, "truncate", 1)
     assert Predictor(model, max_length=64).max_length == 64
     with pytest.raises(UsageError, match="4 to 64, the number of positions"):
         Predictor(model, max_length=65)

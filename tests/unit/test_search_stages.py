@@ -36,7 +36,7 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
     scorer = predictor(models["regression"])
     with pytest.raises(UsageError, match="it reads single texts"):
         relevance(scorer, QUESTION, TEXTS)
-    scorer.texts = 2
+    scorer = scorer.replace(texts=2)
     numbers = [one.label for one in scorer.predict(pairs)]
     assert relevance(scorer, QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
     of_list = predictor(models["choice"]).predict([(QUESTION, *TEXTS)])[0].scores

@@ -14,10 +14,12 @@ from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.remote import WorkerDied
 from bertie.data.ids import NOWHERE, Ids
 from bertie.infer.engine import Facts
-from bertie.infer.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig, written_output
+from bertie.tasks import with_task
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 from serving import LocalWorker, Process, live, make_models, until
 from toys import toy_writer
 
@@ -33,8 +35,10 @@ def folders(tmp_path_factory):
     names = ("text2text", "several", "sequence")
     causal = toy_writer(home / "gpt2", "gpt2")
     tokenizer = Tokenizer.load(causal)
-    set_training_facts(tokenizer, Text2TextTask(max_target_length=12), max_length=30, too_long="truncate", texts=1)
     model, _ = families.load(causal)
+    model.training_facts = with_task(
+        TrainingFacts(max_length=30, too_long="truncate", texts=1), Text2TextTask(max_target_length=12)
+    )
     families.save(model, causal, tokenizer=tokenizer)
     return {**{name: made[name] for name in names}, "causal": causal}
 

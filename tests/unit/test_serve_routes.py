@@ -20,6 +20,7 @@ from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.tasks.embed import EmbedTask
+from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
 
 pytest.importorskip("fastapi")
@@ -41,8 +42,7 @@ def library(folders, name: str) -> Predictor:
 
 
 def vectors(folders, texts, *, normalize=True) -> np.ndarray:
-    predictor = library(folders, "embed")
-    predictor.task = EmbedTask(normalize=normalize)
+    predictor = library(folders, "embed").replace(task_or_none=EmbedTask(normalize=normalize))
     return np.array([answer.label for answer in predictor.predict(texts)], np.float32)
 
 
@@ -521,9 +521,7 @@ def test_a_flat_list_is_a_pair_only_for_a_model_of_pairs(tmp_path):
         told = server.post("/predict", {"inputs": ["ab", "cd"]})
         assert (told.status_code, "[[TEXT], [TEXT]]" in told.json()["error"]) == (422, True)
         assert len(server.ok("/predict", {"inputs": [["ab"], ["cd"]]})) == 2
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    del config["bertie"]["texts"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    write_training_facts(folder, replace(read_training_facts(folder), texts=None))
     (folder / "checksums.json").unlink(missing_ok=True)
     with live({"m": folder}) as server:
         told = server.post("/predict", {"inputs": ["ab", "cd"]})

@@ -161,7 +161,7 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     assert (set(pair["label"]), pair["heads"]["x"]) == ({"y"}, {"error": "This head reads single texts."})
     alone = json.loads(cli.good("predict", folder, "--head", "x", stdin="a x b\n"))
     assert (alone["label"], alone["scores"]) == ("yes", both["heads"]["x"]["scores"])
-    assert Predictor(bertie.load(folder), head="y").texts == 2
+    assert Predictor(bertie.load(folder), head="y").pipeline.texts == 2
     with pytest.raises(DataError, match="reads pairs of texts"):
         bertie.predict(folder, ["a"], head="y")
     (tmp_path / "one.csv").write_text("text\na x\n")

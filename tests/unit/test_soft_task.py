@@ -136,7 +136,8 @@ def test_from_a_teacher_to_a_student(bertie: CommandLine, tmp_path: Path, monkey
     assert "accuracy 1.000" in bertie.good("evaluate", "student/model", "train.tsv")
     config = json.loads(Path("student/model/config.json").read_text())
     assert config["id2label"] == {"0": "good", "1": "poor"}
-    saved = json.loads(Path("student/model/tokenizer_config.json").read_text())["bertie"]
+    saved = json.loads(Path("student/model/bertie.json").read_text())
+    assert saved["task"] == "sequence"
     assert "soften" not in json.dumps(saved)
     bertie.good(*student[:-1], "named", *fast, "--label-names", "good=yes,poor=no")
     config = json.loads(Path("named/model/config.json").read_text())

@@ -10,18 +10,19 @@ import torch
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import TextCount
+from bertie.infer.pipeline import TextCount
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.facts import facts_of
 from bertie.models.model import Model
 from bertie.nn.init import initialize
-from bertie.tasks import SpanTask, task_of
+from bertie.tasks import SpanTask, task_of, with_task
 from bertie.tasks.places import fullest
 from bertie.tasks.source import Encoded
 from bertie.tasks.span import best_spans
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase), ".", ","]
@@ -305,9 +306,8 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     )
     model = Model(Encoder(config), task.heads(config))
     initialize(model, std=0.2)
-    model.tokenizer = tokenizer
-    tokenizer.settings["bertie"] = {"task": {"name": "span", **tuned.settings()}}
-    assert task_of(facts_of(model), tokenizer) == tuned
+    model.training_facts = with_task(TrainingFacts(), tuned)
+    assert task_of(facts_of(model)) == tuned
 
 
 # Files --------------------------------------------------------------------------------------------------------------

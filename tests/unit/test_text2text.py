@@ -75,7 +75,8 @@ def test_predictions_equal_those_of_transformers(model: Path, beams: int) -> Non
     """Through the engine, in batches with texts of other lengths."""
     predictor = Predictor(bertie.load(model))
     tokenizer = predictor.tokenizer
-    predictor.task = Text2TextTask(max_target_length=7, num_beams=beams).with_tokenizer(tokenizer)
+    task = Text2TextTask(max_target_length=7, num_beams=beams).with_tokenizer(tokenizer)
+    predictor = predictor.replace(task_or_none=task)
     kind = transformers.AutoModelForSeq2SeqLM if model.name.startswith("t5") else transformers.AutoModelForCausalLM
     theirs = kind.from_pretrained(model).eval()
     texts = ["a b c", "d", "e f g h i k l m", "x y"]

@@ -17,13 +17,13 @@ from bertie import families
 from bertie.api.use import in_place
 from bertie.errors import DataError, UsageError
 from bertie.infer.choose import engine_of
-from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
-from bertie.tasks import SequenceTask
+from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train
+from bertie.training_facts import TrainingFacts
 from toys import CommandLine, toy_model, toy_writer
 
 TEXTS = ["a b c", "d", "e f g"]
@@ -246,8 +246,8 @@ def folders(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     families.save(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
     pairs = Tokenizer.load(encoder)
     task = SequenceTask.make(("no", "yes"), {})
-    set_training_facts(pairs, task, max_length=32, too_long="truncate", texts=2)
     model = families.build(shape, heads=task.heads)
+    model.training_facts = with_task(TrainingFacts(max_length=32, too_long="truncate", texts=2), task)
     families.save(model, home / "pairs", tokenizer=pairs, labels=task.labels)
     return {
         "mlm": home / "mlm",

@@ -25,7 +25,8 @@ from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, check_text, check_top, each_row, tell_unread
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import check_text, check_top, each_row, tell_unread
 from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
@@ -172,7 +173,7 @@ def _answers(predictor: Predictor, texts: Any, text: str | Sequence[str]) -> Pre
     with memory.open_as("texts", texts, labeled=False) as path:
         kind = "jsonl" if memory.in_memory(path) else ""
         format = TableFormat(names, kind=kind, labelled=False, keep=True)
-        rows = predictor.task.rows(path, predictor.reading(format))
+        rows = predictor.task.rows(path, predictor.pipeline.reading(format))
         pairs = [*predictor.stream(rows)]
     unread = [answer for _, answer in pairs if isinstance(answer, InvalidRow)]
     tell_unread(unread, len(pairs))
@@ -249,9 +250,10 @@ def evaluate(
         source, told = published(data, split, data_dir, told)
     runner, options = runner_of(model, device, precision, options)
     predictor = Predictor(runner, **options)
+    task = predictor.task
     if data:
-        predictor.task, _ = scored_as_published(predictor.task, data)
-    predictor.task = with_positive(predictor.task, positive)
+        task, _ = scored_as_published(task, data)
+    predictor = predictor.replace(task_or_none=with_positive(task, positive))
     with memory.open_as("examples", source) as path:
         told = replace(told, kind="jsonl") if memory.in_memory(path) else told
         report = predictor.score(path, told)
@@ -398,7 +400,7 @@ def rank(
     filled = [number for number, text in enumerate(read) if text is not None]
     runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
     usual = Predictor(runner, options.get("tokenizer"))
-    if usual.answers and isinstance(usual.task, EmbedTask):
+    if isinstance(usual.pipeline.task_or_none, EmbedTask):
         some = similarity(runner, [query], [passages[number] for number in filled], **options)[0].tolist()
     else:
         predictor = Predictor(runner, **options)

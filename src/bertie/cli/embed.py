@@ -66,7 +66,7 @@ def embed(
     from bertie.infer.embed import vectors, write_npy
     from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
     from bertie.infer.layers import layers_of, row_vectors
-    from bertie.infer.predict import TextCount
+    from bertie.infer.pipeline import TextCount
     from bertie.infer.records import WRITERS
 
     if layers and not tokens:

@@ -99,12 +99,14 @@ def evaluate(
     if data:
         path, format = published(data, split, data_dir, format)
     predictor = reading.predictor(model, ensemble or ())
-    metrics = predictor.task.metrics
+    task = predictor.task
+    metrics = task.metrics
     if data:
-        predictor.task, metrics = scored_as_published(predictor.task, data)
+        task, metrics = scored_as_published(task, data)
     if positive:
-        predictor.task = with_positive(predictor.task, positive)
-        metrics = predictor.task.metrics
+        task = with_positive(task, positive)
+        metrics = task.metrics
+    predictor = predictor.replace(task_or_none=task)
     if against:  # what is wrong with the second is said before the first is measured
         other = reading.predictor(against)
         compare.check_comparable(predictor, other)

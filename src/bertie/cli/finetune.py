@@ -154,17 +154,15 @@ def _show(results: dict[str, Any], output: Path) -> None:
 
 def what_next(model: Path) -> list[str]:
     """Returns commands that use a trained model, ready to copy into a shell."""
-    from bertie.infer.predict import training_facts
     from bertie.tasks import TASKS
-    from bertie.text.tokenizer import Tokenizer
+    from bertie.training_facts import read_training_facts
 
-    tokenizer, folder = Tokenizer.load(model), shlex.quote(str(model))
-    if tokenizer.settings["bertie"].get("features"):
+    facts, folder = read_training_facts(model), shlex.quote(str(model))
+    if facts.features:
         return [f"bertie {command} {folder} FILE" for command in ("predict", "evaluate")]
-    saved = tokenizer.settings["bertie"]["task"]
-    task, heads = TASKS[saved["name"]], [*saved.get("members", ())]
+    task, heads = TASKS[facts.task], [*facts.task_options.get("members", ())]
     head = f" --head {shlex.quote(heads[0])}" if heads else ""
-    sample = shlex.quote(task.sample(training_facts(tokenizer)["texts"]))
+    sample = shlex.quote(task.sample(facts.texts or 1))
     return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE{head}"]
 
 

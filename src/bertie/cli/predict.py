@@ -78,7 +78,7 @@ def predict(
     from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_writes, check_new_file
     from bertie.infer.candidates import choose_from
-    from bertie.infer.predict import TextCount
+    from bertie.infer.pipeline import TextCount
     from bertie.infer.records import WRITERS
     from bertie.runs.opening import open_engine
     from bertie.tasks.embed import EmbedTask
@@ -107,7 +107,7 @@ def predict(
     for path in files:
         check_new_file(path, overwrite=overwrite, inputs=[file])
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers)
-    if format.kind == "lines" and predictor.texts == 2 and not format.columns:
+    if format.kind == "lines" and predictor.pipeline.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
     forms = {
@@ -118,7 +118,7 @@ def predict(
         for one in (form, *forms.values()):
             one.starts_with(names)
 
-    format = replace(predictor.reading(format), on_header=head)
+    format = replace(predictor.pipeline.reading(format), on_header=head)
 
     def check(found: Columns) -> None:
         tables.check_texts(predictor, found, file)

@@ -16,8 +16,10 @@ from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
-    from bertie.infer.predict import Predictor, Row, TextCount
+    from bertie.infer.pipeline import TextCount
+    from bertie.infer.predict import Predictor
     from bertie.infer.records import Form
+    from bertie.infer.texts import Row
 
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
@@ -248,12 +250,13 @@ def warn_of(skipped: "SkipReport", long: "TextCount") -> None:
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     """Prints which columns are read. Raises DataError for pairs and a model of single texts, or the reverse."""
     console.say(f"{where}: {found}", level=0 if where != "-" else 1)
-    most = predictor.task.input_texts.stop - 1 if predictor.answers else len(found.text)  # of three, pairs are made
-    if min(len(found.text), most) != predictor.texts and predictor.texts_known:
-        wants = "pairs of texts" if predictor.texts == 2 else "single texts"
+    task, texts = predictor.pipeline.task_or_none, predictor.pipeline.texts
+    most = task.input_texts.stop - 1 if task else len(found.text)  # of three, pairs are made
+    if texts not in (None, min(len(found.text), most)):
+        wants = "pairs of texts" if texts == 2 else "single texts"
         raise DataError(
             f"{where}: the model reads {wants}, but the file has {' + '.join(found.text)}. Choose "
-            f"the column{'s' if predictor.texts == 2 else ''} with --text."
+            f"the column{'s' if texts == 2 else ''} with --text."
         )
 
 

@@ -57,7 +57,7 @@ def write(
     from bertie.data.lines import InvalidRow, decoded
     from bertie.data.tables import SkipReport
     from bertie.errors import BertieError, DataError, UsageError
-    from bertie.infer.predict import TextCount
+    from bertie.infer.pipeline import TextCount
     from bertie.infer.write import pieces, writer
     from bertie.runs.opening import open_model
 
@@ -81,10 +81,9 @@ def write(
     if length_penalty is not None and writing.num_beams == 1:
         raise UsageError("--length-penalty has no effect without beams. Pass --beams 4 too.")
     count = TextCount(predictor.too_long, predictor.max_length)
-    predictor.on_encoded = lambda encoded, _: count.add(encoded, predictor.tokenizer)
 
     def answer(one: str, number: int = 1) -> None:
-        parts = pieces(found, predictor, one, writing, seed=seed)
+        parts = pieces(found, predictor, one, writing, seed=seed, count=count)
         if console.verbosity.json:
             emit({"line": number, "text": "".join(parts)})
             return

@@ -15,35 +15,15 @@ import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from bertie.settings import Config
+from bertie.training_facts import FeatureConfig
 
 Vectors = NDArray[np.float32]
 MOST_NUMBERS = 1 << 26  # of the vectors of one row: 256 MiB
-
-
-class FeatureConfig(Config):
-    """Feature vectors of a table."""
-
-    column: str = ""
-    """Column of feature vectors: lists of numbers, or paths of arrays, pictures or sounds. Default: none."""
-    patch_size: int = Field(16, ge=1)
-    """Pixels of the side of a picture's patch. Source: Dosovitskiy et al. 2021, 3.1."""
-    picture_size: int | None = Field(None, ge=1)
-    """Pictures are scaled to squares of so many pixels. Not set: they keep their size, up to whole patches."""
-    skip_plain: bool = False
-    """Patches of a single color are left out, unless all are."""
-    mel_bins: int = Field(40, ge=1)
-    """Bands of a sound's log-mel spectrogram. Its windows are 25 ms long, every 10 ms."""
-    stacked_frames: int = Field(2, ge=1)
-    """Consecutive frames of a sound that form one vector."""
-    kind: Literal["regions", "frames"] = "regions"
-    """How a model of texts alone learns to read them: regions, whose order has no meaning, or frames, in order."""
 
 
 class BadFeaturesError(Exception):

@@ -39,7 +39,7 @@ from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from bertie.data.features import FeatureConfig
+    from bertie.training_facts import FeatureConfig
 
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
 Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines

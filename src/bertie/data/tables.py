@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from bertie.data.features import FeatureConfig
+    from bertie.training_facts import FeatureConfig
 
 T = TypeVar("T")
 

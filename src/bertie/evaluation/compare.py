@@ -139,8 +139,8 @@ def against(
     one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
     """
     check_comparable(a, b)
-    found = [[answer for _, answer in one.stream(one.task.rows(path, one.reading(format)))] for one in (a, b)]
-    examples = list(a.task.rows(path, a.reading(format)))
+    found = [[answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)]
+    examples = list(a.task.rows(path, a.pipeline.reading(format)))
     rows = [
         (example, answers[0], answers[1])
         for example, *answers in zip(examples, *found, strict=True)

@@ -140,7 +140,7 @@ def measure(
     task, hows = predictor.task, chosen(predictor.task, names)
     original = [
         (row, answer)
-        for row, answer in predictor.stream(task.rows(path, predictor.reading(format)))
+        for row, answer in predictor.stream(task.rows(path, predictor.pipeline.reading(format)))
         if isinstance(row, Example) and row.label is not None and isinstance(answer, Prediction)
     ]
     if not original:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertie.errors import UsageError
-from bertie.infer.predict import Predictor, each_text
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import each_text
+from bertie.tasks import Task
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.pattern import PatternTask
-from bertie.tasks.source import TooLong
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -40,22 +42,22 @@ def choose_from(
     entailed = EntailedTask.of_model(
         found.engine.facts, {"labels": labels, "hypothesis": hypothesis or HYPOTHESIS, "multi": multi}
     )
+    task: Task | None = found.pipeline.task_or_none
     if entailed is not None:
-        found.task = entailed
-    elif found.answers and isinstance(found.task, EmbedTask):
+        task = entailed
+    elif isinstance(task, EmbedTask):
         if multi:
             raise UsageError("A model of sentence vectors chooses one label, the nearest. Omit --multi (multi=True).")
         claims = hypotheses(labels, hypothesis or "{}")
         vectors_CH = np.array([answer.label for answer in found.predict(claims)], np.float32)
-        found.task = NearestTask.of(found.task, labels, vectors_CH)
+        task = NearestTask.of(task, labels, vectors_CH)
     else:
         known = ", ".join(found.engine.facts.labels) or "none"
         raise UsageError(
             "Candidates need an entailment model, whose labels name it (entailment, contradiction ...), or a model of "
             f"sentence vectors. This model has neither; its labels: {known}."
         )
-    found.texts, found.texts_known = 1, True
-    return found
+    return found.replace(task_or_none=task, texts=1)
 
 
 def fill_in(
@@ -73,7 +75,5 @@ def fill_in(
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
     PatternTask.check_head(PatternTask.head in found.engine.facts.heads)
-    found.task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(found.tokenizer)
-    found.texts = max(1, pattern.count("{}"))
-    found.texts_known = "{}" in pattern
-    return found
+    task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(found.tokenizer)
+    return found.replace(task_or_none=task, texts=pattern.count("{}") or None)

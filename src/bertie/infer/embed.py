@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
-from bertie.infer.predict import Predictor, Row, TextCount, check_reads_texts
+from bertie.infer.pipeline import TextCount, check_reads_texts
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import Row
 from bertie.models.sentence import MODES
 from bertie.tasks.embed import EmbedTask
 
@@ -43,10 +45,11 @@ def embedder(
     than a vector has.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    check_reads_texts(found.tokenizer, "an embedding")
+    check_reads_texts(found.engine.facts.training_facts, "an embedding")
     sentence = found.engine.facts.sentence
-    trained = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask.told(sentence)
-    own, prompts = trained or EmbedTask(), sentence.prompts
+    trained = found.pipeline.task_or_none
+    own = (trained if isinstance(trained, EmbedTask) else EmbedTask.told(sentence)) or EmbedTask()
+    prompts = sentence.prompts
     if prompt is not None and prefix is not None:
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
@@ -70,8 +73,7 @@ def embedder(
     whole, cut = task.whole_width(found.engine.facts.hidden_size), task.truncate_dim
     if truncate_dim is not None and cut is not None and cut > whole:
         raise UsageError(f"truncate_dim is {cut:,}, but vectors of this model have {whole:,} dimensions.")
-    found.task = task
-    return found
+    return found.replace(task_or_none=task)
 
 
 def vectors(

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.infer.engine import Engine, Facts
-from bertie.infer.predict import training_facts
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
@@ -36,7 +35,7 @@ class Ensemble:
                 ("labels", first.labels, engine.facts.labels),
                 ("heads", dict(first.heads), dict(engine.facts.heads)),
                 ("tokenizers", _identity(tokenizers[0]), _identity(tokenizer)),
-                ("settings of features", _features(tokenizers[0]), _features(tokenizer)),
+                ("settings of features", first.training_facts.features, engine.facts.training_facts.features),
             ):
                 if one != other:
                     raise UsageError(
@@ -54,10 +53,6 @@ class Ensemble:
         """Computes one batch with every model. -> the mean of each array"""
         found = [engine.run(ids, outputs) for engine in self._engines]
         return {name: np.stack([arrays[name] for arrays in found]).mean(0, dtype=np.float32) for name in outputs}
-
-
-def _features(tokenizer: "Tokenizer | None") -> object:
-    return None if tokenizer is None else training_facts(tokenizer)["features"]
 
 
 def _identity(tokenizer: "Tokenizer | None") -> str:

@@ -18,7 +18,9 @@ from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
-from bertie.infer.predict import Predictor, Row, TextCount
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import Row
 from bertie.models.facts import Facts, layer_output
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer

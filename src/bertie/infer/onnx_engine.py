@@ -9,7 +9,7 @@ B sequences · S longest sequence · C choices of a question (always 1 here) · 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.infer.engine import Array, Facts, check_names
 from bertie.models.facts import POOLED
-from bertie.models.sentence import SentenceModules, read_sentence
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
@@ -47,17 +46,15 @@ class Signature:
 
     def as_json(self) -> str:
         """The text of the graph's metadata."""
-        told = asdict(replace(self, facts=replace(self.facts, sentence=SentenceModules())))
-        told["facts"].pop("sentence")  # is in its own files
-        return json.dumps(told)
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({**own, "facts": self.facts.as_json()})
 
     @classmethod
     def parsed(cls, text: str, where: str) -> "Signature":
         """Parses the JSON text. Raises DataError."""
         try:
             told = json.loads(text)
-            facts = Facts(**told.pop("facts"))
-            return cls(replace(facts, labels=tuple(facts.labels)), **told)
+            return cls(Facts.of_json(told.pop("facts")), **told)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(f"{where}: the metadata of the model cannot be read ({error}).") from None
 
@@ -163,8 +160,7 @@ def opened(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tok
 
     engine, folder = OnnxEngine(graph, threads=threads), graph.resolve().parent.parent
     public = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    facts = replace(engine.facts, sentence=read_sentence(folder, public))
-    engine.signature = replace(engine.signature, facts=facts)
+    engine.signature = replace(engine.signature, facts=engine.facts.of_folder(folder, public))
     engine.tokenizer = Tokenizer.load(folder)
     return engine, engine.tokenizer
 

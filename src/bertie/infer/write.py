@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
+from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig
 from bertie.tasks.text2text import Text2TextTask
@@ -24,7 +25,7 @@ def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> 
     if unknown := next((name for name in options if name not in known), None):
         raise UsageError(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
     found = Predictor(model, max_length=max_length)
-    task = found.task_or_none
+    task = found.pipeline.task_or_none
     if not isinstance(task, Text2TextTask):
         raise UsageError(
             "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or T5."
@@ -33,9 +34,16 @@ def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> 
 
 
 def pieces(
-    model: "Model", predictor: Predictor, text: str, writing: GenerationConfig, *, seed: int = 0
+    model: "Model",
+    predictor: Predictor,
+    text: str,
+    writing: GenerationConfig,
+    *,
+    seed: int = 0,
+    count: TextCount | None = None,
 ) -> Iterator[str]:
     """Yields the generated text, word by word. text: of one example; the task's template is applied. seed: of draws.
+    count: counts the text.
 
     Raises DataError for an empty text.
     """
@@ -47,6 +55,8 @@ def pieces(
     from bertie.infer.generate import stream
 
     encoded = predictor.encode([Example((text,))])
+    if count is not None:
+        count.add(encoded, predictor.tokenizer)
     if predictor.too_long == "error" and len(encoded.too_long):
         raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
     ids = torch.from_numpy(encoded.packed().input_ids).to(model.device)

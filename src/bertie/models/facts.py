@@ -1,14 +1,16 @@
 """`Facts`: the properties of a model that its users need, for any engine. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
 from bertie.models.head_config import Rows
-from bertie.models.sentence import MODES, SentenceModules
+from bertie.models.sentence import MODES, SentenceModules, read_sentence
+from bertie.training_facts import TrainingFacts, read_training_facts
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
@@ -22,6 +24,8 @@ OF_ENCODER: Mapping[str, Rows] = {
 }
 """The arrays that every model can return."""
 LAYER = "layer_"
+OF_FILES = ("sentence", "training_facts")
+"""The facts that files of a model folder hold."""
 
 
 def layer_output(layer: int) -> str:
@@ -40,10 +44,11 @@ class Facts:
 
     rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
     their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
-    many tokens one call should have. sentence: the modules and settings of `sentence-transformers`. layers: those
-    whose hidden states can be asked for, as `layer_output` names them; 0 where only the last is known. writes: whether
-    it generates text, which is asked for as models/generation.py names it. feature_size: numbers of a feature vector,
-    and max_together: how many tokens and vectors a sequence may have; None: it reads no vectors, or any number.
+    many tokens one call should have. sentence: the modules and settings of `sentence-transformers`. training_facts:
+    what the folder records of the training. layers: those whose hidden states can be asked for, as `layer_output` names
+    them; 0 where only the last is known. writes: whether it generates text, which is asked for as models/generation.py
+    names it. feature_size: numbers of a feature vector, and max_together: how many tokens and vectors a sequence may
+    have; None: it reads no vectors, or any number.
     """
 
     max_length: int
@@ -57,10 +62,24 @@ class Facts:
     of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
     batch_tokens: int = BATCH_TOKENS
     sentence: SentenceModules = field(default_factory=SentenceModules)
+    training_facts: TrainingFacts = field(default_factory=TrainingFacts)
     layers: int = 0
     writes: bool = False
     feature_size: int | None = None
     max_together: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the facts as JSON values, without those that have files of their own in the model folder."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in OF_FILES}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Self:
+        """Returns the facts of `as_json`. Raises TypeError for other names."""
+        return cls(**{**value, "labels": tuple(value["labels"])})
+
+    def of_folder(self, folder: Path, public: Mapping[str, Any]) -> Self:
+        """Returns the facts with those that have files of their own in a folder. public: its config.json."""
+        return replace(self, sentence=read_sentence(folder, public), training_facts=read_training_facts(folder))
 
     @cached_property
     def outputs(self) -> dict[str, Rows]:
@@ -104,6 +123,7 @@ def facts_of(model: "Model") -> Facts:
         str(model.compute_dtype or weights.dtype).removeprefix("torch."),
         {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
         sentence=model.sentence,
+        training_facts=model.training_facts,
         layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
         writes=writes(model),
         feature_size=model.config.feature_size,

@@ -33,6 +33,7 @@ from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolde
 from bertie.nn.init import initialize, shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
+from bertie.training_facts import FILE, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
@@ -41,7 +42,7 @@ MODEL_FOLDER = Kind(
     "model",
     begins=(WEIGHTS, INDEX),
     files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md"),
+        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE),
         *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
@@ -124,6 +125,7 @@ def load(
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
+        model.training_facts = read_training_facts(folder)
     return model.eval(), replace(report, dropped=tuple(dropped))
 
 

@@ -20,6 +20,7 @@ from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout, Padded, moved
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TrainingFacts
 
 SUMMARY = torch.empty(0, dtype=torch.int64)
 """What `Model.encode` is given to `read` for the states of the summary tokens alone."""
@@ -60,6 +61,7 @@ class Model(nn.Module):
         labels: Names in the order of the classifier's logits.
         variant: The family, which defines the names of weights and the format of config.json.
         public: config.json as it was read, so that unknown keys are written back.
+        training_facts: What the folder records of its training.
         companions: Modules that an objective trains with the model. They are not heads and are not saved.
     """
 
@@ -82,6 +84,7 @@ class Model(nn.Module):
         self.problem_type: str | None = None
         self._computes_all = False
         self.sentence = SentenceModules()
+        self.training_facts = TrainingFacts()
         self.packed: dict[str, PackedWeight] = {}  # parameters that the folder holds in 4 or 8 bits a number
         if self.frozen:
             encoder.requires_grad_(False)

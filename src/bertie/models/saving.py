@@ -1,4 +1,7 @@
-"""Writes a model folder in Hugging Face format: config.json, weights, tokenizer files, README.md (the model card)."""
+"""Writes a model folder in Hugging Face format: config.json, weights, tokenizer files, README.md (the model card).
+
+bertie.json beside them records how the model read texts in its training.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +18,7 @@ from bertie.models.heads import HEADS, Head
 from bertie.models.packed import PackedWeight, quantization
 from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
+from bertie.training_facts import TrainingFacts, write_training_facts
 
 
 class SavesTokenizer(Protocol):
@@ -29,8 +33,8 @@ class SavesTokenizer(Protocol):
         """Returns the id of the "cls", "sep", "bos", "eos" ... token, or None."""
         ...
 
-    def save(self, folder: Path, *, segments: int | None = None) -> None:
-        """Writes the tokenizer's files for a model with a number of segments."""
+    def save(self, folder: Path, *, segments: int | None = None, max_length: int | None = None) -> None:
+        """Writes the tokenizer's files for a model with a number of segments and a length of sequences."""
         ...
 
 
@@ -43,6 +47,7 @@ class Saved(Protocol):
     tokenizer: Any
     labels: tuple[str, ...]
     problem_type: str | None
+    training_facts: TrainingFacts
 
     @property
     def config(self) -> EncoderConfig:
@@ -94,7 +99,9 @@ def save(
         save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), packed=packed)
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
-        tokenizer.save(folder, segments=model.config.type_vocab_size)
+        max_length = model.training_facts.max_length
+        tokenizer.save(folder, segments=model.config.type_vocab_size, max_length=max_length)
+    write_training_facts(folder, model.training_facts)
     write_text(folder / "README.md", card or default_card(model, variant, public, labels))
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
 

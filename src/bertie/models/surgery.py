@@ -50,6 +50,7 @@ def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) ->
         new = assembled(model.variant.encoder(config), heads, variant=model.variant, public=model.public)
     new.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
     new.labels, new.problem_type, new.tokenizer = model.labels, model.problem_type, model.tokenizer
+    new.training_facts = model.training_facts
     return new.train(model.training)
 
 

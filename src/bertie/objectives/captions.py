@@ -21,7 +21,6 @@ from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.collate import batch_of
 from bertie.data.draws import Draws, key
-from bertie.data.features import FeatureConfig
 from bertie.data.ids import STANDS, VECTORS, Ids, Int, ranges, spread
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, permutation, places
@@ -32,6 +31,7 @@ from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig
 
 OTHER, WHICH = 8, 9  # streams of draws (data/masking.py lists them): whether a text gets another row's vectors, whose
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from bertie.data.features import FeatureConfig
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
+from bertie.training_facts import FeatureConfig
 
 MOST_EPOCHS = 100_000
 EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."

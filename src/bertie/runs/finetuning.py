@@ -23,7 +23,8 @@ from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
-from bertie.infer.predict import Predictor, TextCount, set_training_facts
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import LABELLED, Predictor
 from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
@@ -38,12 +39,13 @@ from bertie.runs.forecast import RunForecast
 from bertie.runs.label_check import check_labels
 from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
-from bertie.tasks import Prediction
-from bertie.tasks.source import Encoded, Targets, TaskSource, TooLong, steps_of
+from bertie.tasks import Prediction, with_task
+from bertie.tasks.source import Encoded, Targets, TaskSource, steps_of
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
+from bertie.training_facts import TooLong, TrainingFacts
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 LOOKS = 10  # evaluations on dev in a long run
@@ -86,7 +88,7 @@ class Run:
         activation = self.task.activation_of_score if examples.texts == 2 else None
         self.model.public = with_activation(self.model.public, activation)
         self.task = self.task.with_tokenizer(self.model.tokenizer)
-        self._set_facts()
+        self.model.training_facts = self._training_facts()
         if told := only_here(own_settings(self.model)):
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
@@ -198,21 +200,19 @@ class Run:
     def _stepped(self, step: int) -> None:
         self.step = step
 
-    def _set_facts(self) -> None:
-        tokenizer, texts = self.model.tokenizer, self.examples.texts
-        assert tokenizer is not None
-        features = self.config.features if self.config.features.column else None
-        set_training_facts(
-            tokenizer,
-            self.task,
-            max_length=self.config.max_length,
+    def _training_facts(self) -> TrainingFacts:
+        config = self.config
+        facts = TrainingFacts(
+            max_length=config.max_length,
             too_long=self.too_long,
-            texts=texts,
-            features=features,
-            columns=(self.config.text, self.config.label),
-            label_separator=self.config.label_separator,
-            encoding=self.config.encoding,
+            texts=self.examples.texts,
+            text_columns=config.text,
+            label_column=config.label,
+            label_separator=config.label_separator,
+            encoding="" if config.encoding == LABELLED.encoding else config.encoding,
+            features=config.features if config.features.column else None,
         )
+        return with_task(facts, self.task)
 
     def _check_targets(self, targets: Targets) -> None:
         """Raises DataError where the loss would ignore every training example."""
@@ -227,7 +227,7 @@ class Run:
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
         tokenizer = self.predictor.tokenizer
-        if bad := [row for row in map(self.predictor.readable, examples) if isinstance(row, InvalidRow)]:
+        if bad := [row for row in map(self.predictor.pipeline.readable, examples) if isinstance(row, InvalidRow)]:
             raise DataError(
                 f"{len(bad):,} of {len(examples):,} {what} examples cannot be read. Line {bad[0].line}: "
                 f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
@@ -359,9 +359,9 @@ class Run:
         self.model.eval()
         untuned, before = self.task, self.task.scores()
         tuned = untuned.tune_on_dev(self._answers(before))
-        self.task = self.predictor.task = tuned.with_tokenizer(self.predictor.tokenizer)
+        self.task = tuned.with_tokenizer(self.predictor.tokenizer)
         if self.task != untuned:
-            self._set_facts()
+            self.model.training_facts = self._training_facts()
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
         scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
         chosen = compared(self.task, examples.dev) if self._compares() else set()

@@ -23,6 +23,7 @@ from bertie.tasks import Task, name_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rates import ABSURD, BASE_WIDTH, usual_rate
 from bertie.train.schedule import warmup_warnings
+from bertie.training_facts import read_training_facts
 
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 
@@ -44,7 +45,7 @@ def start_model(
     if config.from_scratch:
         model = families.build(start, heads=task.heads, seed=seed, **overrides)
     else:
-        fresh = not (task.keeps_head or _same_task(task, tokenizer, start))
+        fresh = not (task.keeps_head or _same_task(task, start))
         model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
         check_trainable(model, start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
@@ -100,11 +101,9 @@ def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[st
     return {"visual_embedding_dim": size} if config.features.kind == "regions" else {"frame_size": size}
 
 
-def _same_task(task: Task, tokenizer: Tokenizer, start: Path) -> bool:
+def _same_task(task: Task, start: Path) -> bool:
     """Whether the model was fine-tuned for the same task with the same labels, so that its head can be kept."""
-    ours = tokenizer.settings.get("bertie")
-    told = ours.get("task") if isinstance(ours, dict) else None
-    if isinstance(told, dict) and told.get("name") != name_of(task):
+    if read_training_facts(start).task not in ("", name_of(task)):
         return False
     return not task.labels or read_labels(read_public(start), str(start)) == task.labels
 

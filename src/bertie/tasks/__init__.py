@@ -1,6 +1,6 @@
 """Supervised tasks. Each is one file and one row in this table."""
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
@@ -22,11 +22,9 @@ from bertie.tasks.soft import SoftTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
+from bertie.training_facts import TrainingFacts
 
-if TYPE_CHECKING:
-    from bertie.text.tokenizer import Tokenizer
-
-__all__ = ["TASKS", "Prediction", "SequenceTask", "SpanTask", "TaggingTask", "Task", "name_of", "task_of"]
+__all__ = ["TASKS", "Prediction", "SequenceTask", "SpanTask", "TaggingTask", "Task", "name_of", "task_of", "with_task"]
 
 TASKS: Registry[type[Task]] = Registry(
     "task",
@@ -56,25 +54,24 @@ def name_of(task: Task) -> str:
     return task.saved_as or next(name for name, kind in TASKS.items() if kind is type(task))
 
 
-def task_of(facts: Facts, tokenizer: "Tokenizer | None") -> Task | None:
+def with_task(facts: TrainingFacts, task: Task) -> TrainingFacts:
+    """Returns the facts of a training for a task with its settings."""
+    return replace(facts, task=name_of(task), task_options=task.settings())
+
+
+def task_of(facts: Facts) -> Task | None:
     """Returns the task of a model: the one that its folder names, or the first one for its head, or None.
 
-    tokenizer: the model's own, whose settings have the task of the folder. Raises DataError when the folder names a
-    task with another head, or unknown settings.
+    Raises DataError when the folder names a task with another head, or unknown settings.
     """
-    ours = tokenizer.settings.get("bertie") if tokenizer else None
-    saved = ours.get("task") if isinstance(ours, dict) else None
-    if not isinstance(saved, dict) or str(saved.get("name")) not in TASKS:
+    trained = facts.training_facts
+    if trained.task not in TASKS:
         found = (kind.of_model(facts, {}) for _, kind in TASKS.items())
         return next((task for task in found if task is not None), None)
     try:
-        task = TASKS[str(saved["name"])].of_model(
-            facts, {name: value for name, value in saved.items() if name != "name"}
-        )
+        task = TASKS[trained.task].of_model(facts, trained.task_options)
     except UsageError as error:
-        raise DataError(f"tokenizer_config.json, bertie.task: {error}") from None
+        raise DataError(f"bertie.json: {error}") from None
     if task is None:
-        raise DataError(
-            f"tokenizer_config.json names the task {saved['name']!r}, but the model has the head of another task."
-        )
+        raise DataError(f"bertie.json names the task {trained.task!r}, but the model has the head of another task.")
     return task

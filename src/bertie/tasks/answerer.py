@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
-from bertie.tasks.source import Encoded, TooLong, encode
+from bertie.tasks.source import Encoded, encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 Logits = NDArray[np.float32]
 
@@ -91,6 +92,12 @@ class Answerer(ABC):
     def outputs(self) -> tuple[str, ...]:
         """The same where `decode` reads several arrays, joined along their last dimension."""
         return (self.output,)
+
+    def texts_of_inputs(self, trained: int | None) -> int | None:
+        """Returns the number of texts of every input, None where it is not known. trained: that of the training."""
+        if len(self.input_texts) == 1:
+            return self.input_texts[0]
+        return trained if trained is not None and trained in self.input_texts else None
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """Returns the task for a model's tokenizer, with what it needs of it outside of `encode` (`tokens`)."""

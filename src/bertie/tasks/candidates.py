@@ -19,8 +19,9 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.embed import EmbedTask, similarity
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, TooLong, encode
+from bertie.tasks.source import Encoded, encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 HYPOTHESIS = "This example is {}."
 

@@ -26,8 +26,9 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, plain
-from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.tasks.source import Encoded, Targets, encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor

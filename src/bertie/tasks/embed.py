@@ -38,9 +38,10 @@ from bertie.tasks.arrays import unit
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
-from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.tasks.source import Encoded, Targets, encode
 from bertie.text.sentence import LENGTHS
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -30,9 +30,10 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked
-from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.tasks.source import Encoded, Targets
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,8 +20,9 @@ from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import ASKED, Encoded, Targets, TooLong
+from bertie.tasks.source import ASKED, Encoded, Targets
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

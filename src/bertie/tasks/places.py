@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from bertie.data.ids import Int
 from bertie.data.tables import Example
-from bertie.tasks.source import Encoded, TooLong
+from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 SPECIAL = -1
 Text = tuple[list[int], NDArray[np.int32]]

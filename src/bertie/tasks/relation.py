@@ -22,8 +22,9 @@ from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.source import Encoded, TooLong
+from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 ROLES = ("subject_entity", "object_entity")
 MARKS = {

@@ -24,8 +24,9 @@ from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.tasks.source import Encoded, Targets
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +41,10 @@ class Part(Task):
 
     first: int = 0
     reads: int = 1
+
+    def texts_of_inputs(self, trained: int | None) -> int | None:
+        """Returns the number of texts that the head reads."""
+        return self.reads
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -142,6 +147,11 @@ class SeveralTask(Task):
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """Only where the folder names the task."""
         return cls.make((), settings) if settings and cls.head in facts.heads else None
+
+    def texts_of_inputs(self, trained: int | None) -> int | None:
+        """Returns the number of texts that all heads read, None where they differ."""
+        counts = {head.texts for head in self.members.values()}
+        return counts.pop() if len(counts) == 1 else None
 
     def part(self, name: str) -> Task:
         """Returns the task of one head. Raises UsageError for an unknown name."""

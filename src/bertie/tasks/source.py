@@ -23,11 +23,11 @@ from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.text.encoding import longest_first
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
 
-TooLong = Literal["truncate", "window", "error"]
 Arrays = Mapping[str, NDArray[Any]]
 ASKED = "asked"  # of `Encoded.places`: the tokens for which a head over the vocabulary is asked
 

@@ -31,9 +31,10 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, marked, plain
-from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.tasks.source import Encoded, Targets
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor

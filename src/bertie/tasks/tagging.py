@@ -37,8 +37,9 @@ from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, noted
-from bertie.tasks.source import Arrays, Encoded, Targets, TooLong
+from bertie.tasks.source import Arrays, Encoded, Targets
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor

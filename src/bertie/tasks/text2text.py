@@ -24,8 +24,9 @@ from bertie.models.facts import BATCH_TOKENS, Facts
 from bertie.models.generation import DECODER, GenerationConfig, written_output
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
-from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.tasks.source import Encoded, Targets, encode
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

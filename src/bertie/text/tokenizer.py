@@ -154,6 +154,12 @@ class Tokenizer:
         return self._needed("mask")
 
     @property
+    def max_length(self) -> int:
+        """The number of tokens at which `transformers` truncates; 512, as of BERT, where the folder names none."""
+        length = self.settings.get("model_max_length")
+        return length if isinstance(length, int) and 3 < length < 1 << 20 else 512
+
+    @property
     def _facts(self) -> dict[str, Any]:
         facts = self.settings.get("bertie", {})
         return facts if isinstance(facts, dict) else {}
@@ -189,7 +195,7 @@ class Tokenizer:
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
 
-    def save(self, folder: str | Path, *, segments: int | None = None) -> None:
+    def save(self, folder: str | Path, *, segments: int | None = None, max_length: int | None = None) -> None:
         """Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json, and the files of its family.
 
         The files of the family are vocab.txt, vocab.json with merges.txt, or the SentencePiece model.
@@ -198,6 +204,7 @@ class Tokenizer:
             folder: The folder to write.
             segments: Number of segment embeddings of the model. With fewer than two, `transformers` passes no segment
                 ids.
+            max_length: Maximum number of tokens, at which `transformers` truncates.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,6 +217,8 @@ class Tokenizer:
         settings = {**usual, "model_max_length": 512, **self.settings, **called}
         if usual["tokenizer_class"] == FILE_CLASS:
             settings["tokenizer_class"] = FILE_CLASS  # the folder's class would build another normalizer
+        if max_length is not None:
+            settings["model_max_length"] = max_length
         settings.pop("auto_map", None)  # would name code to run
         if segments is not None and segments < 2:
             settings["model_input_names"] = ["input_ids", "attention_mask"]

@@ -19,7 +19,7 @@ from bertie.apps.audit.sets import SETS
 from bertie.errors import UsageError, nearest
 from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable
@@ -68,7 +68,7 @@ def debias(
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, Model)
-    check_reads_texts(loaded.tokenizer, "bertie debias")
+    check_reads_texts(loaded.training_facts, "bertie debias")
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")

@@ -30,7 +30,7 @@ from bertie.folders import Kind, held
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import EngineName
 from bertie.infer.pairs import HEAD, kind_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.folder import fingerprint, randomized
 from bertie.models.model import Model
 from bertie.report.page import draw
@@ -84,7 +84,7 @@ def audit(
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
     assert isinstance(loaded, Model)
-    check_reads_texts(loaded.tokenizer, "bertie audit")
+    check_reads_texts(loaded.training_facts, "bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now

@@ -291,7 +291,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     """The model. texts: whether they are needed."""
-    from bertie.infer.predict import check_reads_texts
+    from bertie.infer.pipeline import check_reads_texts
     from bertie.runs.models import load
 
     found = load(asked.model)
@@ -299,7 +299,7 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
         raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
-    check_reads_texts(found.tokenizer, "bertie compress")
+    check_reads_texts(found.training_facts, "bertie compress")
     if texts and asked.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
     if found.tokenizer is None:
@@ -336,13 +336,13 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
 def _calibration(asked: _Asked, found: "Model") -> "Ids":
     """The texts to calibrate weights on, as the model reads them."""
     from bertie.apps.compress import gate
-    from bertie.infer.predict import Predictor, training_facts
+    from bertie.infer.predict import Predictor
 
     if asked.texts is not None:
         read = asked.read_texts()
-        facts = training_facts(found.tokenizer) if found.tokenizer else {}
-        if facts.get("texts_known") and any(len(row) != facts["texts"] for row in read):
-            wanted = "pairs of texts (two columns: --text A --text B)" if facts["texts"] == 2 else "single texts"
+        wants = found.training_facts.texts
+        if wants is not None and any(len(row) != wants for row in read):
+            wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
         return gate.read(found, read)
     predictor = Predictor(found)

@@ -55,7 +55,7 @@ class Lessons:
     @property
     def all(self) -> list[Example]:
         """The examples, and the texts if the task reads as many at once."""
-        return [*self.examples, *(Example(one) for one in self.texts if len(one) == self.teacher.texts)]
+        return [*self.examples, *(Example(one) for one in self.texts if len(one) == (self.teacher.pipeline.texts or 1))]
 
     def train(
         self,

@@ -34,7 +34,8 @@ from bertie.evaluation.compare import PairedDifference, paired_rows
 from bertie.files import parse_json, read_json, whole_lines, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
-from bertie.infer.predict import Predictor, check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
+from bertie.infer.predict import Predictor
 from bertie.metrics.base import called
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
@@ -127,7 +128,7 @@ class _Search:
         self.model = load(model)
         check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
-        check_reads_texts(self.predictor.tokenizer, "bertie compress")
+        check_reads_texts(self.model.training_facts, "bertie compress")
         self.task = self.predictor.task
         self.metric = self.task.metrics[0]
         self.positive: dict[str, str] = getattr(self.task.scores(), "positives", {})
@@ -146,7 +147,7 @@ class _Search:
     @cached_property
     def texts(self) -> Ids:
         """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
-        if given := [one for one in self.data.texts if len(one) == self.predictor.texts]:
+        if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
             return gate.read(self.model, given)
         return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads()).packed()
 
@@ -223,8 +224,7 @@ class _Search:
 
     @console.working("measuring")
     def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
-        predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)
-        predictor.task = self.task
+        predictor = Predictor(small, pipeline=self.predictor.pipeline)
         rows = [
             (example, ours, theirs)
             for example, ours, theirs in zip(self.dev, _answers(predictor, self.dev), self.answers, strict=True)

@@ -24,7 +24,7 @@ from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.model import Model
 from bertie.report import card
 from bertie.report.page import Report, StatCard
@@ -71,7 +71,7 @@ class TextAttention:
         """
         if model.tokenizer is None:
             raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-        check_reads_texts(model.tokenizer, "bertie attention")
+        check_reads_texts(model.training_facts, "bertie attention")
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")

@@ -10,7 +10,7 @@ from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.fill import as_filled
-from bertie.infer.predict import check_reads_texts, training_facts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import facts_of
 from bertie.models.heads import VocabularyHead
@@ -52,18 +52,20 @@ def question_of(
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(tokenizer, "bertie explain")
-    facts = training_facts(tokenizer)
-    if facts["task"] in UNEXPLAINED:
+    facts = model.training_facts
+    check_reads_texts(facts, "bertie explain")
+    if facts.task in UNEXPLAINED:
         raise UsageError(
-            f"This model has the task {facts['task']}, whose predictions cannot be explained. Labels, tags, answers, "
+            f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "
             "numbers and masked words can."
         )
     head = _head(model)
-    if facts["texts_known"] and facts["texts"] != len(texts):
-        wants, given = ("pairs of texts", "two texts") if facts["texts"] == 2 else ("single texts", "one text")
+    if facts.texts not in (None, len(texts)):
+        wants, given = ("pairs of texts", "two texts") if facts.texts == 2 else ("single texts", "one text")
         raise UsageError(f"The model was trained on {wants}. Pass {given}.")
-    length = max_length or min(facts["max_length"], model.config.max_length)  # what `predict` reads
+    length = max_length or min(
+        facts.max_length or tokenizer.max_length, model.config.max_length
+    )  # what `predict` reads
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
         encoding = as_filled(tokenizer, encoding, texts, length)
@@ -144,7 +146,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = task_of(facts_of(plain.model), plain.model.tokenizer)
+    task = task_of(facts_of(plain.model))
     first, last = (task if isinstance(task, SpanTask) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]

@@ -11,7 +11,7 @@ from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
 from bertie.errors import arguments
-from bertie.infer.predict import each_text
+from bertie.infer.texts import each_text
 
 if TYPE_CHECKING:
     from bertie.models.model import Model

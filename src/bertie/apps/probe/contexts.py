@@ -20,7 +20,8 @@ from bertie.data.sample import table
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_tokens
-from bertie.infer.predict import check_reads_texts, check_text
+from bertie.infer.pipeline import check_reads_texts
+from bertie.infer.texts import check_text
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.tasks.arrays import unit
@@ -108,7 +109,7 @@ def words(
     found = contexts_of(texts, word)
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.tokenizer, "bertie words")
+    check_reads_texts(model.training_facts, "bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]
     targets, before = [], 0
     for one, sentence in zip(found, sentences, strict=True):

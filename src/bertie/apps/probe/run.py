@@ -28,7 +28,7 @@ from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind
 from bertie.infer.engine import Array, Engine
 from bertie.infer.layers import check_pooling, layers_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.report.page import draw
@@ -151,7 +151,7 @@ def probe(model: Model, settings: Settings, run: Path, *, name: str = "", overwr
     settings.check()
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.tokenizer, "bertie probe")
+    check_reads_texts(model.training_facts, "bertie probe")
     layers = layers_of("all", TorchEngine(model).facts)
     with folders.held(run, PROBED, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):

@@ -1,6 +1,5 @@
 """The models of a search: vectors of passages and questions, re-ranking, and answers. Each is a loaded `Predictor`."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -48,8 +47,7 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     prompts = embedder.engine.facts.sentence.prompts
     prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
     if prompt != task.prompt:
-        embedder = copy.copy(embedder)
-        embedder.task = replace(task, prompt=prompt)
+        embedder = embedder.replace(task_or_none=replace(task, prompt=prompt))
     found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
@@ -69,9 +67,10 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         return []
     if isinstance(task, ChoiceTask):
         pair_list = [Example((question, *texts))]
-        encoded = ranker.encode(pair_list, "truncate")
+        ranker = ranker.replace(too_long="truncate")
+        encoded = ranker.encode(pair_list)
         return [float(score) for score in ranker.logits(encoded).ravel()]
-    if ranker.fixed_texts == 1:
+    if ranker.pipeline.fixed_texts == 1:
         raise UsageError(
             "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
         )

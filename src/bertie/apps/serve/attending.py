@@ -28,7 +28,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
         raise Refusal("Validation", "`head` needs `layer`. Pass both, or omit both.", param="head")
     call.take(1)
     call.characters += sum(map(len, texts))
-    encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.predictor.max_length, MOST_TOKENS))
+    encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.pipeline.max_length, MOST_TOKENS))
     words = np.array([text is not None for text in encoding.sequence_ids])
     if not words.any():
         raise Refusal("Validation", "The text has no words.", param="inputs")

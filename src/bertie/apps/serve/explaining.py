@@ -39,14 +39,14 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     check_choice(kind, body)
     call.take(1)
     call.characters += sum(map(len, texts))
-    length = min(call.model.predictor.max_length, MOST_TOKENS)
+    length = min(call.model.pipeline.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     if kind == "mlm":
         encoding = as_filled(call.model.tokenizer, encoding, texts, length)
     call.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
         raise Refusal("Validation", NO_WORDS, param="inputs")
-    output = "mlm" if kind == "mlm" else call.model.predictor.task.output
+    output = "mlm" if kind == "mlm" else call.model.pipeline.task.output
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > MOST_TOKENS:
         call.take_bytes(len(versions) * size * NUMBER_BYTES)
@@ -118,7 +118,7 @@ def of_label(
     call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_K1L: Array
 ) -> Chosen:
     """The logit of a label."""
-    names = call.model.predictor.labels
+    names = call.model.pipeline.task.labels
     at = 0 if logits_K1L.shape[-1] == 1 else label_number(names, body.label, logits_K1L[0, 0])
     return logits_K1L[:, 0, at], f"label {names[at]}"
 
@@ -127,7 +127,7 @@ def of_tag(
     call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: Array
 ) -> Chosen:
     """The logit of a word's tag: of the first word with another tag than O, unless `word` names one."""
-    names, words = call.model.predictor.labels, [one for one in words_of(encoding) if one.text is not None]
+    names, words = call.model.pipeline.task.labels, [one for one in words_of(encoding) if one.text is not None]
     outside = names.index("O") if "O" in names else -1
     tagged = [n for n, one in enumerate(words) if int(logits_KSL[0, one.tokens[0]].argmax()) != outside]
     number = (tagged or [0])[0] if body.word is None else body.word - 1
@@ -146,7 +146,7 @@ def of_answer(
     if not allowed.any():
         raise Refusal("Validation", NO_ANSWER, param="inputs")
     starts, ends = (np.where(allowed, logits_KSL[0, :, side], -np.inf) for side in (0, 1))
-    task = call.model.predictor.task
+    task = call.model.pipeline.task
     assert isinstance(task, SpanTask)
     first, last = task.best(starts, ends)
     answer = texts[-1][encoding.offsets[first][0] : encoding.offsets[last][1]]

@@ -18,7 +18,7 @@ from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
 from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.pipeline import check_reads_texts
 from bertie.runs.models import model_folder, model_name
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Fleet:
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
             if self.index_paths:  # now, as a failed reload keeps the model and not its files
                 await asyncio.to_thread(lambda: served.content)
-            check_reads_texts(served.tokenizer, "bertie serve")
+            check_reads_texts(served.facts.training_facts, "bertie serve")
             await check(served)
         except BaseException:
             await batcher.kill()

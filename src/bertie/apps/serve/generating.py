@@ -32,7 +32,7 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     inputs, _ = as_list(call, body.inputs)
     if body.stream and len(inputs) > 1:
         raise Refusal("Validation", f"A stream has one text; the request has {len(inputs)}.", param="inputs")
-    task = call.model.predictor.task
+    task = call.model.pipeline.task
     assert isinstance(task, Text2TextTask), "the table of routes says so"
     writing = writing_of(task, body.parameters)
     output, examples = written_output(writing), examples_of(call, [[text] for text in inputs])

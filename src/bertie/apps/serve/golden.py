@@ -43,8 +43,8 @@ async def check(model: "Served") -> None:
 
 def sample(model: "Served") -> tuple[str, Any]:
     """Returns a route and a request that the model must be able to answer."""
-    if model.predictor.answers:
-        line = model.predictor.task.sample(model.predictor.texts)
+    if task := model.pipeline.task_or_none:
+        line = task.sample(model.pipeline.texts or 1)
         return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
     route = BY_PATH[PIPELINE[model.kinds[0]]]
     mask = model.tokenizer.special_tokens.get("mask") or MASK

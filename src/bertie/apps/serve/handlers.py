@@ -80,7 +80,7 @@ def check_filled(place: str, *texts: str) -> None:
 
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
     """Raises Refusal for pairs if the model was trained on single texts, or the reverse."""
-    trained = call.model.predictor.fixed_texts
+    trained = call.model.pipeline.fixed_texts
     other = {1: 2, 2: 1}.get(trained or 0)
     wrong = [number for number, example in enumerate(examples) if len(example.texts) == other]
     if wrong:
@@ -229,7 +229,7 @@ def ranked(prediction: Prediction) -> list[dict[str, Any]]:
 
 def raw_scores(call: Call, answer: Answer) -> Answer:
     """Returns the same answer with the raw outputs of the head as scores."""
-    names = call.model.predictor.labels
+    names = call.model.pipeline.task.labels
     if answer.raw is None or len(answer.raw) != len(names):
         raise Refusal("Validation", f"Model {call.model.name!r} has no raw score for each label. Omit raw_scores.")
     return replace(
@@ -248,7 +248,7 @@ async def predict(call: Call, body: schemas.PredictBody) -> Any:
     """Returns labels with scores, best first: [{"score", "label"}]; for a batch, one such list per input."""
     inputs: Any = body.inputs
     single = isinstance(inputs, str) or any(isinstance(one, str) for one in inputs)  # a text, or a pair
-    if isinstance(inputs, list) and single and len(inputs) > 1 and not call.model.predictor.texts_known:
+    if isinstance(inputs, list) and single and len(inputs) > 1 and call.model.pipeline.texts is None:
         message = f"`inputs` may be one pair or {len(inputs)} texts, and the folder of model {call.model.name!r} does "
         message += "not say which it was trained on. Send [[TEXT, TEXT]] for a pair, [[TEXT], [TEXT]] for two texts."
         raise Refusal("Validation", message, param="inputs")
@@ -295,7 +295,7 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
 
 async def relevance(call: Call, examples: Sequence[Example]) -> list[float]:
     """Returns how well each text answers the query: log odds, or the scores of a model that learned from lists."""
-    task = call.model.predictor.task
+    task = call.model.pipeline.task
     if not isinstance(task, ChoiceTask):
         check_texts(call, examples)
         return [log_odds(answer) for answer in await call.predict(examples)]
@@ -318,7 +318,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
     """Returns the records that `bertie predict` writes, for any fine-tuned model."""
     inputs, _ = as_list(call, body.inputs)
     check_count(inputs)
-    task = call.model.predictor.task
+    task = call.model.pipeline.task
     if body.head is not None:
         if not isinstance(task, SeveralTask) or body.head not in task.members:
             raise Refusal("Validation", f"Model {call.model.name!r} has no head of that name.", param="head")
@@ -332,7 +332,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
 
 def row_example(call: Call, row: schemas.Row, number: int) -> Example:
     """Returns the example of a row, read as a row of a table. Raises Refusal for an invalid row."""
-    task, place = call.model.predictor.task, call.place(number)
+    task, place = call.model.pipeline.task, call.place(number)
     if not isinstance(row, dict):
         texts = [row] if isinstance(row, str) else row
         if len(texts) not in (1, 2):
@@ -477,7 +477,7 @@ def filled(tokenizer: Tokenizer, one: MaskPrediction) -> dict[str, Any]:
 def masked_text(call: Call, text: str, number: int) -> Masked:
     """Returns a text with masks. Raises Refusal for a text without, and for one that is too long."""
     try:
-        return Masked.of(call.model.tokenizer, text, max_length=call.model.predictor.max_length)
+        return Masked.of(call.model.tokenizer, text, max_length=call.model.pipeline.max_length)
     except BertieError as error:
         place = call.place(number)
         raise Refusal("Validation", f"{place}: {error.message}", param=place) from None

@@ -17,7 +17,7 @@ from bertie.apps.serve import wire
 from bertie.apps.serve.log import LOG
 from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.infer.engine import Engine, Facts
+from bertie.infer.engine import Facts
 
 Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 OnToken = Callable[[int], None]
@@ -114,7 +114,7 @@ class Worker:
             raise BertieError(
                 f"{self.settings.model} contains another model now. Send SIGHUP to the server to load it."
             )
-        self.facts, self.sha, self.lanes = facts_of_json(header["facts"]), header["sha"], header["lanes"]
+        self.facts, self.sha, self.lanes = Facts.of_json(header["facts"]), header["sha"], header["lanes"]
         self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
 
@@ -217,24 +217,3 @@ async def _passed_on(stderr: Any) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stderr)
     while text := await reader.read(1 << 16):
         LOG.text(text)
-
-
-class FactsAlone:
-    """An `Engine` that has the facts of a model in another process and cannot run."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Raises an error: batches go to the worker process."""
-        raise NotImplementedError("batches go to the worker process")
-
-
-def engine_for(facts: Facts) -> Engine:
-    """Returns an engine with which a Predictor encodes and decodes."""
-    return FactsAlone(facts)
-
-
-def facts_of_json(value: dict[str, Any]) -> Facts:
-    """Returns the facts that a worker sent."""
-    return Facts(**{**value, "labels": tuple(value["labels"])})

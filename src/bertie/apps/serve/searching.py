@@ -1,7 +1,6 @@
 """`/search`: indexes of documents beside the models. The stages of a search run in the models' own processes."""
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,12 @@ from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_filled
 from bertie.apps.serve.served import Call, Served
 from bertie.data.ids import Ids
+from bertie.data.tables import Example
 from bertie.errors import nearest
 from bertie.infer.engine import Facts
+from bertie.infer.pipeline import TextPipeline
 from bertie.infer.predict import Predictor
+from bertie.tasks.source import Encoded
 
 POOL = ThreadPoolExecutor(2, "bertie-search")
 RANKERS, READERS = ("rank", "choice", "regression"), ("span",)
@@ -93,6 +95,19 @@ class Queued:
         return asyncio.run_coroutine_threadsafe(self.call.arrays(ids, outputs), self.loop).result(STAGE_S)
 
 
+@dataclass(frozen=True)
+class Counted(TextPipeline):
+    """A pipeline that counts the truncated texts of a request."""
+
+    call: Call
+
+    def encode(self, examples: Sequence[Example]) -> Encoded:
+        """Returns the token ids of examples."""
+        encoded = super().encode(examples)
+        self.call.cut_by(encoded, self.too_long)
+        return encoded
+
+
 async def search(
     models: Mapping[str, Served],
     indexes: Mapping[str, ServedIndex],
@@ -114,11 +129,11 @@ async def search(
     ]
     calls = [Call(model, call.admission) if model else None for model in chosen]
     stages = [predictor(one) if one else None for one in calls]
+    if calls[0] and stages[0]:
+        stages[0] = stages[0].replace(task_or_none=calls[0].model.embedder, too_long="truncate")
     for one in filter(None, calls):
         call.held.enter_context(one.held)
         one.use()
-    if calls[0] and stages[0]:
-        stages[0].task, stages[0].too_long = calls[0].model.embedder, "truncate"
     found = await asyncio.get_running_loop().run_in_executor(POOL, index.search, body, stages)
     call.characters = len(body.query)
     for one in filter(None, calls):
@@ -131,10 +146,7 @@ async def search(
 
 def predictor(call: Call) -> Predictor:
     """A model's predictor, whose batches go through its queue."""
-    found = copy.copy(call.model.predictor)
-    found.engine = Queued(call, asyncio.get_running_loop())
-    found.on_encoded = call.cut_by
-    return found
+    return Predictor(Queued(call, asyncio.get_running_loop()), pipeline=Counted(**vars(call.model.pipeline), call=call))
 
 
 def stage(

@@ -25,15 +25,15 @@ from bertie.data.tables import Example
 from bertie.errors import BertieError
 from bertie.infer.engine import Array, Facts
 from bertie.infer.pairs import HEAD, Kind, kind_of
-from bertie.infer.predict import Predictor
-from bertie.models.sentence import read_sentence
+from bertie.infer.pipeline import TextPipeline
 from bertie.models.variant import read_public
 from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.arrays import vote
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.source import Encoded, TooLong, encode_ids, ids_of
+from bertie.tasks.source import Encoded, encode_ids, ids_of
 from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import TooLong
 
 T = TypeVar("T")
 Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
@@ -60,26 +60,25 @@ class Served:
     calls: int = 0
 
     @cached_property
+    def pipeline(self) -> TextPipeline:
+        """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
+        facts = self.batcher.facts.of_folder(self.folder, read_public(self.folder))
+        return TextPipeline.of(facts, Tokenizer.load(self.folder))
+
+    @property
     def facts(self) -> Facts:
-        """The facts of the model, with the folder's `sentence-transformers` settings, which a worker does not send."""
-        return replace(self.batcher.facts, sentence=read_sentence(self.folder, read_public(self.folder)))
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """The tokenizer, the task and the handling of long texts."""
-        from bertie.apps.serve.remote import engine_for
-
-        return Predictor(engine_for(self.facts), Tokenizer.load(self.folder))
+        """The facts of the model."""
+        return self.pipeline.facts
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder."""
-        return self.predictor.tokenizer
+        return self.pipeline.tokenizer
 
     @cached_property
     def embedder(self) -> EmbedTask:
         """The embedding task: as trained, or the mean of the tokens."""
-        task = self.predictor.task_or_none
+        task = self.pipeline.task_or_none
         return task if isinstance(task, EmbedTask) else EmbedTask()
 
     @property
@@ -95,7 +94,7 @@ class Served:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
-        task = (name_of(self.predictor.task),) if self.predictor.answers else ()
+        task = (name_of(own),) if (own := self.pipeline.task_or_none) else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
         return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), *vectors)
 
@@ -123,7 +122,7 @@ class Served:
         """Returns the handling of long texts that is asked for, if the task has it, or that of training."""
         if asked and not (asked == "window" and task is not None and task.no_windows):
             return asked
-        return self.predictor.too_long if task is None or task is self.predictor.task_or_none else task.too_long
+        return self.pipeline.too_long if task is None or task is self.pipeline.task_or_none else task.too_long
 
     def info(self, too_long: TooLong | None = None) -> dict[str, Any]:
         """Returns the record for /info. too_long: the server's handling of long texts."""
@@ -132,17 +131,17 @@ class Served:
         kind = self.kinds[0]
         public = {"sequence": "classifier", "multilabel": "classifier", "rank": "reranker", "regression": "reranker"}
         model_type = {"embedding": {"pooling": self.embedder.pooling}} if kind in ("embed", VECTORS) else None
-        task = self.predictor.task if self.predictor.answers else None
+        task = self.pipeline.task_or_none
         return {
             "model_id": self.name,
             "model_sha": self.sha,
             "model_dtype": facts.precision,
             "model_type": model_type or {public.get(kind, kind): names if labels else {}},
-            "max_input_length": self.predictor.max_length,
+            "max_input_length": self.pipeline.max_length,
             "answers": list(self.kinds),
             "labels": list(self.facts.labels),
-            "texts": self.predictor.texts,
-            "too_long": self.policy(too_long, self.predictor.task_or_none),
+            "texts": self.pipeline.texts or 1,
+            "too_long": self.policy(too_long, task),
             "calibrated": getattr(task, "temperature", 1.0) != 1.0,
             "device": facts.device,
             "hidden_size": facts.hidden_size,
@@ -211,13 +210,17 @@ class Call:
             )
         self.held.enter_context(self.admission.hold(budget, size, self.model.name))
 
+    def pipeline(self, task: Task) -> TextPipeline:
+        """Returns the model's pipeline for a task, with the handling of long texts of `policy_for`."""
+        return replace(self.model.pipeline, task_or_none=task, too_long=self.policy_for(task))
+
     def policy_for(self, task: Task) -> TooLong:
         """Returns the handling of long texts: that of the request, of the server, or of training."""
         return self.model.policy(self.too_long, task)
 
     async def predict(self, examples: Sequence[Example], task: Task | None = None) -> list[Answer]:
         """Returns predictions of the model's task, or of another task on the same arrays."""
-        task = task or self.model.predictor.task
+        task = task or self.model.pipeline.task
         encoded = await self.begin(examples, task)
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
@@ -243,22 +246,22 @@ class Call:
 
     async def logits(self, encoded: Encoded, task: Task) -> Array:
         """Returns the arrays that a task decodes, for all sequences in order."""
-        arrays = await self.arrays(encoded.packed(), task.outputs)
-        return np.concatenate([arrays[name] for name in task.outputs], -1) if len(arrays) > 1 else arrays[task.output]
+        return self.pipeline(task).logits(await self.arrays(encoded.packed(), task.outputs))
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""
-        predictor, policy = self.model.predictor, self.policy_for(task)
+        pipeline = self.pipeline(task)
+        policy = pipeline.too_long
         if self.side == "left" and not _plain(task):
             raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
 
         def encode() -> Encoded:
             if segments is None and self.side == "right":
-                return task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long=policy)
+                return pipeline.encode(examples)
             return encode_ids(
-                ids_of(examples, predictor.tokenizer) if segments is None else segments(),
-                predictor.tokenizer,
-                max_length=predictor.max_length,
+                ids_of(examples, pipeline.tokenizer) if segments is None else segments(),
+                pipeline.tokenizer,
+                max_length=pipeline.max_length,
                 too_long=policy,
                 keep="end" if self.side == "left" else "start",
             )
@@ -277,7 +280,7 @@ class Call:
             place = self.place(int(encoded.too_long[0]))
             raise Refusal(
                 "Validation",
-                f"`{place}` has more than the {predictor.max_length:,} tokens that the model reads. Send a shorter "
+                f"`{place}` has more than the {pipeline.max_length:,} tokens that the model reads. Send a shorter "
                 "text, or truncate it with truncate: true.",
                 param=place,
             )

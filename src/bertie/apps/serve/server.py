@@ -30,7 +30,7 @@ from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.protocol import Protocol, Turns
 from bertie.apps.serve.remote import WorkerSettings
 from bertie.errors import BertieError, UsageError
-from bertie.tasks.source import TooLong
+from bertie.training_facts import TooLong
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,6 @@ def main(descriptor: str, settings: str) -> None:
         except BaseException as error:  # a panic of Rust is no Exception
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
-        del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
         lanes = Lanes(engine, connection, attend)
         _send(connection, {"facts": facts, "sha": sha, "lanes": lanes.count}, {})
         for lane in range(1, lanes.count):
@@ -144,7 +143,7 @@ def load(
 
     runner = open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
     graph = graph_of(Path(model))
-    return runner, asdict(runner.facts), weights_hash(Path(model)) if graph is None else file_hash(graph)
+    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else file_hash(graph)
 
 
 def weights_hash(folder: Path) -> str:

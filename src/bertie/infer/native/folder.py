@@ -43,6 +43,7 @@ from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
+from bertie.training_facts import TrainingFacts, read_training_facts
 
 WEIGHTS = "model.safetensors"
 Vectors = Callable[[Array], Array]
@@ -143,6 +144,7 @@ class FolderEngine:
     labels: tuple[str, ...]
     problem_type: str | None
     sentence: SentenceModules = field(default_factory=SentenceModules)
+    training_facts: TrainingFacts = field(default_factory=TrainingFacts)
     threads: int = field(default_factory=cores)
 
     @property
@@ -159,6 +161,7 @@ class FolderEngine:
             {name: head.rows for name, head in self.heads.items()},  # type: ignore[misc]
             batch_tokens=BATCH_TOKENS,
             sentence=self.sentence,
+            training_facts=self.training_facts,
             layers=self.config.num_hidden_layers,
         )
 
@@ -238,7 +241,8 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     if kind not in (None, *PROBLEM_TYPES) or (labels and any(count != len(labels) for count in labelled)):
         raise NotHere(where)
     native = NativeEncoder(weights, "int8" if whole else precision)
-    return FolderEngine(config, native, pooler, heads, labels, kind, read_sentence(folder, public))
+    sentence, facts = read_sentence(folder, public), read_training_facts(folder)
+    return FolderEngine(config, native, pooler, heads, labels, kind, sentence, facts)
 
 
 def _no(name: str) -> Head:

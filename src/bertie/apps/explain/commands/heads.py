@@ -66,7 +66,7 @@ def heads(
     """
     from bertie.apps.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
-    from bertie.infer.predict import check_reads_texts
+    from bertie.infer.pipeline import check_reads_texts
     from bertie.report.card import put
     from bertie.runs.models import load
 
@@ -80,7 +80,7 @@ def heads(
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = load(model)
-    check_reads_texts(opened.tokenizer, "bertie heads")
+    check_reads_texts(opened.training_facts, "bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:

@@ -1,0 +1,239 @@
+"""`TextPipeline`: reads texts for a model, and turns the model's arrays into answers. It runs no model.
+
+    rows -> encode -> Encoded -> (an engine) -> arrays -> decode -> Prediction, in the order of the rows
+
+W sequences · T tokens · L outputs of the head
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
+
+import numpy as np
+
+from bertie.data.tables import Example, InvalidRow, TableFormat, in_both_forms
+from bertie.errors import DataError, UsageError, nearest
+from bertie.infer.engine import Array, check_max_length
+from bertie.infer.texts import Row, Text
+from bertie.models.facts import Facts
+from bertie.tasks import Prediction, Task, task_of
+from bertie.tasks.several import SeveralTask
+from bertie.tasks.source import Encoded
+from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import FeatureConfig, TooLong, TrainingFacts
+
+
+@dataclass
+class TextCount:
+    """Counts the texts that are longer than `max_length` tokens, and those with half or more of unknown tokens.
+
+    cut: questions that are longer than what the model reads of one.
+    """
+
+    policy: TooLong
+    max_length: int
+    rows: int = 0
+    long: int = 0
+    cut: int = 0
+    unknown: int = 0
+
+    DONE: ClassVar = {"truncate": "truncated", "window": "read in windows", "error": "refused"}
+
+    def add(self, encoded: Encoded, tokenizer: Tokenizer) -> None:
+        """Counts encoded texts."""
+        self.rows += len(encoded)
+        self.long += len(encoded.too_long)
+        self.cut += len(encoded.cut)
+        unk = tokenizer.special_id("unk")
+        others = {tokenizer.special_id("eos"), tokenizer.special_id("sep")}  # GPT-2 has one token for all
+        if unk is not None and unk not in others:
+            unknown, special = encoded.count([unk]), encoded.count(tokenizer.special_ids - {unk})
+            self.unknown += int(((unknown > 0) & (2 * unknown >= encoded.tokens - special)).sum())
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know, in sentences without a period."""
+        longer = (
+            f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens: "
+            f"{self.DONE[self.policy]} (too_long={self.policy})"
+        )
+        cut = f"{self.cut:,} of {self.rows:,} questions are longer than the model reads them: truncated (max_question)"
+        unknown = (
+            f"{self.unknown:,} of {self.rows:,} texts consist mostly of words or characters that the vocabulary of the "
+            "model lacks: it cannot read them"
+        )
+        return [note for note, count in ((longer, self.long), (cut, self.cut), (unknown, self.unknown)) if count]
+
+
+@dataclass(frozen=True)
+class TextPipeline:
+    """The task of a model, its tokenizer, and how it reads texts.
+
+    Attributes:
+        facts: The properties of the model.
+        tokenizer: The tokenizer.
+        task_or_none: The task; None for a model without a task head.
+        max_length: Maximum number of tokens of a sequence.
+        too_long: Handling of longer texts.
+        texts: The number of texts of every input, None where it is not known or free.
+    """
+
+    facts: Facts
+    tokenizer: Tokenizer
+    task_or_none: Task | None
+    max_length: int
+    too_long: TooLong
+    texts: int | None
+
+    @classmethod
+    def of(
+        cls,
+        facts: Facts,
+        tokenizer: Tokenizer | None,
+        *,
+        max_length: int | None = None,
+        too_long: TooLong | None = None,
+        head: str = "",
+    ) -> "TextPipeline":
+        """Returns the pipeline of a model. The defaults are those of its training. Arguments as for `Predictor`."""
+        if tokenizer is None:
+            raise UsageError(
+                "The model has no tokenizer, so it cannot read text. Copy the files of its tokenizer "
+                "(tokenizer.json or vocab.txt) into its folder, and open the folder with bertie.load."
+            )
+        check_max_length(max_length, facts.max_length)
+        task, trained = task_of(facts), facts.training_facts
+        if head and not isinstance(task, SeveralTask):
+            raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
+        if isinstance(task, SeveralTask) and head:
+            task = task.part(head)
+        policy = too_long or trained.too_long or (task.too_long if task else "truncate")
+        if policy not in get_args(TooLong):
+            raise UsageError(f"Unknown value {policy!r} of too_long. {nearest(policy, get_args(TooLong))}")
+        usual = facts.sentence.max_length or trained.max_length or tokenizer.max_length
+        texts = trained.texts if facts.sentence.activation is None else 2  # what a cross-encoder scores
+        return cls(
+            facts,
+            tokenizer,
+            task.with_tokenizer(tokenizer) if task else None,
+            max_length or min(facts.max_length, usual),
+            policy,
+            task.texts_of_inputs(texts) if task else texts,
+        )
+
+    @property
+    def task(self) -> Task:
+        """The task of the model. Raises UsageError for a model without a task head."""
+        if self.task_or_none is None:
+            raise UsageError(
+                "This model has no task head: it is a pre-trained model. Fine-tune it first: "
+                "bertie finetune MODEL --train FILE -o RUN"
+            )
+        return self.task_or_none
+
+    @property
+    def fixed_texts(self) -> int | None:
+        """The number of texts of every input, if it does not vary."""
+        return None if self.task_or_none and self.task_or_none.texts_vary else self.texts
+
+    def reading(self, format: TableFormat) -> TableFormat:
+        """Returns the format of a table with the feature vectors, columns and names of labels of the training.
+
+        Raises UsageError for a label name that is not a label of the model.
+        """
+        known = self.task.given_names
+        if format.label_separator and not self.task.several_labels:
+            raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
+        if unknown := next((name for name in format.label_names.values() if name not in known), None):
+            raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
+        means = format.meanings
+        if (
+            means
+            and not format.label_names
+            and set(means.values()) <= set(self.task.labels)
+            and not set(means) & set(self.task.labels)
+        ):
+            format = replace(format, label_names=means)
+        format = replace(format, label_names=in_both_forms(known, format.label_names))
+        trained = self.facts.training_facts
+        return replace(
+            format,
+            usual_text=trained.text_columns,
+            usual_label=trained.label_column,
+            usual_encoding=trained.encoding,
+            label_separator=format.label_separator or trained.label_separator,
+            features=trained.features or format.features,
+        )
+
+    def example(self, text: Text, number: int) -> Example:
+        """Returns the example of a text or of a tuple of texts. Raises DataError for another number of texts than the
+        model reads. number: of the text, from 1."""
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        counts, wants = self._reads()
+        if len(texts) not in counts:
+            given = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
+            raise DataError(f"The model reads {wants}, and text {number} is {given}.")
+        return Example(texts, None, number)
+
+    def _reads(self) -> tuple[range, str]:
+        """Returns how many texts one input may have, and how a message calls them."""
+        counts = self.task.input_texts
+        if counts.start > 2:
+            return counts, "a context with two or more choices"
+        if (fixed := self.fixed_texts) is not None:
+            return range(fixed, fixed + 1), "pairs of texts" if fixed == 2 else "single texts"
+        return counts, "single texts or pairs of texts"
+
+    def readable(self, row: Row) -> Row:
+        """Returns a row, as an invalid one where the model cannot read its feature vectors."""
+        if isinstance(row, InvalidRow) or row.vectors is None:
+            return row
+        facts, (count, size), reason = self.facts, row.vectors.shape, ""
+        reads, most = facts.feature_size, facts.max_together
+        if reads is not None and reads != size:
+            reason = f"its vectors have {size:,} numbers, and the model reads vectors of {reads:,}"
+        elif most is not None and count + self.max_length > most:
+            alone = self.encode([row])
+            if alone.lengths.max() > most:
+                reason = f"its text and vectors are longer than the model's {most:,} positions"
+        return InvalidRow(row.line, reason, source=row.source) if reason else row
+
+    def encode(self, examples: Sequence[Example]) -> Encoded:
+        """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
+        features = self.facts.training_facts.features
+        if features is not None and any(example.vectors is None for example in examples):
+            raise UsageError(_no_vectors(features, "a text alone is not its input"))
+        return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+    def logits(self, arrays: Mapping[str, Array]) -> Array:
+        """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""
+        parts = [arrays[name] for name in self.task.outputs]
+        return np.concatenate(parts, -1) if len(parts) > 1 else parts[0]
+
+    def decode(self, rows: Sequence[Row], encoded: Encoded, logits: Array | None) -> list[Prediction | InvalidRow]:
+        """Returns the answer to each row, or the reason why it has none.
+
+        encoded, logits: of the rows that are examples; logits None: there are none.
+        """
+        examples = [row for row in rows if isinstance(row, Example)]
+        answers: list[Prediction | InvalidRow] = []
+        if logits is not None:
+            answers += self.task.decode(logits, encoded, examples)
+        for number in encoded.too_long.tolist() if self.too_long == "error" else ():
+            answers[number] = InvalidRow(examples[number].line, f"longer than {self.max_length} tokens")
+        following = iter(answers)
+        return [row if isinstance(row, InvalidRow) else next(following) for row in rows]
+
+
+def check_reads_texts(facts: TrainingFacts, what: str) -> None:
+    """Raises UsageError for a model that was fine-tuned on feature vectors. what: the command, which reads only
+    texts."""
+    if facts.features is not None:
+        raise UsageError(_no_vectors(facts.features, f"{what} reads only texts"))
+
+
+def _no_vectors(features: FeatureConfig, why: str) -> str:
+    return (
+        f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
+        "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
+    )

@@ -1,0 +1,97 @@
+"""`TrainingFacts`: what a model folder records of its training, in bertie.json, so that inference needs no options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from bertie.errors import DataError
+from bertie.files import read_small, write_json
+from bertie.settings import Config
+
+FILE = "bertie.json"
+TooLong = Literal["truncate", "window", "error"]
+"""What is done with texts that are too long."""
+
+
+class FeatureConfig(Config):
+    """Feature vectors of a table."""
+
+    column: str = ""
+    """Column of feature vectors: lists of numbers, or paths of arrays, pictures or sounds. Default: none."""
+    patch_size: int = Field(16, ge=1)
+    """Pixels of the side of a picture's patch. Source: Dosovitskiy et al. 2021, 3.1."""
+    picture_size: int | None = Field(None, ge=1)
+    """Pictures are scaled to squares of so many pixels. Not set: they keep their size, up to whole patches."""
+    skip_plain: bool = False
+    """Patches of a single color are left out, unless all are."""
+    mel_bins: int = Field(40, ge=1)
+    """Bands of a sound's log-mel spectrogram. Its windows are 25 ms long, every 10 ms."""
+    stacked_frames: int = Field(2, ge=1)
+    """Consecutive frames of a sound that form one vector."""
+    kind: Literal["regions", "frames"] = "regions"
+    """How a model of texts alone learns to read them: regions, whose order has no meaning, or frames, in order."""
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """How a model read tables and texts in its training. A fact that is not known is None or empty.
+
+    Attributes:
+        max_length: Maximum number of tokens of a sequence.
+        too_long: Handling of longer texts.
+        texts: Number of text columns, 2 for pairs.
+        text_columns: The names that the user gave for these columns; empty where they were recognized.
+        label_column: The name that the user gave for the column of the label.
+        label_separator: What separates the labels of a cell; empty for a comma.
+        encoding: Of the training files, where it was not UTF-8.
+        features: How the feature vectors of a table are read, if it had any.
+        task: The name of the task.
+        task_options: The settings of the task, with those that were fitted, such as thresholds.
+    """
+
+    max_length: Annotated[int, Field(ge=4)] | None = None
+    too_long: TooLong | None = None
+    texts: Annotated[int, Field(ge=1)] | None = None
+    text_columns: tuple[str, ...] = ()
+    label_column: str = ""
+    label_separator: str = ""
+    encoding: str = ""
+    features: FeatureConfig | None = None
+    task: str = ""
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+
+@cache
+def _adapter() -> TypeAdapter[TrainingFacts]:
+    return TypeAdapter(TrainingFacts)
+
+
+def read_training_facts(folder: Path) -> TrainingFacts:
+    """Returns the facts of a model folder, all unknown where it has no bertie.json. Raises DataError if it is
+    damaged."""
+    path = folder / FILE
+    if not path.is_file():
+        return TrainingFacts()
+    try:
+        return _adapter().validate_json(read_small(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(
+            f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}. Copy the file from the folder that the "
+            "training wrote."
+        ) from None
+
+
+def write_training_facts(folder: Path, facts: TrainingFacts) -> None:
+    """Writes bertie.json, or removes it where nothing is known of a training."""
+    if facts == TrainingFacts():
+        (folder / FILE).unlink(missing_ok=True)
+    else:
+        write_json(folder / FILE, _adapter().dump_python(facts))
