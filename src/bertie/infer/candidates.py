@@ -11,7 +11,7 @@ import numpy as np
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor, each_text
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
-from bertie.tasks.embed import EmbedTask
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import TooLong
 
@@ -42,7 +42,7 @@ def choose_from(
     )
     if entailed is not None:
         found.task = entailed
-    elif found.answers and isinstance(found.task, EmbedTask):
+    elif found.answers and isinstance(found.task, Embeds):
         if multi:
             raise UsageError("A model of sentence vectors chooses one label, the nearest. Omit --multi (multi=True).")
         claims = hypotheses(labels, hypothesis or "{}")

@@ -15,6 +15,7 @@ from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
 from bertie.infer.predict import Predictor, Row, TextCount, check_reads_texts
 from bertie.models.sentence import MODES
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import EmbedTask
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def embedder(
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
     check_reads_texts(found.tokenizer, "an embedding")
     sentence = found.engine.facts.sentence
-    trained = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask.told(sentence)
-    own, prompts = trained or EmbedTask(), sentence.prompts
+    trained = found.task if found.answers and isinstance(found.task, Embeds) else EmbedTask.told(sentence)
+    own: Embeds = trained or EmbedTask()
+    prompts = sentence.prompts
     if prompt is not None and prefix is not None:
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
@@ -97,7 +99,7 @@ def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
-    assert isinstance(predictor.task, EmbedTask)
+    assert isinstance(predictor.task, Embeds)
     size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):

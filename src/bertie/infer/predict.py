@@ -27,7 +27,7 @@ from bertie.infer.engine import Array, Engine, check_max_length
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task, name_of, task_of
-from bertie.tasks.several import SeveralTask
+from bertie.tasks.capabilities import Parts
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -145,7 +145,7 @@ class Predictor:
             self.texts, self.texts_known = self._task.input_texts[0], True
         elif self._task and self.texts not in self._task.input_texts:
             self.texts_known = False  # the columns of a context are joined, so their number is free
-        if isinstance(self._task, SeveralTask):
+        if isinstance(self._task, Parts):
             several, asked = self._task, [head] if head else list(self._task.members)
             self._task = several.part(head) if head else several
             counts = {several.members[name].texts for name in asked}
