@@ -165,7 +165,7 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     participles_as_names: (3_963, 0),
     names_that_applications_use: (372, 120),
     joined_packages: (58, 25),
-    checks_for_classes_of_tasks: (27, 0),
+    checks_for_classes_of_tasks: (4, 0),
 }
 """What is measured -> its ceiling today, and the aim."""
 

@@ -29,7 +29,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top, each_row, tell_unread
 from bertie.runs.opening import open_engine, open_model
 from bertie.tasks import Prediction
-from bertie.tasks.embed import EmbedTask
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import similarity as alike
 from bertie.tasks.sequence import with_positive
 
@@ -325,7 +325,7 @@ def readable_texts(texts: Iterable[Any], name: str = "texts") -> list[str | None
 
 def _vectors(predictor: Predictor, texts: Iterable[str], name: str) -> Vector:
     """Returns the vector of each text; NaN for one that cannot be read. (N, W) name: of the argument, for messages."""
-    assert isinstance(predictor.task, EmbedTask)
+    assert isinstance(predictor.task, Embeds)
     read = readable_texts(texts, name)
     width = predictor.task.width(predictor.engine.facts.hidden_size)
     vectors_NW = np.full((len(read), width), np.nan, np.float32)
@@ -351,7 +351,7 @@ def similarity(
     """
     runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
     found = embedder(runner, **options)
-    assert isinstance(found.task, EmbedTask)
+    assert isinstance(found.task, Embeds)
     a_AH, b_BH = _vectors(found, first, "first"), _vectors(found, second, "second")
     return alike(a_AH, b_BH, found.task.similarity)
 
@@ -400,7 +400,7 @@ def rank(
     filled = [number for number, text in enumerate(read) if text is not None]
     runner, options = runner_of(model, options.pop("device", None), options.pop("precision", None), options)
     usual = Predictor(runner, options.get("tokenizer"))
-    if isinstance(usual.pipeline.task_or_none, EmbedTask):
+    if isinstance(usual.pipeline.task_or_none, Embeds):
         some = similarity(runner, [query], [passages[number] for number in filled], **options)[0].tolist()
     else:
         predictor = Predictor(runner, **options)

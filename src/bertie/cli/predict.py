@@ -81,7 +81,7 @@ def predict(
     from bertie.infer.pipeline import TextCount
     from bertie.infer.records import WRITERS
     from bertie.runs.opening import open_engine
-    from bertie.tasks.embed import EmbedTask
+    from bertie.tasks.capabilities import Embeds
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
@@ -122,7 +122,7 @@ def predict(
 
     def check(found: Columns) -> None:
         tables.check_texts(predictor, found, file)
-        if type(predictor.task) is EmbedTask and len(found.text) == 1:
+        if isinstance(predictor.task, Embeds) and not predictor.task.labels and len(found.text) == 1:
             console.say(
                 "This model has no labels: the label of a text is its vector. `bertie embed` writes vectors; "
                 "--candidates classifies."

@@ -25,7 +25,8 @@ from bertie.data.tables import Example
 from bertie.evaluation.compare import paired_rows
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
-from bertie.tasks.tagging import TaggingTask, words_of
+from bertie.tasks.capabilities import Tags
+from bertie.tasks.tagging import words_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -227,7 +228,7 @@ def _fitted(task: Task, train_EF: Any, train: Sequence[Example], dev_EF: Any) ->
 
 def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
     """A word that training does not have gets the most frequent tag."""
-    assert isinstance(task, TaggingTask)
+    assert isinstance(task, Tags)
     counts, every = dict[str, Counter[str]](), Counter[str]()
     for example in train:
         tags = rewrite(example.label, task.scheme)
@@ -243,7 +244,7 @@ def _copy(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answe
     return [Prediction(" ".join(example.texts)) for example in dev]
 
 
-def _words(example: Example, task: TaggingTask) -> list[str]:
+def _words(example: Example, task: Tags) -> list[str]:
     return [example.texts[0][start:end] for start, end in words_of(example, task.unit)]
 
 

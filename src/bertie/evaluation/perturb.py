@@ -21,7 +21,6 @@ from bertie.metrics.base import called, wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
 from bertie.tasks import Prediction, Task, name_of
-from bertie.tasks.relation import RelationTask
 from bertie.text.swaps import Swaps
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def chosen(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
     """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
     entities are positions in the text."""
     found = {name: _perturbation(name) for name in names}
-    if found and (task.problem_type is None or isinstance(task, RelationTask)):
+    if found and (task.problem_type is None or task.places):
         raise UsageError(f"--perturb measures the classification and rating of texts, not the task {name_of(task)}.")
     if len(task.labels) != 2 and any(one.exchanges for one in found.values()):
         raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")

@@ -13,7 +13,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.texts import each_text
 from bertie.tasks import Task
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
-from bertie.tasks.embed import EmbedTask
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.pattern import PatternTask
 from bertie.training_facts import TooLong
 
@@ -45,7 +45,7 @@ def choose_from(
     task: Task | None = found.pipeline.task_or_none
     if entailed is not None:
         task = entailed
-    elif isinstance(task, EmbedTask):
+    elif isinstance(task, Embeds):
         if multi:
             raise UsageError("A model of sentence vectors chooses one label, the nearest. Omit --multi (multi=True).")
         claims = hypotheses(labels, hypothesis or "{}")

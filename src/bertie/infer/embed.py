@@ -17,6 +17,7 @@ from bertie.infer.pipeline import TextCount, check_reads_texts
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
 from bertie.models.sentence import MODES
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import EmbedTask
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def embedder(
     check_reads_texts(found.engine.facts.training_facts, "an embedding")
     sentence = found.engine.facts.sentence
     trained = found.pipeline.task_or_none
-    own = (trained if isinstance(trained, EmbedTask) else EmbedTask.told(sentence)) or EmbedTask()
+    own = (trained if isinstance(trained, Embeds) else EmbedTask.told(sentence)) or EmbedTask()
     prompts = sentence.prompts
     if prompt is not None and prefix is not None:
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
@@ -99,7 +100,7 @@ def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
-    assert isinstance(predictor.task, EmbedTask)
+    assert isinstance(predictor.task, Embeds)
     size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):

@@ -9,7 +9,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig
-from bertie.tasks.text2text import Text2TextTask
+from bertie.tasks.capabilities import Generates
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> 
         raise UsageError(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
     found = Predictor(model, max_length=max_length)
     task = found.pipeline.task_or_none
-    if not isinstance(task, Text2TextTask):
+    if not isinstance(task, Generates):
         raise UsageError(
             "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or T5."
         )

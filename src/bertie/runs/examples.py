@@ -22,10 +22,8 @@ from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
-from bertie.tasks.parse import ParseTask
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded
-from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
@@ -292,7 +290,7 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         try:
             more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
         except BertieError:
-            if not issubclass(kind, TaggingTask | ParseTask) and _is_tagged(path):
+            if not kind.reads_words and _is_tagged(path):
                 trees = ", or --task parse for its trees" if path.suffix.lower() == ".conllu" else ""
                 raise UsageError(f"{path} has tags for words. Pass --task tagging{trees}.") from None
             raise

@@ -30,10 +30,8 @@ from bertie.runs.here import utilizations
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
-from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
-from bertie.tasks.text2text import Text2TextTask
 
 TOKENS_PER_PARAMETER = 20
 
@@ -82,25 +80,18 @@ def this_machine() -> Device:
     return Device(name, max(rates.fp32, rates.bf16) * threads / 1000, THREAD_WATTS * threads, memory)
 
 
-PUBLISHED_CHOICES = 4  # of a published question: SWAG has as many
-
-
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train, length = families.config(model_folder(config.model)), config.train, config.max_length
     check_length(length, shape.max_length, config.model)
     kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
-    examples, sequences = _examples(config), 1
-    if issubclass(kind, ChoiceTask):  # a sequence for each choice
-        choices = (
-            [len(example.texts) - 1 for example in examples] if isinstance(examples, list) else [PUBLISHED_CHOICES]
-        )
-        sequences = round(sum(choices) / len(choices))
+    examples = _examples(config)
+    sequences = round(kind.sequences(examples if isinstance(examples, list) else None))
     count = len(examples) if isinstance(examples, list) else examples
     steps = steps_of(count, batch_size=train.batch_size, epochs=config.epochs)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
     phase = JobPhase(steps, sequences * train.batch_size, length, 0.0, micro=sequences * micro)
-    if issubclass(kind, Text2TextTask):
-        phase = replace(phase, predicted=kind.make((), config.task_options).max_target_length / length)
+    if generated := kind.generated(config.task_options):
+        phase = replace(phase, predicted=generated / length)
     elif decoder and families.family(config.model).needs_decoder((kind.head,)):  # the decoder reads the text again
         phase = replace(phase, decoded=1.0)
     else:

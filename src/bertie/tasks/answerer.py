@@ -76,6 +76,10 @@ class Answerer(ABC):
     """Whether `encode` keeps the feature vectors of examples."""
     one_label: ClassVar[bool] = False
     """Whether an example has one label, and a prediction the probability of each: labels can then be checked."""
+    exclusive: ClassVar[bool] = False
+    """Whether a text has one of the labels, whose probabilities add up to one."""
+    places: ClassVar[bool] = False
+    """Whether examples have places in their texts, which another text would not have."""
     at_once: ClassVar[int | None] = None
     """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
     tokens: ClassVar[Any] = None

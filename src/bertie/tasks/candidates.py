@@ -17,6 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
+from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import EmbedTask, similarity
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Encoded, encode
@@ -97,7 +98,7 @@ class NearestTask(EmbedTask):
     csv_columns = ("label", "scores")
 
     @classmethod
-    def of(cls, own: EmbedTask, labels: tuple[str, ...], vectors_CH: Logits) -> Self:
+    def of(cls, own: Embeds, labels: tuple[str, ...], vectors_CH: Logits) -> Self:
         """Returns the task of a model's vectors, with the vectors of the labels."""
         return replace(cls(**{**own.settings(), "dense": own.dense}), labels=labels, vectors_CH=vectors_CH)
 

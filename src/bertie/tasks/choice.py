@@ -42,6 +42,7 @@ BEGUN = (("sent1", "sent2"), ("ctx_a", "ctx_b"))  # SWAG, HellaSwag: the second 
 LISTS = ("endings", "choices", "choices.text", "options", "answers")
 NUMBERED = re.compile(r"(ending|choice|option|answer)_?\d+")
 LETTERS = "ABCDEFGHIJ"
+PUBLISHED = 4  # choices of a question of SWAG
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,11 @@ class ChoiceTask(Task):
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
 
     @classmethod
+    def sequences(cls, examples: Sequence[Example] | None) -> float:
+        """One for each choice; a published question has as many as those of SWAG."""
+        return PUBLISHED if examples is None else sum(len(one.texts) - 1 for one in examples) / len(examples)
+
+    @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
         """The dev set is stratified by the position of the correct choice."""
         label: str | None = example.label
@@ -156,10 +162,14 @@ class ChoiceTask(Task):
         correct = (right_B * above_B).sum()
         return {"choice": LossTerm((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
+    def choice_scores(self, logits: Logits, encoded: Encoded) -> list[Logits]:
+        """Returns the score of each choice, for each example. (C,)"""
+        return np.split(logits, encoded.windows[1:-1])
+
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the most probable choice, the first one for a tie."""
         predictions = []
-        for part in np.split(logits, encoded.windows[1:-1]):
+        for part in self.choice_scores(logits, encoded):
             row = softmax(part).tolist()
             best = max(range(len(row)), key=row.__getitem__)
             predictions.append(Prediction(str(best), row[best], {str(i): p for i, p in enumerate(row)}))

@@ -165,6 +165,10 @@ class EmbedTask(Task):
         """One array per pooling."""
         return (self.pooling,) if isinstance(self.pooling, str) else self.pooling
 
+    def with_prompt(self, prompt: str) -> Self:
+        """Returns the task with another text before every text."""
+        return replace(self, prompt=prompt)
+
     def width(self, hidden_size: int) -> int:
         """The number of dimensions of a vector."""
         whole = self.whole_width(hidden_size)

@@ -4,7 +4,7 @@ examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses (fit:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from bertie.data.tables import Example
@@ -57,6 +57,16 @@ class Learner(ABC):
 
         An example with an unknown label must have weight 0, since dev files may have such labels.
         """
+
+    @classmethod
+    def sequences(cls, examples: Sequence[Example] | None) -> float:
+        """Returns the mean number of sequences that an example is. examples: None for those of a published set."""
+        return 1
+
+    @classmethod
+    def generated(cls, options: Mapping[str, Any]) -> int:
+        """Returns the most tokens that a model learns to generate for an example. options: settings of the task."""
+        return 0
 
     def written(self, targets: Targets) -> int:
         """Returns the tokens that a model learns to generate besides the text, for the cost of a run."""

@@ -74,6 +74,7 @@ class ParseTask(Task):
     that are separate classes in las_macro_f1 (metrics/parsing.py); None: all.
     """
 
+    reads_words = True
     head = "parse"
     input_texts = range(1, 2)
     no_windows = "Dependency parsing does not support windows"

@@ -15,6 +15,8 @@ class Reader:
 
     several_labels: ClassVar[bool] = False
     """Whether a cell can have several labels, between separators."""
+    reads_words: ClassVar[bool] = False
+    """Whether files of words with tags or trees are read."""
 
     @classmethod
     def reads_sets_of(cls, own: type["Reader"]) -> bool:

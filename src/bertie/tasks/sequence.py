@@ -60,6 +60,7 @@ class SequenceTask(Task):
     head = "sequence"
     problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
+    exclusive = True
     reads_vectors: ClassVar[bool] = True
     baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")
 

@@ -96,6 +96,7 @@ class TaggingTask(Task):
     frozen encoder (models/heads/features.py); None: the whole model is trained.
     """
 
+    reads_words = True
     head = "token"
     input_texts = range(1, 2)
     metrics = ("f1", "accuracy")

@@ -9,7 +9,7 @@ E examples · B sequences of a batch · Q tokens of all targets of a batch · L 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -84,6 +84,11 @@ class Text2TextTask(Task):
         """The main metric, and the usual others whose libraries are installed."""
         others = (name for name, one in MEASURES.items() if not one.chosen and available(name))
         return (self.metric, *(name for name in others if name != self.metric))
+
+    @classmethod
+    def generated(cls, options: Mapping[str, Any]) -> int:
+        """The maximum length of a target."""
+        return cls.make((), options).max_target_length
 
     @property
     def writing(self) -> GenerationConfig:

@@ -21,7 +21,6 @@ from bertie.data.tables import Columns, Example, InvalidRow, collect
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Float
 from bertie.metrics.calibration import BINS
-from bertie.tasks.sequence import SequenceTask
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -146,7 +145,7 @@ def answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
 def single_label(subject: Subject) -> str:
     """Returns what a model lacks to predict one label per text; "" if it lacks nothing."""
     try:
-        return "" if isinstance(subject.predictor.task, SequenceTask) else "a classifier with one label per text"
+        return "" if subject.predictor.task.exclusive else "a classifier with one label per text"
     except UsageError:
         return "a classifier with one label per text"
 

@@ -23,8 +23,7 @@ from bertie.data.rows import Fields, source_of
 from bertie.data.tables import Example
 from bertie.metrics.base import Float
 from bertie.metrics.resample import summed
-from bertie.tasks.choice import ChoiceTask
-from bertie.tasks.span import SpanTask
+from bertie.tasks.capabilities import Chooses
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ
@@ -82,10 +81,9 @@ class Questions(AuditSet[Question]):
     def scores(self, subject: Subject, items: Sequence[Question]) -> list[Score]:
         """Returns the number of the chosen answer."""
         predictor = subject.predictor
-        if isinstance(predictor.task, ChoiceTask):
+        if isinstance(predictor.task, Chooses):
             found = predictor.predict([(f"{one.context} {one.text}", *one.choices) for one in items])
             return [int(answer.label) for answer in found]
-        assert isinstance(predictor.task, SpanTask)
         answers = predictor.stream([Example((one.text, one.context), None, i) for i, one in enumerate(items)])
         return [_named(one, str(getattr(answer, "label", ""))) for one, (_, answer) in zip(items, answers, strict=True)]
 

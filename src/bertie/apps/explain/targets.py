@@ -16,6 +16,7 @@ from bertie.models.facts import facts_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
 from bertie.tasks import task_of
+from bertie.tasks.capabilities import Spans
 from bertie.tasks.span import SpanTask
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -147,7 +148,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
     task = task_of(facts_of(plain.model))
-    first, last = (task if isinstance(task, SpanTask) else SpanTask()).best(starts, ends)
+    first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 

@@ -1,7 +1,7 @@
 """The models of a search: vectors of passages and questions, re-ranking, and answers. Each is a loaded `Predictor`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.tasks.arrays import unit
-from bertie.tasks.choice import ChoiceTask
-from bertie.tasks.embed import EmbedTask
-from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.span import SpanPrediction, SpanTask
+from bertie.tasks.capabilities import Chooses, Embeds, Spans
+from bertie.tasks.span import SpanPrediction
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -42,12 +40,12 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
     """
     task = embedder.task
-    if not isinstance(task, EmbedTask):
-        raise UsageError("This model gives no vectors: open it as one, with Predictor(model, task=EmbedTask()).")
+    if not isinstance(task, Embeds):
+        raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
     prompts = embedder.engine.facts.sentence.prompts
     prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
     if prompt != task.prompt:
-        embedder = embedder.replace(task_or_none=replace(task, prompt=prompt))
+        embedder = embedder.replace(task_or_none=task.with_prompt(prompt))
     found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
@@ -65,17 +63,18 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
     task = ranker.task
     if not texts:
         return []
-    if isinstance(task, ChoiceTask):
+    if isinstance(task, Chooses):
         pair_list = [Example((question, *texts))]
         ranker = ranker.replace(too_long="truncate")
         encoded = ranker.encode(pair_list)
-        return [float(score) for score in ranker.logits(encoded).ravel()]
+        (scores,) = task.choice_scores(ranker.logits(encoded), encoded)
+        return [float(score) for score in scores.ravel()]
     if ranker.pipeline.fixed_texts == 1:
         raise UsageError(
             "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
         )
     answers = ranker.predict([(question, text) for text in texts])
-    if isinstance(task, SequenceTask) and len(task.labels) == 2:
+    if task.exclusive and len(task.labels) == 2:
         yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)
         return [float(odds) for odds in np.log(yes / (1 - yes))]
     if all(isinstance(answer.label, float) for answer in answers):
@@ -101,7 +100,7 @@ class Answer:
 
 def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
-    if not isinstance(reader.task, SpanTask):
+    if not isinstance(reader.task, Spans):
         raise UsageError("This model gives no answers: fine-tune one with --task span.")
     found = []
     filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone

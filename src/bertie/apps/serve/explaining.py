@@ -19,7 +19,7 @@ from bertie.data.ids import NOWHERE, Ids, Int
 from bertie.errors import nearest
 from bertie.infer.engine import Array
 from bertie.infer.fill import as_filled
-from bertie.tasks.span import SpanTask
+from bertie.tasks.capabilities import Spans
 from bertie.text.encoding import Encoding
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
@@ -147,7 +147,7 @@ def of_answer(
         raise Refusal("Validation", NO_ANSWER, param="inputs")
     starts, ends = (np.where(allowed, logits_KSL[0, :, side], -np.inf) for side in (0, 1))
     task = call.model.pipeline.task
-    assert isinstance(task, SpanTask)
+    assert isinstance(task, Spans)
     first, last = task.best(starts, ends)
     answer = texts[-1][encoding.offsets[first][0] : encoding.offsets[last][1]]
     return logits_KSL[:, first, 0] + logits_KSL[:, last, 1], f"answer {answer!r}"

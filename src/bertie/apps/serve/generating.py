@@ -23,7 +23,7 @@ from bertie.apps.serve.handlers import as_list, examples_of
 from bertie.apps.serve.served import Call, refused
 from bertie.infer.write import Words
 from bertie.models.generation import GenerationConfig, written_output
-from bertie.tasks.text2text import Text2TextTask
+from bertie.tasks.capabilities import Generates
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -33,7 +33,7 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     if body.stream and len(inputs) > 1:
         raise Refusal("Validation", f"A stream has one text; the request has {len(inputs)}.", param="inputs")
     task = call.model.pipeline.task
-    assert isinstance(task, Text2TextTask), "the table of routes says so"
+    assert isinstance(task, Generates), "the table of routes says so"
     writing = writing_of(task, body.parameters)
     output, examples = written_output(writing), examples_of(call, [[text] for text in inputs])
     encoded = await call.begin(examples, task)
@@ -59,7 +59,7 @@ async def generate_stream(call: Call, body: schemas.GenerateBody) -> Any:
     return await generate(call, body.model_copy(update={"stream": True}))
 
 
-def writing_of(task: Text2TextTask, given: schemas.Writing) -> GenerationConfig:
+def writing_of(task: Generates, given: schemas.Writing) -> GenerationConfig:
     """Returns the settings of training with those of a request. Raises UsageError for settings that exclude each
     other."""
     options = given.model_dump(exclude={"details"}, exclude_none=True)

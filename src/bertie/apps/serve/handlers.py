@@ -22,10 +22,10 @@ from bertie.metrics.tags import OUTSIDE, entities
 from bertie.models.facts import layer_output
 from bertie.tasks import Prediction
 from bertie.tasks.arrays import sigmoid
-from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.capabilities import Chooses, Parts
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
-from bertie.tasks.several import Part, SeveralTask, unread
+from bertie.tasks.several import Part, unread
 from bertie.tasks.source import Encoded, ids_of
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.tokenizer import Tokenizer
@@ -296,13 +296,14 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
 async def relevance(call: Call, examples: Sequence[Example]) -> list[float]:
     """Returns how well each text answers the query: log odds, or the scores of a model that learned from lists."""
     task = call.model.pipeline.task
-    if not isinstance(task, ChoiceTask):
+    if not isinstance(task, Chooses):
         check_texts(call, examples)
         return [log_odds(answer) for answer in await call.predict(examples)]
     call.place = call.place(0).partition("[")[0].format  # the model reads them together
     encoded = await call.begin([Example((examples[0].texts[0], *(example.texts[1] for example in examples)))], task)
     call.cut(encoded, task)
-    return [float(score) for score in (await call.logits(encoded, task)).ravel()]
+    (scores,) = task.choice_scores(await call.logits(encoded, task), encoded)
+    return [float(score) for score in scores.ravel()]
 
 
 def log_odds(answer: Answer) -> float:
@@ -320,7 +321,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
     check_count(inputs)
     task = call.model.pipeline.task
     if body.head is not None:
-        if not isinstance(task, SeveralTask) or body.head not in task.members:
+        if not isinstance(task, Parts) or body.head not in task.members:
             raise Refusal("Validation", f"Model {call.model.name!r} has no head of that name.", param="head")
         task = task.part(body.head)
     examples = [row_example(call, row, number) for number, row in enumerate(inputs)]

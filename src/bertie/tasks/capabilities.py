@@ -1,0 +1,105 @@
+"""What a task can do besides labeling, as protocols: others ask for these, and never for a class of a task.
+
+    if isinstance(task, Spans): first, last = task.best(starts, ends)
+
+C choices · S tokens · H hidden size
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from bertie.tasks.answerer import Logits
+from bertie.tasks.base import Task
+from bertie.tasks.source import Encoded
+
+if TYPE_CHECKING:
+    from bertie.models.generation import GenerationConfig
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Its answer is a vector."""
+
+    @property
+    def prompt(self) -> str:
+        """The text that is put before every text."""
+        ...
+
+    @property
+    def similarity(self) -> Any:
+        """How two vectors are compared."""
+        ...
+
+    @property
+    def dense(self) -> tuple[Any, ...]:
+        """Matrices that follow the pooling."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings of the task, as they are saved with the model."""
+        ...
+
+    def with_prompt(self, prompt: str) -> Self:
+        """Returns the task with another text before every text."""
+        ...
+
+    def width(self, hidden_size: int) -> int:
+        """Returns the number of dimensions of a vector."""
+        ...
+
+
+@runtime_checkable
+class Spans(Protocol):
+    """Its answer is a part of the context."""
+
+    def best(self, starts_S: Logits, ends_S: Logits) -> tuple[int, int]:
+        """Returns the first and last token of the best answer."""
+        ...
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """Its answer is one of several texts of an example, which are compared."""
+
+    def choice_scores(self, logits: Logits, encoded: Encoded) -> Sequence[Logits]:
+        """Returns the score of each choice, for each example. (C,)"""
+        ...
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """Its answer is a text."""
+
+    @property
+    def writing(self) -> "GenerationConfig":
+        """The settings of generation."""
+        ...
+
+
+@runtime_checkable
+class Tags(Protocol):
+    """Its answer is a tag for each word, in a scheme such as IOB2."""
+
+    @property
+    def scheme(self) -> Any:
+        """The scheme that tags are converted to."""
+        ...
+
+    @property
+    def unit(self) -> Any:
+        """The unit of a text without given words: word or character."""
+        ...
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """It consists of several tasks, each with a head of its own."""
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """The tasks by name."""
+        ...
+
+    def part(self, name: str) -> Task:
+        """Returns one of the tasks. Raises UsageError for an unknown name."""
+        ...
