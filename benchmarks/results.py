@@ -305,13 +305,8 @@ def check_model(folder: Path, model: Measurable) -> None:
 
 
 def _is_of(folder: Path, model: Measurable) -> bool:
-    """Returns whether a folder has results of a model, or of none. Version 0.1 wrote only the name of its folder."""
-    if not (folder / MODEL).exists():
-        return True
-    noted = read_json(folder / MODEL)
-    if "identity" in noted:
-        return bool(noted["identity"] == model.identity)
-    return noted["model"] in (model.name, model.folder.name)
+    """Returns whether a folder has results of a model, or of none."""
+    return not (folder / MODEL).exists() or bool(read_json(folder / MODEL)["identity"] == model.identity)
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:
@@ -376,7 +371,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "name": name,
         "set": row.data,
         "metric": first["metric"],
-        "precision": first.get("precision", "bf16"),  # of files that version 0.1 wrote
+        "precision": first["precision"],
         "train": first["train"],
         "dev": first["dev"],
         "hyper": f"{row.epochs:g} epochs, learning rate {first['rate']:g}, batch {row.batch_size}, {length}",

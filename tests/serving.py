@@ -229,7 +229,9 @@ class Live:
         await self.fleet.start()
         listener = bind("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
-        self.server = Server(uvicorn.Config(self.application, **uvicorn_settings()))
+        self.server = Server(
+            uvicorn.Config(self.application, **uvicorn_settings(self.application.fleet.admission.content))
+        )
         task = asyncio.create_task(self.server.serve(sockets=[listener]))
         while not self.server.started:
             await asyncio.sleep(0.01)

@@ -165,13 +165,6 @@ def test_results_of_another_model_of_the_same_name_are_not_mixed_in(measured: li
         module.reproduce(["rte"], {module.ENGLISH: [c]}, tmp_path, run, seeds=1)
 
 
-def test_a_folder_of_version_0_1_is_resumed(measured: list, tmp_path: Path):
-    (tmp_path / "run" / "rte").mkdir(parents=True)
-    (tmp_path / "run" / "rte" / "model.json").write_text('{"model": "minilm"}')
-    module.reproduce(["rte"], ENGLISH, tmp_path, tmp_path / "run", seeds=1)
-    assert (tmp_path / "run" / "rte" / "bertie-0.json").exists()
-
-
 def test_a_model_of_another_task_is_a_start(tmp_path: Path):
     span = make_models(tmp_path / "models", ("span",))["span"]
     table = tmp_path / "rows.tsv"

@@ -19,7 +19,6 @@ from bertie.data import card, corpus, executors, records, sources
 from bertie.data.prepare import CorpusConfig, repair
 from bertie.data.shards import Shards
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.files import seal, write_json
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.sentences import rules
@@ -499,14 +498,3 @@ def test_an_input_edited_to_the_same_size_makes_another_corpus(tmp_path):
     file.write_text("The dog sat on the mat.\n")
     with pytest.raises(UsageError, match="an input has changed"):
         corpus.build([file], tmp_path / "out")
-
-
-def test_a_corpus_of_version_0_1_is_complete_by_names_and_sizes(tmp_path):
-    file = tmp_path / "a.txt"
-    file.write_text("The cat sat on the mat.\n")
-    shards = corpus.build([file], tmp_path / "out")
-    options = CorpusConfig().model_dump(exclude=set(corpus.ADDED))  # those of 0.1.0
-    by_size = corpus._hash([options, [[str(file), file.stat().st_size]]])
-    manifest = {**shards.manifest, "inputs": {**shards.manifest["inputs"], "hash": by_size}}
-    write_json(tmp_path / "out" / "manifest.json", {**manifest, "seal": seal(manifest)})
-    assert corpus.build([file], tmp_path / "out").num_documents == 1

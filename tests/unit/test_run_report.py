@@ -88,15 +88,6 @@ def test_a_run_whose_loss_rose_says_so_first(run, tmp_path):
     assert 'role="alert"' not in page(run).render()
 
 
-def test_a_run_of_an_older_version_can_be_drawn(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    old = {"before": "[CLS] the ", "after": "hum ", "answer": "bees", "guesses": [["bees", 0.5], ["birds", 0.2]]}
-    (copy / "guesses.jsonl").write_text(json.dumps({"step": 2, "examples": [old]}) + "\n")
-    html = page(copy).render()
-    assert "[CLS] the " in html
-    assert 'class="blank"' in html
-
-
 def test_it_is_drawn_again_by_command_and_while_the_run_goes_on(run, tmp_path):
     going = shutil.copytree(run, tmp_path / "going")
     for name in ("results.json", "report.html"):

@@ -189,6 +189,34 @@ def test_requests_without_end_take_no_memory(server):
     until(lambda: not server.fleet.admission.texts.used)
 
 
+def test_what_waits_unread_counts(server):
+    """Also the beginning of a head. When others need the room, the connections that hold most are closed."""
+    content, get = server.fleet.admission.content, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    (worker,) = server.fleet.models["m"].batcher.workers
+    body = b'{"inputs": "ab"}'
+    first = HEAD.format(len(body)).encode() + body
+    with ExitStack() as stack:
+        stack.callback(setattr, worker, "delay_s", 0.0)
+        worker.delay_s = 0.5
+        for connection in opened(stack, server, 1, first + get * 1000):
+            connection.setblocking(True)
+            until(lambda: content.used > 500 * len(get))
+            worker.delay_s = 0.0
+            answers = b""
+            while answers.count(b"HTTP/1.1 200 OK") < 1001:
+                answers += connection.recv(65536)
+        until(lambda: not content.used)
+        opened(stack, server, 100, get[:-2] + b"x" * 5000)
+        until(lambda: content.used > 400_000)
+        worker.delay_s = 0.5
+        opened(stack, server, 100, first + get * 4000)
+        until(lambda: content.used > 5 * BODY)
+        worker.delay_s = 0.0
+        check_others(server)
+        assert content.used <= 15 * BODY
+    until(lambda: not content.used, 10)
+
+
 def test_few_requests_begin_in_each_turn_of_the_loop(monkeypatch):
     """So a client with many connections delays others by one request of each."""
     monkeypatch.setattr(protocol, "AT_ONCE", 2)

@@ -155,14 +155,14 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (59_900, 45_000),
+    core_lines: (59_840, 45_000),
     core_files: (409, 290),
     imports_inside_functions: (415, 60),
-    uses_of_any: (1_304, 600),
+    uses_of_any: (1_298, 600),
     asserts: (110, 50),
     longest_function: (92, 80),
     names_in_several_modules: (454, 60),
-    participles_as_names: (3_963, 0),
+    participles_as_names: (3_958, 0),
     names_that_applications_use: (372, 120),
     joined_packages: (58, 25),
     checks_for_classes_of_tasks: (4, 0),

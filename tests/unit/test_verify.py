@@ -183,19 +183,6 @@ def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(home, whole, tmp_path):
     assert unseen(corpus) == []
 
 
-def test_a_run_of_version_0_1_verifies_as_it_did_and_says_what_is_not_covered(run):
-    (run / "checksums.json").unlink()
-    assert not verify(run)["ok"], "a finished run of this version has its list"
-    results = json.loads((run / "results.json").read_text())
-    del results["format"]
-    (run / "results.json").write_text(json.dumps(results))
-    report = verify(run)
-    assert report["ok"], shown(report)
-    (files,) = [check["found"] for check in report["checks"] if check["name"] == "files"]
-    assert "guesses.jsonl" in files
-    assert "checkpoint" not in files
-
-
 def test_a_model_without_its_tokenizer_is_not_well(run):
     for name in ("tokenizer.json", "vocab.txt", "checksums.json"):
         (run / "model" / name).unlink()

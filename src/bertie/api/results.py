@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertie.errors import UsageError
 from bertie.folders import new_folder
 from bertie.infer.records import Form, flattened
-from bertie.metrics.base import baselines_of, called
+from bertie.metrics.base import called
 from bertie.runs.folder import REPORT, RUN, read_results
 from bertie.runs.models import MODEL
 from bertie.runs.opening import load
@@ -163,7 +163,7 @@ class Scores(Mapping[str, Any]):
                 continue
             low, high = self.interval(name) or (None, None)
             row = {"metric": called(name, self.report), "value": self.report[name], "low": low, "high": high}
-            rows.append(row | {one["name"]: one["figures"].get(name) for one in baselines_of(self.report)})
+            rows.append(row | {one["name"]: one["figures"].get(name) for one in self.report.get("baselines", ())})
         return rows
 
     def to_pandas(self) -> "pandas.DataFrame":

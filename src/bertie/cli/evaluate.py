@@ -163,7 +163,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     """Prints a table of the metrics per label, where there are labels, and warnings about unusual results."""
     from rich.table import Table
 
-    from bertie.metrics.base import baselines_of, called, undefined, verdict
+    from bertie.metrics.base import called, undefined, verdict
     from bertie.metrics.tags import split_tag
     from bertie.report.sections import unknown_labels
 
@@ -174,7 +174,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
         console.show(f"{name}: {', '.join(told) or 'nothing is defined'}")
     known = [name for name in report if name in metrics or not metrics]
     known = [name for name in known if name not in unknown]
-    for baseline in baselines_of(report):
+    for baseline in report.get("baselines", ()):
         if told := [
             f"{called(name, report)} {value:z.3f}" for name, value in baseline["figures"].items() if name in known
         ]:

@@ -87,7 +87,7 @@ def render(card: dict[str, Any]) -> str:
     lines += ["", f"{counted(inputs['files'], 'file')}, {inputs['bytes'] / 1e6:,.1f} MB"]
     if inputs["passed_over"]:
         lines[-1] += f"; skipped in these folders: {counted(inputs['passed_over'], 'file')} of unknown format"
-    if inputs.get("unreadable"):  # cards of older versions do not have it
+    if inputs["unreadable"]:
         lines[-1] += f"; not readable: {counted(inputs['unreadable'], 'file')} or folders"
     lines += ["", "## Records", ""]
     rows = [("records read", records["in"]), *records["dropped"].items(), ("kept as documents", records["kept"])]

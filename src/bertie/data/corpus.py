@@ -50,7 +50,6 @@ CORPUS = Kind(
     folders={".work": ANYTHING, "tokens-*": TOKENS},
     lock=".work/lock",
 )
-ADDED = ("language", "quality")  # options of 0.2: without them, a corpus of 0.1.0 is still the same
 CHUNK = 1 << 16  # sentences decoded at once
 
 
@@ -96,10 +95,9 @@ def build(
         units, found = sources.plan(names, config.reading)
         if found.unreadable:
             warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
-        identity, facts, by_size = _identity(units, inputs, config, sets, work)
+        identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
-            recorded = read_manifest(folder).get("inputs", {}).get("hash")
-            if recorded not in (facts["hash"], by_size):
+            if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
                 raise UsageError(
                     f"{folder} contains another corpus: its inputs or options were different, or an input has "
                     "changed since. Choose another folder, or pass --overwrite."
@@ -177,12 +175,8 @@ def _identity(
     config: CorpusConfig,
     evaluation: Evaluation | None,
     work: Path,
-) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Returns a fingerprint, the description of the inputs, and a second fingerprint.
-
-    The first fingerprint is that of unfinished work. The description is for the manifest. The second fingerprint is
-    that of version 0.1, which uses the sizes of the inputs instead of their contents.
-    """
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the fingerprint of unfinished work, and the description of the inputs for the manifest."""
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
     if not sum(sizes.values()):
@@ -190,18 +184,16 @@ def _identity(
     contents = {path: file_hash(path) for path in sizes}
     # What a copy of the inputs keeps: names and contents; of standard input, the content alone.
     stable = [contents[path] if path.parent == work else [str(path), contents[path]] for path in sizes]
-    by_size = [contents[path] if path.parent == work else [str(path), size] for path, size in sizes.items()]
     more = [evaluation.fingerprint] if evaluation else []
-    options = {name: value for name, value in config.model_dump().items() if value or name not in ADDED}
     times = [path.stat().st_mtime_ns for path in paths if path.parent != work]
     facts = {
         "names": [str(name) for name in inputs],
         "files": len(sizes),
         "bytes": sum(sizes.values()),
-        "hash": _hash([options, stable, *more]),
+        "hash": _hash([config.model_dump(), stable, *more]),
     }
     plan = _hash([FORMAT, version("bertie"), facts, units, times])
-    return {"plan": plan}, facts, _hash([options, by_size, *more])
+    return {"plan": plan}, facts
 
 
 def _hash(value: Any) -> str:

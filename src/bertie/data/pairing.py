@@ -34,9 +34,6 @@ class DocSentences:
     duplicates: int = 1  # nothing is drawn, so every epoch has the same instances
     crosses: ClassVar[bool] = False
 
-    def __repr__(self) -> str:
-        return "FullSentences(label=None, segments=1, duplicates=1)"  # as in 0.1.0, whose runs are resumed
-
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """Returns the instances of one pass."""
         room = max_length - 2

@@ -31,7 +31,7 @@ Int = NDArray[np.int64]
 ROW = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("label", "u1")])
 MAX_LENGTH = 2**16 - 1  # what ROW's lengths can hold
 
-# Of the algorithms that make plans. A change of any changes it, so that no plan of an older one is taken for its own.
+# Of the algorithms that make plans. A change of any changes it, so that no plan of another one is taken for its own.
 VERSION = 2
 
 # Sentences planned at once: bounds the memory of the passes below.
@@ -308,31 +308,20 @@ def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan
 
 
 def damaged(folder: Path) -> list[Path]:
-    """Returns the plans of a folder whose hash differs; those without a hash are ignored."""
+    """Returns the plans of a folder whose hash differs."""
     paths = [path for path in sorted(folder.glob("plan-*.npy")) if path.with_suffix(".json").exists()]
-    return [path for path in paths if not _kept(path) and not _without_hash(path)]
-
-
-def _without_hash(path: Path) -> bool:
-    """Returns whether a plan is of version 0.1, without a hash: the file has only its statistics."""
-    try:
-        return "instances" in read_json(path.with_suffix(".json"))
-    except (DataError, OSError, TypeError):
-        return False
+    return [path for path in paths if not _kept(path)]
 
 
 def _kept(path: Path) -> Plan | None:
     """Reads a plan and checks every byte; None where there is none, or it is damaged."""
-    try:
-        facts = read_json(path.with_suffix(".json"))
-    except (DataError, OSError):
-        facts = None
-    if not isinstance(facts, dict) or "seal" not in facts:  # none, or of a version that did not hash them
+    if not path.with_suffix(".json").exists():
         return None
     try:
+        facts = read_json(path.with_suffix(".json"))
         if facts["seal"] != seal(facts) or facts["bytes"] != path.stat().st_size or facts["hash"] != file_hash(path):
             raise ValueError("it does not match its hash")
         return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
-    except (DataError, OSError, ValueError, KeyError) as error:
+    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         warn(f"{path} is damaged ({error}) and is written again.")
         return None

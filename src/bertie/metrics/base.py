@@ -124,7 +124,7 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above. Fewer than FEW
     examples, or groups of them that are resampled, do not show it.
     """
-    rows = baselines_of(report)
+    rows = report.get("baselines", ())
     if not rows:
         return "", True
     metric = metric or next(iter(rows[0]["figures"]))
@@ -147,11 +147,6 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
         more = f"; the difference{on} is {found['difference']:+z.3f} ({interval})"
     verb = "beats" if beats else "does not beat" if report[metric] <= value else "does not clearly beat"
     return f"{told} {verb} {best['name']} ({value:z.3f}){more}.", beats
-
-
-def baselines_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the scores of the baselines. Reports of version 0.1.0 have at most one."""
-    return [*report.get("baselines", ()), *([report["baseline"]] if report.get("baseline") else [])]
 
 
 def baseline_notes(report: Mapping[str, Any], metric: str = "") -> list[str]:

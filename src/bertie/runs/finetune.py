@@ -16,7 +16,7 @@ from typing import Any
 from bertie import console
 from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import over_seeds
-from bertie.metrics.base import UNITS, baselines_of, called, verdict
+from bertie.metrics.base import UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
@@ -75,7 +75,7 @@ def finetune(
     ready = Run(config, folder.path, examples, callback, without)
     choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
-        if done := folder.finished(ready.settings(), FinetuneConfig, resume=resume):
+        if done := folder.finished(ready.settings(), resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
         return ready.go(resume, at_start(finetuning_work(ready)))
 
@@ -130,7 +130,7 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         "positive": first["dev"].get("positive", {}),
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
-    if rows := baselines_of(first["dev"]):
+    if rows := first["dev"].get("baselines"):
         mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bertie import checksums, console, folders
-from bertie import settings as configs
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
@@ -25,7 +24,7 @@ from bertie.report.page import Report, draw
 from bertie.runs.models import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
-from bertie.train.resume import changes, check_resume, check_unchanged, completed
+from bertie.train.resume import changes, check_resume, check_unchanged
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 STUDY = "study.jsonl"
@@ -58,8 +57,15 @@ def seed_runs(run: Path) -> list[Path]:
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """Returns the contents of a run's results.json. Raises DataError when it is missing or damaged."""
-    return _read(run / RESULTS)
+    """Returns the contents of a run's results.json. Raises DataError when it is missing, damaged or of another
+    format."""
+    results = _read(run / RESULTS)
+    if results.get("format") != FORMAT:
+        raise DataError(
+            f"{run / RESULTS} has the format {results.get('format')}, and this version of Bertie reads {FORMAT}. "
+            "Start the run again: --overwrite."
+        )
+    return results
 
 
 def read_findings(run: Path) -> dict[str, Any]:
@@ -93,16 +99,14 @@ class RunFolder:
     def finished(
         self,
         identity: Mapping[str, Any],
-        kind: type[configs.Config],
         *,
         resume: str = "auto",
         allow_change: Collection[str] | None = None,
     ) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None for an unfinished one.
 
-        kind: the class of its settings, whose defaults are used for keys that were not saved. allow_change: keys that
-        may differ; None for a command without that option. Raises UsageError when they are of other settings or data,
-        or the run may not be resumed (never), or `check_resume` does.
+        allow_change: keys that may differ; None for a command without that option. Raises UsageError when they are of
+        other settings or data, or the run may not be resumed (never), or `check_resume` does.
         """
         if not (self.path / RESULTS).exists():
             return None
@@ -113,7 +117,7 @@ class RunFolder:
             )
         check_resume(resume)
         results = read_results(self.path)
-        before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
+        before = results["identity"]
         goes_on = any(self.path.glob("checkpoint-*"))
         offered = allow_change if allow_change or goes_on else None
         check_unchanged(self.path, "a finished run", before, identity, offered)
@@ -126,13 +130,9 @@ class RunFolder:
             )
         return None
 
-    def sealed(self, results: Mapping[str, Any]) -> bool:
-        """Returns whether all files of a finished run were written, including report and list of files."""
-        return results.get("format") != FORMAT or (self.path / checksums.CHECKSUMS).exists()
-
     def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
         """Returns the results of a finished run, after writing its last files if its process was killed before."""
-        if is_main() and not self.sealed(results):
+        if is_main() and not (self.path / checksums.CHECKSUMS).exists():
             self._seal(page, keep)
         console.say(f"{self.path} is finished already: returning its results. --overwrite starts again.")
         return results
@@ -171,11 +171,3 @@ def redraw(run: Path, page: Report) -> Path:
     page.save(run / REPORT)
     checksums.update(run, REPORT)
     return run / REPORT
-
-
-def _recorded(run: Path) -> dict[str, Any]:
-    """Returns settings that results.json of version 0.1 does not contain: the interval of evaluations."""
-    if not (run / CONFIG).is_file():
-        return {}
-    every = configs.read_yaml(run / CONFIG).get("train", {}).get("eval_every")
-    return {"train.eval_every": every}

@@ -108,7 +108,4 @@ def guesses(run: Path) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
     except ValueError as error:
         raise DataError(f"{path} has a line that is not JSON ({error}).") from None
-    for example in (example for line in lines for example in line["examples"]):
-        if "text" not in example:  # of version 0.1.0
-            example["text"] = [[example["before"], "", ""], ["", BLANK, ""], [example["after"], "", ""]]
     return lines

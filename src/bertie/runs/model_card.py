@@ -161,7 +161,7 @@ def _text(data: RunData) -> Iterator[str]:
     for name, (folder, _) in data.folders.items():
         try:
             cards[name] = corpus_card.load(folder)
-        except DataError:  # a corpus in memory only, or one of version 0.1
+        except DataError:  # a corpus in memory only
             continue
     rows = [
         (

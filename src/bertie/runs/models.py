@@ -32,8 +32,7 @@ def model_folder(path: Path | str) -> Path:
 
     A name that is no file here is looked up as hub/names.py says. A finished run has its model in RUN/model. For an
     unfinished run it is RUN/best, if it is there. Otherwise, and for a checkpoint, a temporary model folder is written.
-    A warning says so. Raises DataError when no checkpoint is intact, or the run was started by version 0.1; UsageError
-    for a folder of several runs.
+    A warning says so. Raises DataError when no checkpoint is intact; UsageError for a folder of several runs.
     """
     folder = names.place(path)
     if (folder / CONFIG).is_file():
@@ -207,8 +206,8 @@ def _write(found: "Checkpoint", out: Path) -> None:
     outline = next((run / name for name in (OUTLINE, MODEL) if (run / name / CONFIG).is_file()), None)
     if outline is None:
         raise DataError(
-            f"{run} was started by version 0.1, whose checkpoints do not describe their model. Resume the run "
-            "with its command; then its checkpoints can be used."
+            f"{run} has no {OUTLINE}, which describes the model of its checkpoints. Resume the run with its command; "
+            "then its checkpoints can be used."
         )
     skip = shutil.ignore_patterns("*.safetensors", "*.index.json", "checksums.json", ".lock")
     shutil.copytree(outline, out, dirs_exist_ok=True, ignore=skip)

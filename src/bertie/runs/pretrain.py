@@ -86,9 +86,7 @@ def pretrain(
     with ExitStack() as stack:
         if is_main():  # the others wait for it where they meet, in fit
             stack.enter_context(folder.held(overwrite=overwrite))
-        if not overwrite and (
-            done := folder.finished(ready.identity, PretrainConfig, resume=resume, allow_change=allow_change)
-        ):
+        if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
             return folder.answer(done, partial(page, run), keep=config.train.keep_checkpoints)
         return _go(
             ready, folder, resume=resume, allow_change=allow_change, reference_run=reference_run, callback=callback

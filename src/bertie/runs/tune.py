@@ -37,7 +37,7 @@ from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
-from bertie.train.resume import FREE, check_unchanged, completed, flatten
+from bertie.train.resume import FREE, check_unchanged, flatten
 from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _study(
     if known is None:
         study.set_user_attr(SETTINGS, wanted)
         return study
-    check_unchanged(run, "trials", completed(known, type(config)), wanted)
+    check_unchanged(run, "trials", known, wanted)
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)

@@ -25,7 +25,7 @@ def meter(device: str) -> Meter:
 
 
 def section(report: Report, results: Mapping[str, Any]) -> None:
-    """Adds the cost of a finished run to its report; nothing for a run of an older version."""
+    """Adds the cost of a run to its report; nothing before it has finished."""
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}

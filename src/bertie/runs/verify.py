@@ -28,7 +28,7 @@ from bertie.models.saving import check_vocabulary
 from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
-from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY, read_results, seed_runs
+from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
 from bertie.runs.models import MODEL, OUTLINE, model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
@@ -134,13 +134,13 @@ def _files(folder: Path) -> str:
                 " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
             )
         return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
-    if (folder / RESULTS).is_file() and read_results(folder).get("format") == FORMAT:
+    if (folder / RESULTS).is_file():
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
             "written. Run the same command again."
         )
     names = [name for name in checksums.names(folder) if not covered(name) and not name.startswith("checkpoint-")]
-    return f"there is no {checksums.CHECKSUMS}: not finished, or written by version 0.1" + _uncovered(names)
+    return f"there is no {checksums.CHECKSUMS}: not finished, or not written by Bertie" + _uncovered(names)
 
 
 def _uncovered(names: list[str]) -> str:
@@ -193,10 +193,10 @@ def _metrics(run: Path) -> str:
                 raise DataError(
                     f"The {kind} lines go from step {before:,} back to {after:,}: lines of two runs are mixed."
                 )
-    before, every = 0, run_config(run).train.log_every
+    before = 0
     for line in lines:
         if line.get("kind") == "train":
-            if line["step"] - before > line.get("steps", every):  # lines of version 0.1 have no "steps"
+            if line["step"] - before > line["steps"]:
                 raise DataError(f"No line covers the steps between {before:,} and {line['step']:,}: lines are missing.")
             before = line["step"]
     return f"{len(lines):,} lines, to step {lines[-1]['step']:,}"
@@ -208,8 +208,7 @@ def _checkpoint(run: Path, folder: Path) -> str:
     metrics = read_small(run / log.METRICS, most=log.MAX_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
-    written = found.state.get("metrics_xxh3_128")  # none in checkpoints of version 0.1
-    if written is not None and xxhash.xxh3_128_hexdigest(metrics[:position]) != written:
+    if xxhash.xxh3_128_hexdigest(metrics[:position]) != found.state["metrics_xxh3_128"]:
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
     return f"intact: {size:,} bytes"

@@ -52,14 +52,9 @@ class Checkpoint:
         """Returns the tensors of one of its files. Raises DataError when it cannot be read."""
         check_readable(self.folder / name)
         try:
-            return {_today(key): tensor for key, tensor in load_file(self.folder / name).items()}
+            return dict(load_file(self.folder / name))
         except (SafetensorError, OSError) as error:
             raise DataError(f"{self.folder / name} cannot be read: {error}.") from None
-
-
-def _today(key: str) -> str:
-    """Returns the current name of a parameter. Version 0.1.0 had ELECTRA's generator among the heads."""
-    return re.sub(r"^heads\.generator\.", "companions.generator.", key)
 
 
 def save(

@@ -152,7 +152,7 @@ def fit(
                 stack.enter_context(graphs.graphed_layers(model.encoder))
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             loop.meter = meter or loop.meter
-            start = loop.start(found, allow_change, Config if config is None else type(config), on_start)
+            start = loop.start(found, allow_change, on_start)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
             loop.go(start, on_step)
@@ -207,13 +207,12 @@ class _Loop:
         self,
         found: Checkpoint | None,
         allow_change: Collection[str] | None,
-        kind: type[Config],
         on_start: Callable[[Checkpoint | None], None] | None,
     ) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
         if found is not None:
-            check_identity(found, self.identity, allow_change, kind)
+            check_identity(found, self.identity, allow_change)
             if found.step > self.train.steps:
                 raise UsageError(
                     f"{found.folder} is beyond the last step: train.steps is "

@@ -11,7 +11,6 @@ from typing import Any
 import xxhash
 
 from bertie.errors import UsageError, nearest
-from bertie.settings import Config
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
 
@@ -40,18 +39,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _as_lists(value: Any) -> Any:
     return [_as_lists(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def completed(before: Mapping[str, Any], kind: type[Config], prefix: str = "") -> dict[str, Any]:
-    """Returns a fingerprint with the defaults of those settings of `kind` that did not exist when it was saved."""
-    found = dict(before)
-    for name, field in kind.model_fields.items():
-        key = f"{prefix}{name}"
-        if isinstance(field.default, Config):
-            found |= completed(found, type(field.default), f"{key}.")
-        elif not field.is_required() and not any(_covers(key, known) for known in before):
-            found |= flatten({key: field.default})
-    return found
 
 
 def find(run: Path, resume: str) -> Checkpoint | None:
@@ -90,7 +77,7 @@ def _has_history(run: Path, start: Checkpoint) -> bool:
     """Returns whether the metrics of a run begin with those of the checkpoint `start`, times included."""
     position, path = start.state["metrics_bytes"], run / log.METRICS
     before = path.read_bytes()[:position] if path.exists() else b""
-    return xxhash.xxh3_128_hexdigest(before) == start.state.get("metrics_xxh3_128")
+    return bool(xxhash.xxh3_128_hexdigest(before) == start.state["metrics_xxh3_128"])
 
 
 def check_resume(resume: str) -> None:
@@ -103,14 +90,13 @@ def check_identity(
     saved: Checkpoint,
     identity: Mapping[str, Any],
     allow_change: Collection[str] | None = (),
-    kind: type[Config] = Config,
 ) -> None:
     """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
 
     "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too. None is for a command
-    without --allow-change. kind: the class of the run's settings, whose defaults are used for keys that were not saved.
+    without --allow-change.
     """
-    before = completed(saved.state["identity"], kind)
+    before = saved.state["identity"]
     for key in allow_change or ():
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
             raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")

@@ -17,6 +17,7 @@ import orjson
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from bertie.apps.serve.admission import Budget, Held
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.guard import DROP
 from bertie.apps.serve.parser import Malformed, Parser
@@ -88,12 +89,13 @@ class Ending:
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. ended: what still comes is dropped."""
+    """One connection. ended: what still comes is dropped. held: bytes that were received and are not yet read."""
 
-    def __init__(self, turns: Turns, **options: Any) -> None:
+    def __init__(self, turns: Turns, content: Budget, **options: Any) -> None:
         super().__init__(**options)
         self.turns = turns
         self.parser: Any = Parser(self)
+        self.held = Held(content)
         self._timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._full = self.ended = False
@@ -137,6 +139,7 @@ class Protocol(HttpToolsProtocol):
         """Cancels the timers."""
         self.turns.longest.pop(self, None)
         self._end_after(None)
+        self._count(0)
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().connection_lost(exc)
@@ -160,6 +163,13 @@ class Protocol(HttpToolsProtocol):
                 self._end_after(HEADER_S)
             elif self.unread:
                 self.flow.pause_reading()
+            self._count(len(self.parser.buffer))
+
+    def _count(self, unread: int) -> None:
+        """Counts the bytes that are not yet read. If others need their room, the connection is closed."""
+        self.held.proceed(self.held.amount)
+        if unread:
+            self.held.wait(self.transport.abort, unread)
 
     def _malformed(self, reason: str) -> None:
         self.app.malformed(reason)
@@ -190,6 +200,8 @@ class Protocol(HttpToolsProtocol):
         self.ended = True
         if self.transport.is_closing():
             return
+        self.parser.buffer.clear()
+        self._count(0)
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
         if self.transport.can_write_eof():
@@ -223,6 +235,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Expects the next request, or the rest of one that was answered early."""
         self._wait_anew()
+        self.cycle.body.clear()  # of a request that was answered before it was read
         if self.ended or self.transport.is_closing():
             return
         if not self.parser.in_head and self._timer is None:

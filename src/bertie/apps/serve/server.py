@@ -88,7 +88,7 @@ def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: Non
 
 async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     fleet, application = build(options)
-    server = Server(uvicorn.Config(application, **uvicorn_settings()))
+    server = Server(uvicorn.Config(application, **uvicorn_settings(fleet.admission.content)))
     run = Run(server, fleet, options.drain_s)
     fleet.process = Process.this()
     run.listen_for_reloads()
@@ -142,10 +142,10 @@ def limits_of(options: Options) -> Limits:
     )
 
 
-def uvicorn_settings() -> dict[str, Any]:
-    """Returns the settings of uvicorn."""
+def uvicorn_settings(content: Budget) -> dict[str, Any]:
+    """Returns the settings of uvicorn. content: the budget of the bytes that are held."""
     return {
-        "http": partial(Protocol, Turns()),
+        "http": partial(Protocol, Turns(), content),
         "ws": "none",
         "proxy_headers": False,
         "lifespan": "off",
