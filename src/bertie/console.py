@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -37,6 +38,17 @@ class Verbosity:
 
 
 verbosity = Verbosity()
+_notes: ContextVar[bool] = ContextVar("notes", default=True)
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Context in which `say` says nothing, in this thread. Warnings and progress are shown."""
+    token = _notes.set(False)
+    try:
+        yield
+    finally:
+        _notes.reset(token)
 
 
 def stderr() -> "Console":
@@ -58,7 +70,7 @@ def say(message: str, *, level: int = 0, markup: bool = False) -> None:
 
     markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
     """
-    if verbosity.level >= level:
+    if verbosity.level >= level and _notes.get():
         with unread():
             stderr().print(harmless(message), markup=markup)
 

@@ -15,6 +15,7 @@ from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
 from bertie.training_facts import FeatureConfig
 
 MOST_EPOCHS = 100_000
+HELD_OUT = 0.1  # of the training examples, where there is no dev file
 EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 
@@ -150,7 +151,10 @@ class LabeledFiles(Config):
     train_file: str = ""
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Labeled examples to evaluate on. Default: a tenth of the training examples, the same for all seeds."""
+    """Labeled examples to evaluate on. Default: held_out of the training examples, the same for all seeds."""
+    held_out: float = Field(HELD_OUT, ge=0, lt=1)
+    """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
+    scores are those of training examples."""
     text: tuple[str, ...] = ()
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""

@@ -18,7 +18,7 @@ from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_f
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.runs.config import FinetuneConfig, LabeledFiles
+from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
@@ -28,7 +28,7 @@ from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
-HELD_OUT = 0.1  # of the training examples, where there is no dev file
+LEARNED = 1_000  # training examples that are evaluated on where none is held out
 QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
@@ -149,12 +149,16 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         ):
             cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
+    elif not config.held_out:
+        dev = train[:: -(-len(train) // LEARNED)]
+        notes.append("no dev file, and no example is held out: the scores are those of examples that were learned from")
     else:
         many = len({example.texts for example in train}) >= DIFFERENT
-        train, dev = hold_out(train, by=kind.stratify_by, group=partial(_belongs, kind) if many else kind.group)
+        group = partial(_belongs, kind) if many else kind.group
+        train, dev = hold_out(train, config.held_out, by=kind.stratify_by, group=group)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
-    trained = set() if config.features.column else {example.texts for example in train}
+    trained = set() if config.features.column or not config.held_out else {example.texts for example in train}
     if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
         notes.append(
             f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "

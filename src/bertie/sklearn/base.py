@@ -1,0 +1,109 @@
+"""What the estimators share: how X is read, and the folder of the fitted model, which a pickle contains."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bertie.api.use import runner_of
+from bertie.folders import new_folder
+from bertie.models.folder import MODEL_FOLDER
+from bertie.runs.models import MODEL
+from bertie.sklearn.inputs import InputError, Row, Texts, rows_of
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+    from bertie.models.model import Model
+
+PAIR = 2  # texts that a model reads together at most
+
+
+class ModelFiles:
+    """The folder of a model. A pickle of this value contains the files, and opens them in a temporary folder."""
+
+    def __init__(self, folder: Path, temporary: "TemporaryDirectory[str] | None" = None) -> None:
+        self.folder, self._temporary = folder, temporary
+        self._runners: dict[str, tuple[Model | Engine, dict[str, Any]]] = {}
+
+    @classmethod
+    def taken(cls, folder: Path) -> Self:
+        """Returns the files of a folder, which is moved to one that lasts as long as the value."""
+        temporary = TemporaryDirectory(prefix="bertie-model-")
+        shutil.move(folder, Path(temporary.name) / MODEL)
+        return cls(Path(temporary.name) / MODEL, temporary)
+
+    def runner(self, device: str) -> "tuple[Model | Engine, dict[str, Any]]":
+        """Returns the engine that `bertie.predict` would take, and its tokenizer as an option."""
+        if device not in self._runners:
+            self._runners[device] = runner_of(self.folder, device, None, {})
+        engine, options = self._runners[device]
+        return engine, {**options}
+
+    def __getstate__(self) -> dict[str, bytes]:
+        files = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in files}
+
+    def __setstate__(self, files: Mapping[str, bytes]) -> None:
+        temporary = TemporaryDirectory(prefix="bertie-model-")
+        folder = Path(temporary.name) / MODEL
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        self.__init__(folder, temporary)  # type: ignore[misc]
+
+
+class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What the estimators share: how X is read, and the fitted model."""
+
+    _files: ModelFiles
+    _most_columns: int | None = PAIR
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_files")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    @property
+    def folder_(self) -> Path:
+        """The folder of the fitted model. A temporary one lasts as long as the estimator."""
+        check_is_fitted(self)
+        return self._files.folder
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Copies the fitted model to a folder for `bertie.load`, and returns the folder.
+
+        Raises UsageError for a folder with files.
+        """
+        source = self.folder_
+        with new_folder(Path(folder), MODEL_FOLDER, overwrite=overwrite) as target:
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        return Path(folder)
+
+    def _rows(self, X: Texts, **fit: Any) -> list[Row]:
+        """Returns the texts of each row. fit: `y`, where the number and the names of columns are learned."""
+        learns = bool(fit)
+        rows = rows_of(X)
+        width = len(rows[0])
+        if self._most_columns and width > self._most_columns:
+            raise InputError(
+                f"X has {width} columns; {type(self).__name__} reads a column of texts, or two for pairs. Choose them: "
+                'X[["text"]].'
+            )
+        if not learns:
+            check_is_fitted(self)
+        validate_data(self, X, reset=learns, skip_check_array=True, ensure_2d=False, **fit)
+        if learns:
+            self.n_features_in_ = width
+        elif width != self.n_features_in_:
+            raise InputError(
+                f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
+                "input."
+            )
+        return rows

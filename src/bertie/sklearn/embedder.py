@@ -1,0 +1,86 @@
+"""`TextEmbedder`: vectors of texts for other estimators.
+
+N rows · W numbers of a vector
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bertie.api.use import embed
+from bertie.infer.embed import Vector
+from bertie.runs.models import model_folder
+from bertie.sklearn.base import ModelFiles, TextEstimator
+from bertie.sklearn.inputs import Row, Texts, as_input_errors, texts_of
+
+
+class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):  # type: ignore[misc]
+    """A transformer from texts to vectors, as `bertie.embed` computes them. Nothing is trained.
+
+    The options are those of `bertie.embed`. The vectors of several columns stand side by side.
+
+        make_pipeline(TextEmbedder("minilm-l6"), LogisticRegression()).fit(texts, labels)
+
+    Attributes:
+        folder_: The folder of the model.
+    """
+
+    _most_columns = None
+
+    def __init__(
+        self,
+        model: str | Path = "minilm-l6",
+        *,
+        pooling: str | Sequence[str] | None = None,
+        normalize: bool = False,
+        prompt: str | None = None,
+        prefix: str | None = None,
+        truncate_dim: int | None = None,
+        max_length: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.pooling = pooling
+        self.normalize = normalize
+        self.prompt = prompt
+        self.prefix = prefix
+        self.truncate_dim = truncate_dim
+        self.max_length = max_length
+        self.device = device
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # always float32
+        return tags
+
+    def fit(self, X: Texts, y: object = None) -> Self:
+        """Opens the model, and learns how many columns X has.
+
+        Raises:
+            InputError: A row has no text.
+            DataError: The model cannot be read.
+        """
+        rows = self._rows(X, y=y)
+        texts_of(rows)
+        files = ModelFiles(model_folder(self.model))
+        self._n_features_out = self._vectors(rows[:1], files).shape[1]
+        self._files = files
+        return self
+
+    def transform(self, X: Texts) -> Vector:
+        """Returns the vector of each row. (N, W) float32"""
+        check_is_fitted(self)
+        rows = self._rows(X)
+        texts_of(rows)
+        return self._vectors(rows, self._files)
+
+    def _vectors(self, rows: Sequence[Row], files: ModelFiles) -> Vector:
+        """Returns the vectors of the columns of rows, side by side. (N, W)"""
+        engine, options = files.runner(self.device)
+        options |= {name: value for name, value in self.get_params().items() if name not in ("model", "device")}
+        with as_input_errors():
+            return np.hstack([embed(engine, column, **options) for column in zip(*rows, strict=True)])

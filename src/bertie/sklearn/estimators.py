@@ -1,0 +1,207 @@
+"""`TextClassifier` and `TextRegressor`: models that `bertie.finetune` trains.
+
+N rows · L labels
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
+
+from bertie.api.finetune import finetune
+from bertie.api.results import Predictions
+from bertie.api.use import predict
+from bertie.console import without_notes
+from bertie.runs.models import MODEL
+from bertie.sklearn.base import ModelFiles, TextEstimator
+from bertie.sklearn.inputs import (
+    Array,
+    InputError,
+    Labels,
+    Row,
+    Texts,
+    as_input_errors,
+    check_lengths,
+    labels_of,
+    names_of,
+    refuse_weights,
+    texts_of,
+    unread,
+)
+
+NEVER = 10**9  # steps
+WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and measures nothing
+    "held_out": 0,
+    "baselines": False,
+    "label_check": "none",
+    "train.eval_every": NEVER,
+    "train.save_every": NEVER,
+}
+
+
+class FineTuned(TextEstimator):
+    """What the estimators share whose model is fine-tuned. The arguments are those of `bertie.finetune`."""
+
+    def __init__(
+        self,
+        model: str | Path = "starter-en",
+        *,
+        epochs: float = 3,
+        lr: float | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        weight_decay: float | None = None,
+        warmup: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.epochs = epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.weight_decay = weight_decay
+        self.warmup = warmup
+        self.seed = seed
+        self.device = device
+        self.precision = precision
+        self.settings = settings
+
+    def _learn(self, rows: Sequence[Row], labels: Sequence[Any], **fixed: Any) -> None:
+        """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change."""
+        task = fixed.pop("task")
+        with without_notes(), as_input_errors():
+            run = finetune(
+                self.model,
+                (texts_of(rows), labels),
+                task=task,
+                epochs=self.epochs,
+                lr=self.lr,
+                batch_size=self.batch_size,
+                max_length=self.max_length,
+                weight_decay=self.weight_decay,
+                warmup=self.warmup,
+                seed=self.seed,
+                device=self.device,
+                precision=self.precision,
+                settings={**WHOLE, **fixed, **(self.settings or {})},
+            )
+        if not self.settings and run.results["train_examples"] < len(rows):
+            raise InputError(f"Not all rows can be learned from. {'. '.join(run.results['notes'])}.")
+        self._files = ModelFiles.taken(run.folder / MODEL)
+
+    def _predictions(self, X: Texts) -> Predictions:
+        """Returns a prediction for each row. Raises InputError for a row without one."""
+        check_is_fitted(self)
+        texts = texts_of(self._rows(X))
+        engine, options = self._files.runner(self.device)
+        with as_input_errors():
+            answers = predict(engine, texts, **options)
+        for number, answer in enumerate(answers, 1):
+            if answer.error:
+                raise unread(number, answer.error)
+        return answers
+
+
+class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
+    """A classifier of texts or pairs of texts, fine-tuned from a pre-trained model.
+
+    The arguments are those of `bertie.finetune`. `settings` are others by their dotted names. All rows are learned
+    from; predictions are computed in float32. A 2-D y of 0 and 1 has a column for each of several labels.
+
+        TextClassifier("starter-en", epochs=2).fit(texts, labels).predict(["a quiet, lovely film"])
+
+    Attributes:
+        classes_: The labels, sorted, of the type of y; for a 2-D y, the numbers of its columns.
+        folder_: The folder of the fitted model.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X: Texts, y: Labels, sample_weight: object = None) -> Self:
+        """Fine-tunes the model on labeled texts.
+
+        Args:
+            X: N texts or pairs of texts.
+            y: N labels: texts, whole numbers or booleans; or (N, L) of 0 and 1.
+            sample_weight: Not supported yet.
+
+        Raises:
+            InputError: A row has no text or no label, or there are fewer than two labels.
+            UsageError: A setting is wrong, or weights are given.
+        """
+        refuse_weights(sample_weight)
+        rows, truth = self._rows(X, y=y), labels_of(y)
+        check_lengths(rows, truth)
+        if type_of_target(truth) == "multilabel-indicator":
+            names = [str(name) for name in getattr(y, "columns", range(truth.shape[1]))]
+            sets = [[name for name, value in zip(names, row, strict=True) if value] for row in truth]
+            self._learn(rows, sets, task="multilabel", **{"task_options.threshold": 0.5})
+            self.classes_, self._names, self._several = np.arange(len(names)), names, True
+            return self
+        truth = column_or_1d(truth, warn=True)
+        check_classification_targets(truth)
+        classes, number_N = np.unique(truth, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"A classifier needs at least two classes; y has only the class {classes.tolist()[0]!r}.")
+        names = names_of(classes)
+        self._learn(rows, [names[number] for number in number_N], task="sequence")
+        self.classes_, self._names, self._several = classes, names, False
+        return self
+
+    def predict(self, X: Texts) -> Array:
+        """Returns the label of each row. (N,), or (N, L) of 0 and 1"""
+        answers = self._predictions(X)
+        if self._several:
+            return np.array([[name in answer.label for name in self._names] for answer in answers], int)
+        number = {name: i for i, name in enumerate(self._names)}
+        return np.asarray(self.classes_[[number[answer.label] for answer in answers]])
+
+    def predict_proba(self, X: Texts) -> NDArray[np.float64]:
+        """Returns the probability of each label, in the order of `classes_`. (N, L)"""
+        return np.array([[answer.scores.get(name, 0.0) for name in self._names] for answer in self._predictions(X)])
+
+
+class TextRegressor(RegressorMixin, FineTuned):  # type: ignore[misc]
+    """A regressor of texts or pairs of texts, fine-tuned from a pre-trained model: a number for each row.
+
+    The arguments are those of `TextClassifier`. Numbers are learned as they are. Wrap the estimator in scikit-learn's
+    `TransformedTargetRegressor` if they are far from 0 and 1.
+
+    Attributes:
+        folder_: The folder of the fitted model.
+    """
+
+    def fit(self, X: Texts, y: Labels, sample_weight: object = None) -> Self:
+        """Fine-tunes the model on texts with numbers.
+
+        Args:
+            X: N texts or pairs of texts.
+            y: N numbers.
+            sample_weight: Not supported yet.
+
+        Raises:
+            InputError: A row has no text or no number.
+            UsageError: A setting is wrong, or weights are given.
+        """
+        refuse_weights(sample_weight)
+        rows = self._rows(X, y=y)
+        truth = column_or_1d(labels_of(y), warn=True, dtype=np.float64)
+        assert_all_finite(truth, input_name="y")
+        check_lengths(rows, truth)
+        self._learn(rows, truth.tolist(), task="regression")
+        return self
+
+    def predict(self, X: Texts) -> NDArray[np.float64]:
+        """Returns the number of each row. (N,)"""
+        return np.array([answer.label for answer in self._predictions(X)], np.float64)

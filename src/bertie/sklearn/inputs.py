@@ -1,0 +1,115 @@
+"""X and y of estimators as rows of texts and labels, with errors that name the row."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import narwhals
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.console import counted
+from bertie.data.memory import plain
+from bertie.data.tables import Columns, Example, InvalidRow, example
+from bertie.errors import BertieError, DataError, UsageError
+from bertie.infer.predict import each_row
+
+Texts = Any
+"""A list, an array or a Series of texts, or a table of them."""
+Labels = Any
+"""A list, an array or a Series."""
+Row = tuple[Any, ...]
+Array = NDArray[Any]
+
+
+class InputError(DataError, ValueError):
+    """X or y that an estimator cannot use. It is a ValueError, as scikit-learn expects."""
+
+
+def rows_of(X: Texts) -> list[Row]:
+    """Returns the values of each row of a table, or of a list of texts. Raises InputError for another form."""
+    if hasattr(X, "toarray"):
+        raise InputError("X is a sparse matrix. Pass texts: a list, or a column of a table.")
+    frame = narwhals.from_native(X, pass_through=True, allow_series=True)
+    if isinstance(frame, narwhals.LazyFrame):
+        frame = frame.collect()
+    if isinstance(frame, narwhals.DataFrame):
+        rows = frame.rows()
+    elif isinstance(frame, narwhals.Series):
+        rows = [(value,) for value in frame]
+    else:
+        if hasattr(X, "__array__"):
+            X = np.asarray(X).tolist()
+        if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+            raise InputError(
+                f'X is a {type(X).__name__}; texts were expected: ["..."], or a table with a column of them.'
+            )
+        rows = [tuple(row) if isinstance(row, list | tuple | np.ndarray) else (row,) for row in X]
+    if not rows:
+        raise InputError("X has no rows. Pass at least one text.")
+    if len({*map(len, rows)}) > 1:
+        raise InputError("The rows of X have different numbers of columns.")
+    if not rows[0]:
+        raise InputError(f"X has 0 feature(s) (shape=({len(rows)}, 0)) while a minimum of 1 is required.")
+    return rows
+
+
+def texts_of(rows: Sequence[Row]) -> list[Any]:
+    """Returns each row's text, or its tuple of texts. Raises InputError for a row without one."""
+    try:
+        texts = [*each_row([row if len(row) > 1 else row[0] for row in rows], "X", tuples=True)]
+    except BertieError as error:  # of a value that is no text
+        raise InputError(error.message) from None
+    for one in texts:
+        if isinstance(one, InvalidRow):
+            raise unread(one.line, one.reason)
+    return texts
+
+
+def unread(row: int, reason: str) -> InputError:
+    """Returns the error about a row of X that cannot be read."""
+    return InputError(f"Row {row} of X: {reason}. Leave out such rows, or fill them.")
+
+
+def labels_of(y: Labels) -> Array:
+    """Returns y as an array, of its values' type where all are of one. Raises InputError for a missing label."""
+    array = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
+    values = array.ravel().tolist()
+    for number, value in enumerate(values):
+        if plain(value) is None:
+            row = number // max(1, array[:1].size) + 1
+            raise InputError(f"Input y contains NaN: row {row} has no label. Leave out such rows.")
+    if array.dtype == object and len({*map(type, values)}) == 1 and not isinstance(values[0], str):
+        array = np.array(array.tolist())  # of nullable columns
+    return array
+
+
+def names_of(classes: Array) -> list[str]:
+    """Returns the names of classes in the model: themselves, or "class 0" ... where a table would change one."""
+    names = [str(one) for one in classes]
+    read = [example({"text": "a", "label": name}, Columns(("text",), "label")) for name in names]
+    same = all(isinstance(one, Example) and one.label == name for one, name in zip(read, names, strict=True))
+    return names if same and len({*names}) == len(names) else [f"class {i}" for i in range(len(names))]
+
+
+def check_lengths(rows: Sequence[Row], labels: Array) -> None:
+    """Raises InputError for another number of labels than of rows."""
+    if len(rows) != len(labels):
+        raise InputError(
+            f"X has {counted(len(rows), 'row')} and y has {counted(len(labels), 'label')}. Give each its own."
+        )
+
+
+def refuse_weights(sample_weight: object) -> None:
+    """Raises UsageError for weights, which training cannot read."""
+    if sample_weight is not None:
+        raise UsageError("sample_weight is not supported: training has no weights of rows yet. Omit sample_weight.")
+
+
+@contextmanager
+def as_input_errors() -> Iterator[None]:
+    """Context in which an error about data is an `InputError`."""
+    try:
+        yield
+    except DataError as error:
+        raise InputError(error.message, hint=error.hint) from None
