@@ -155,17 +155,17 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (59_840, 45_000),
-    core_files: (409, 290),
-    imports_inside_functions: (415, 60),
-    uses_of_any: (1_298, 600),
-    asserts: (110, 50),
+    core_lines: (60_673, 45_000),
+    core_files: (418, 290),
+    imports_inside_functions: (412, 60),
+    uses_of_any: (1_320, 600),
+    asserts: (108, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (454, 60),
-    participles_as_names: (3_958, 0),
+    names_in_several_modules: (455, 60),
+    participles_as_names: (3_928, 0),
     names_that_applications_use: (372, 120),
-    joined_packages: (58, 25),
-    checks_for_classes_of_tasks: (4, 0),
+    joined_packages: (55, 25),
+    checks_for_classes_of_tasks: (3, 0),
 }
 """What is measured -> its ceiling today, and the aim."""
 

@@ -12,7 +12,7 @@ from bertie.console import counted
 from bertie.data.memory import plain
 from bertie.data.tables import Columns, Example, InvalidRow, example
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.infer.predict import each_row
+from bertie.infer.texts import each_row
 
 Texts = Any
 """A list, an array or a Series of texts, or a table of them."""
