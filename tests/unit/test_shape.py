@@ -155,7 +155,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_673, 45_000),
+    core_lines: (60_680, 45_000),
     core_files: (418, 290),
     imports_inside_functions: (412, 60),
     uses_of_any: (1_320, 600),
@@ -165,7 +165,7 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     participles_as_names: (3_928, 0),
     names_that_applications_use: (372, 120),
     joined_packages: (55, 25),
-    checks_for_classes_of_tasks: (3, 0),
+    checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""
 

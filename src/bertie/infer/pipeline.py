@@ -17,7 +17,7 @@ from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, task_of
-from bertie.tasks.several import SeveralTask
+from bertie.tasks.capabilities import Parts
 from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig, TooLong, TrainingFacts
@@ -103,9 +103,9 @@ class TextPipeline:
             )
         check_max_length(max_length, facts.max_length)
         task, trained = task_of(facts), facts.training_facts
-        if head and not isinstance(task, SeveralTask):
+        if head and not isinstance(task, Parts):
             raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
-        if isinstance(task, SeveralTask) and head:
+        if isinstance(task, Parts) and head:
             task = task.part(head)
         policy = too_long or trained.too_long or (task.too_long if task else "truncate")
         if policy not in get_args(TooLong):

@@ -165,6 +165,11 @@ class EmbedTask(Task):
         """One array per pooling."""
         return (self.pooling,) if isinstance(self.pooling, str) else self.pooling
 
+    @classmethod
+    def as_trained(cls, task: Task | None) -> "EmbedTask":
+        """Returns the task of a model if it embeds, otherwise the mean of the tokens."""
+        return task if isinstance(task, EmbedTask) else cls()
+
     def with_prompt(self, prompt: str) -> Self:
         """Returns the task with another text before every text."""
         return replace(self, prompt=prompt)

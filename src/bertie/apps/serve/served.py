@@ -78,8 +78,7 @@ class Served:
     @cached_property
     def embedder(self) -> EmbedTask:
         """The embedding task: as trained, or the mean of the tokens."""
-        task = self.pipeline.task_or_none
-        return task if isinstance(task, EmbedTask) else EmbedTask()
+        return EmbedTask.as_trained(self.pipeline.task_or_none)
 
     @property
     def scores_pairs(self) -> bool:
