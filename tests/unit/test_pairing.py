@@ -268,7 +268,9 @@ def test_full_sentences_go_on_over_the_ends_of_documents(corpus, max_length, out
 
 
 @pytest.mark.parametrize(
-    "pairing", [DocSentences(), FullSentences(), NextSentencePairs("original"), NextSentencePairs("corrected")], ids=str
+    "pairing",
+    [DocSentences(), FullSentences(), NextSentencePairs("original"), NextSentencePairs("corrected")],
+    ids=["doc_sentences", "full_sentences", "original", "corrected"],
 )
 def test_plans_are_functions_of_seed_and_not_of_block_size(pairing, monkeypatch):
     sentences = random_corpus(documents=100)
