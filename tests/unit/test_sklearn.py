@@ -1,6 +1,7 @@
 """The estimators of scikit-learn: the numbers of `bertie.predict`, in scikit-learn's tools, with errors in words."""
 
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,6 +180,19 @@ def test_an_embedder_gives_what_embed_gives(start: Path) -> None:
     both = TextEmbedder(start, **options).set_output(transform="pandas").fit_transform(PAIRS)
     assert both.shape == (36, 16)
     assert (both.to_numpy()[:, 8:] == bertie.embed(start, PAIRS["second"], **options)).all()
+
+
+def test_the_code_of_the_page_runs(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pandas.DataFrame({"review": TEXTS, "stars": SIGNS}).to_csv("reviews.csv", index=False)
+    for page in ("python.md", "python.ko.md"):
+        text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+        code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+        for name in ("starter-en", "minilm-l6"):
+            assert name in code
+            code = code.replace(name, str(start))
+        exec(code.replace("epochs=3", "epochs=1, max_length=16, batch_size=8"), {})
+    assert bertie.load("models/stars").labels == ("+", "-")
 
 
 def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path) -> None:
