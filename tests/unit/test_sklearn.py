@@ -205,7 +205,7 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit(["a", " "], [1, 2]), InputError, "Row 2 of X: empty text"),
         (lambda: new.fit(["a", b"b"], [1, 2]), InputError, "Text 2 of X is b'b'; it must be a string"),
         (lambda: new.fit(["a", "b"], [1, None]), InputError, "row 2 has no label"),
-        (lambda: new.fit(["a", "b"], [1, 1]), InputError, "at least two classes; y has only the class 1"),
+        (lambda: new.fit(["a", "b"], [1, 1]), InputError, "at least two classes; y has one class, 1"),
         (lambda: new.fit(["a", "b"], [0.5, 1.5]), ValueError, "Unknown label type: continuous"),
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns; TextClassifier reads"),
