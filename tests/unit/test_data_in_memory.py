@@ -214,7 +214,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     table = json.loads(f"[{','.join(bertie.good('sample', 'reviews', '--json').splitlines())}]")
     pandas.DataFrame(table).rename(columns={"text": "review", "label": "stars"}).to_csv("reviews.csv", index=False)
     for page in ("python.md", "python.ko.md"):
-        (code,) = re.findall(
+        code, *_ = re.findall(
             r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8"), re.DOTALL
         )
         assert "starter-en" in code

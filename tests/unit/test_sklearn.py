@@ -1,6 +1,7 @@
 """The estimators of scikit-learn: the numbers of `bertie.predict`, in scikit-learn's tools, with errors in words."""
 
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,6 +182,19 @@ def test_an_embedder_gives_what_embed_gives(start: Path) -> None:
     assert (both.to_numpy()[:, 8:] == bertie.embed(start, PAIRS["second"], **options)).all()
 
 
+def test_the_code_of_the_page_runs(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pandas.DataFrame({"review": TEXTS, "stars": SIGNS}).to_csv("reviews.csv", index=False)
+    for page in ("python.md", "python.ko.md"):
+        text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+        code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+        for name in ("starter-en", "minilm-l6"):
+            assert name in code
+            code = code.replace(name, str(start))
+        exec(code.replace("epochs=3", "epochs=1, max_length=16, batch_size=8"), {})
+    assert bertie.load("models/stars").labels == ("+", "-")
+
+
 def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path) -> None:
     new, calls = TextClassifier(start, **QUICK), list[tuple[Callable[[], object], type[Exception], str]]()
     calls += [
@@ -191,7 +205,7 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit(["a", " "], [1, 2]), InputError, "Row 2 of X: empty text"),
         (lambda: new.fit(["a", b"b"], [1, 2]), InputError, "Text 2 of X is b'b'; it must be a string"),
         (lambda: new.fit(["a", "b"], [1, None]), InputError, "row 2 has no label"),
-        (lambda: new.fit(["a", "b"], [1, 1]), InputError, "at least two classes; y has only the class 1"),
+        (lambda: new.fit(["a", "b"], [1, 1]), InputError, "at least two classes; y has one class, 1"),
         (lambda: new.fit(["a", "b"], [0.5, 1.5]), ValueError, "Unknown label type: continuous"),
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns; TextClassifier reads"),

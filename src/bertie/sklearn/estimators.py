@@ -3,6 +3,7 @@
 N rows · L labels
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -42,6 +43,7 @@ WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and mea
     "train.eval_every": NEVER,
     "train.save_every": NEVER,
 }
+_one_run = threading.Lock()  # all threads share torch's generator, which a run seeds and draws from
 
 
 class FineTuned(TextEstimator):
@@ -77,7 +79,7 @@ class FineTuned(TextEstimator):
     def _learn(self, rows: Sequence[Row], labels: Sequence[Any], **fixed: Any) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change."""
         task = fixed.pop("task")
-        with without_notes(), as_input_errors():
+        with _one_run, without_notes(), as_input_errors():
             run = finetune(
                 self.model,
                 (texts_of(rows), labels),
@@ -153,7 +155,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         check_classification_targets(truth)
         classes, number_N = np.unique(truth, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(f"A classifier needs at least two classes; y has only the class {classes.tolist()[0]!r}.")
+            raise InputError(f"A classifier needs at least two classes; y has one class, {classes.tolist()[0]!r}.")
         names = names_of(classes)
         self._learn(rows, [names[number] for number in number_N], task="sequence")
         self.classes_, self._names, self._several = classes, names, False
