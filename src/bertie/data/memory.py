@@ -24,7 +24,7 @@ from bertie.errors import BertieError, UsageError
 SCHEME = "memory:"
 NUMBERED = re.compile(r"\bline (\d)")
 PAIR = ("text", "text_pair")
-_tables: "dict[str, Table]" = {}  # those that stand for a path now
+_tables: "dict[str, Table]" = {}  # those that can be read now, by their path
 _numbers = itertools.count(1)
 
 
@@ -142,7 +142,7 @@ def _frame(data: Any) -> Table | None:
 
 
 def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Returns a row whose numbers of classes are their names; -1 stands for an unknown one."""
+    """Returns a row whose numbers of classes are their names; -1 is an unknown one."""
     return {
         name: (names[name][value] if value >= 0 else None) if name in names and isinstance(value, int) else value
         for name, value in row.items()
@@ -186,7 +186,7 @@ def _within(value: Any) -> Any:
 
 @contextmanager
 def open_as(name: str, data: Any, *, labeled: bool = True) -> Iterator[str]:
-    """Context in which a path stands for data: a table in memory, or a file, whose path is unchanged.
+    """Context with a path under which data can be read: a table in memory, or a file, whose path is unchanged.
 
     name: of the argument, such as `train`, which messages show instead of the path.
     """
@@ -205,12 +205,12 @@ def open_as(name: str, data: Any, *, labeled: bool = True) -> Iterator[str]:
 
 
 def in_memory(path: object) -> bool:
-    """Whether a path stands for a table in memory."""
+    """Whether a path is that of a table in memory."""
     return str(path) in _tables
 
 
 def stream_of(path: object) -> IO[bytes]:
-    """Returns the rows of the table that a path stands for, as lines of JSON."""
+    """Returns the rows of the table in memory with this path, as lines of JSON."""
     return io.BufferedReader(_Lines(_tables[str(path)].lines()), 1 << 16)
 
 
