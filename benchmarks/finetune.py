@@ -25,6 +25,7 @@ import torch
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
 from bertie import console, families
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
@@ -33,7 +34,7 @@ from bertie.models.model import Model
 from bertie.plan.meter import resident_peak_bytes
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
-from bertie.tasks.source import Encoded, Targets, TaskSource
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run
@@ -66,8 +67,8 @@ class Prepared:
     config: FinetuneConfig
     examples: Examples
     tokenizer: Tokenizer
-    train: Encoded
-    dev: Encoded
+    train: Sequences
+    dev: Sequences
     targets: Targets
 
     def model(self, seed: int) -> Model:
@@ -207,7 +208,7 @@ def same_loss(prepared: Prepared) -> float:
     examples = prepared.examples.train[:16]
     encoded = prepared.train.part(0, len(examples))
     targets = task.targets(examples, encoded)
-    batch = encoded.batch(np.arange(len(encoded.lengths)), targets)
+    batch = batch_of_examples(encoded, np.arange(len(encoded.lengths)), targets)
     with torch.no_grad():
         parts = task.loss(model, model.encode(batch), batch).values()
     return abs(

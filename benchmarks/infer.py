@@ -19,7 +19,7 @@ from benchmarks import harness
 from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
 from bertie import console
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
 from bertie.runs.models import model_name
@@ -170,7 +170,7 @@ def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     from bertie.infer.batching import run
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(bertie.load(model)), Ids.of(texts.ids), [output])[output]
+    return run(TorchEngine(bertie.load(model)), Sequences.of(texts.ids), [output])[output]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

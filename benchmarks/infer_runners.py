@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
-from bertie.data.ids import Ids, token_budget
+from bertie.data.sequences import Sequences, token_budget
 from bertie.plan.meter import resident_peak_bytes
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
@@ -94,7 +94,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
-        return run(engine, Ids.of(sequences), [output])[output]
+        return run(engine, Sequences.of(sequences), [output])[output]
 
     return encode
 

@@ -20,9 +20,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.harness import wait_for
 from bertie import families
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.model import Model
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 from bertie.train.config import OptimConfig
 from bertie.train.precision import choose_device
 
@@ -205,7 +206,7 @@ class FinetunePeer:
 
     def train(
         self,
-        encoded: Encoded,
+        encoded: Sequences,
         targets: Targets,
         *,
         optim: OptimConfig,
@@ -251,13 +252,13 @@ class FinetunePeer:
         return batch
 
     @torch.no_grad()
-    def loss(self, encoded: Encoded, targets: Targets) -> float:
+    def loss(self, encoded: Sequences, targets: Targets) -> float:
         """The mean loss of some sequences in evaluation mode."""
         batch = self.collate([row for row in rows(self.head, encoded, targets) if row])
         return float(self.model.eval()(**{name: tensor.to(self.model.device) for name, tensor in batch.items()}).loss)
 
     @torch.inference_mode()
-    def logits(self, encoded: Encoded, *, batch_size: int = 32) -> Tensor:
+    def logits(self, encoded: Sequences, *, batch_size: int = 32) -> Tensor:
         """Returns the head's logits of all sequences in order, in float32. -> (W, L), or (T, L) for heads on tokens"""
         self.model.float().eval()
         found = []
@@ -275,7 +276,7 @@ class FinetunePeer:
         return torch.cat(found)
 
 
-def rows(head: str, encoded: Encoded, targets: Targets) -> list[Row | None]:
+def rows(head: str, encoded: Sequences, targets: Targets) -> list[Row | None]:
     """Returns the Trainer's row of each sequence, with its labels; None for a sequence without labels."""
     told = {**targets.sequence, **targets.token}
     made: list[Row | None] = []
@@ -295,6 +296,6 @@ def rows(head: str, encoded: Encoded, targets: Targets) -> list[Row | None]:
     return made
 
 
-def _sequences(encoded: Encoded) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def _sequences(encoded: Sequences) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     cuts = encoded.starts[1:-1]
-    return list(zip(np.split(encoded.ids, cuts), np.split(encoded.types, cuts), strict=True))
+    return list(zip(np.split(encoded.input_ids, cuts), np.split(encoded.token_type_ids, cuts), strict=True))

@@ -14,7 +14,7 @@ import torch
 
 from bertie import console, families
 from bertie.data.collate import batch_of
-from bertie.data.ids import Int
+from bertie.data.sequences import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
 from bertie.models.heads import VocabularyHead

@@ -1,4 +1,4 @@
-"""Ids of many texts: Bertie's bulk encoder, `tokenizers` and the fast tokenizer of `transformers`.
+"""Sequences of many texts: Bertie's bulk encoder, `tokenizers` and the fast tokenizer of `transformers`.
 
 All read the same sentences, BATCH a call, with the same vocabulary, and add no special tokens. Bertie returns two
 arrays, as shards want them, the others lists. Every round opens a new tokenizer before the measurement, so that no
@@ -23,7 +23,7 @@ from bertie.text.tokenizer import Tokenizer
 BATCH = 1000  # what datasets.map gives by default
 
 Encode = Callable[[Sequence[str]], Any]
-Ids = list[list[int]]
+Sequences = list[list[int]]
 
 
 def bertie(folder: Path) -> Encode:
@@ -55,7 +55,7 @@ def transformers(folder: Path) -> Encode:
     return lambda texts: fast(texts, **asked)
 
 
-RUNNERS: dict[str, tuple[Callable[[Path], Encode], Callable[[Any], Ids]]] = {
+RUNNERS: dict[str, tuple[Callable[[Path], Encode], Callable[[Any], Sequences]]] = {
     "bertie": (bertie, lambda found: [found[0][a:b].tolist() for a, b in pairwise(found[1])]),
     "bertie, without nanotoken": (
         without_nanotoken,

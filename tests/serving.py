@@ -24,7 +24,7 @@ from bertie.apps.serve.server import Options, Server, uvicorn_settings
 from bertie.apps.serve.server import build as build_server
 from bertie.apps.serve.wire import ATTENTION
 from bertie.apps.serve.worker import attention_of
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.objectives import build
@@ -92,7 +92,7 @@ class LocalWorker(Worker):
         return self.facts
 
     async def run(
-        self, ids: Ids, outputs: Sequence[str], on_token: Callable[[int], None] | None = None
+        self, ids: Sequences, outputs: Sequence[str], on_token: Callable[[int], None] | None = None
     ) -> Mapping[str, Any]:
         self.batches.append(ids.lengths.tolist())
         if self.delay_s:
@@ -107,7 +107,7 @@ class LocalWorker(Worker):
             raise BatchFailed(repr(error)) from None
 
     def stream(
-        self, ids: Ids, outputs: Sequence[str], on_token: Callable[[int], None], loop: asyncio.AbstractEventLoop
+        self, ids: Sequences, outputs: Sequence[str], on_token: Callable[[int], None], loop: asyncio.AbstractEventLoop
     ) -> Mapping[str, Any]:
         for token in self.engine.stream(ids, *outputs):
             time.sleep(self.token_s)

@@ -11,7 +11,7 @@ import pytest
 
 from bertie import console, families
 from bertie.cli.main import app, run
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
@@ -106,5 +106,5 @@ TOY_TEXTS = [" ".join(TOY_WORDS[(i * 7 + j * 3) % 200] for j in range(3 + i % 20
 
 def toy_vectors(model: Model, engine: Engine) -> Array:
     """The mean vectors of the first toy texts."""
-    ids = Ids.of([model.tokenizer.encode(text).ids for text in TOY_TEXTS[:40]])
+    ids = Sequences.of([model.tokenizer.encode(text).ids for text in TOY_TEXTS[:40]])
     return engine.run(ids, ["mean"])["mean"]

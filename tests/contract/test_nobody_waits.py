@@ -27,6 +27,7 @@ from bertie.objectives.captions import Captions, CaptionSource
 from bertie.tasks import TASKS
 from bertie.tasks.relation import Entity, RelationExample
 from bertie.tasks.soft import SoftLabel
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.base import Trainable
 from bertie.train.step import backward
@@ -137,7 +138,7 @@ def test_no_task_waits(kind: str, options: dict[str, Any], tokenizer: Tokenizer)
     examples = EXAMPLES[kind]
     task = TASKS[kind].from_examples(examples, (), options).with_tokenizer(tokenizer)
     encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
-    batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(len(encoded.lengths)), task.targets(examples, encoded))
     for preset in WRITERS if kind == "text2text" else ("bert-tiny",):
         own = {"num_decoder_layers": 1, "attention_head_size": 8} if preset == "t5-small" else {}
         shape = families.config(preset, **NANO | DROPOUT | own)

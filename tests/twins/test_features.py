@@ -15,7 +15,7 @@ from bertie.models.facts import facts_of
 from bertie.models.heads.features import FEATURES
 from bertie.models.model import Model
 from bertie.tasks import TaggingTask, task_of
-from bertie.tasks.source import TaskSource
+from bertie.tasks.source import TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 
 TAGS = ("O", "B-A")
@@ -79,7 +79,7 @@ def test_computed_once_as_on_the_fly(tokenizer, kind):
 def test_which_layers_are_read(tokenizer):
     model = make(TaggingTask(TAGS, features="last"), tokenizer).eval()
     encoded = TaggingTask(TAGS).encode(EXAMPLES[:1], tokenizer, max_length=20, too_long="window")
-    output = model.encode(encoded.batch(np.arange(1)))
+    output = model.encode(batch_of_examples(encoded, np.arange(1)))
     states = output.hidden_states
     assert states is not None
     expected = {
@@ -103,8 +103,8 @@ def test_a_sequence_beside_others_as_alone(tokenizer):
     model = make(task, tokenizer).eval()
     encoded = task.encode(EXAMPLES, tokenizer, max_length=64, too_long="window")
     with torch.no_grad():
-        together = task.logits(model, model.encode(encoded.batch(np.arange(3))))
-        alone = [task.logits(model, model.encode(encoded.batch(np.array([i])))) for i in range(3)]
+        together = task.logits(model, model.encode(batch_of_examples(encoded, np.arange(3))))
+        alone = [task.logits(model, model.encode(batch_of_examples(encoded, np.array([i])))) for i in range(3)]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-5, atol=1e-6)
 
 

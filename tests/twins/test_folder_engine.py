@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from bertie import families, load
 from bertie.apps.compress import gate
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer import choose, quick, rates
 from bertie.infer.native.folder import FolderEngine, opened
 from bertie.infer.native.library import found_compiler
@@ -26,10 +26,10 @@ LENGTHS = np.array([3, 1, 17, 8])
 POOLINGS = ("last_hidden_state", "mean", "cls", "max", "layer_0", "layer_1", "layer_2")
 
 
-def ids(types: int = 2) -> Ids:
+def ids(types: int = 2) -> Sequences:
     rng = np.random.default_rng(0)
     total = int(LENGTHS.sum())
-    return Ids(rng.integers(6, 80, total), rng.integers(0, types, total), LENGTHS, np.array([1, 5, 20]))
+    return Sequences(rng.integers(6, 80, total), rng.integers(0, types, total), LENGTHS, np.array([1, 5, 20]))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.native import library
 from bertie.infer.native.encoder import KEEP, chunks
@@ -39,10 +39,10 @@ SHAPES = {  # odd numbers of panels, one head and many, heads of 16 to 128
 }
 
 
-def ids(vocab: int, types: int = 2) -> Ids:
+def ids(vocab: int, types: int = 2) -> Sequences:
     generator = np.random.default_rng(0)
     total = int(LENGTHS.sum())
-    return Ids(generator.integers(5, vocab, total), generator.integers(0, max(types, 1), total), LENGTHS)
+    return Sequences(generator.integers(5, vocab, total), generator.integers(0, max(types, 1), total), LENGTHS)
 
 
 def spread(model: torch.nn.Module) -> None:
@@ -117,7 +117,7 @@ def test_a_text_does_not_depend_on_its_neighbors(name):
     together = engine.run(read, ["last_hidden_state"])["last_hidden_state"]
     for number in range(len(LENGTHS)):
         alone = read.take(np.array([number]))
-        rows = together[read.tokens(np.array([number]))]
+        rows = together[read.rows(np.array([number]))]
         assert (engine.run(alone, ["last_hidden_state"])["last_hidden_state"] == rows).all()  # scales are a token's own
 
 
@@ -135,7 +135,7 @@ def test_other_shapes_are_named(preset, why):
     assert why in str(unsupported(model))
 
 
-def given(read: Ids, model: Model) -> tuple[np.ndarray | None, ...]:
+def given(read: Sequences, model: Model) -> tuple[np.ndarray | None, ...]:
     types = read.token_type_ids if model.config.type_vocab_size > 1 else None
     return read.input_ids, types, positions_of(model.config, read), read.lengths
 

@@ -248,7 +248,7 @@ def test_every_task_reads_windows_or_refuses_aloud(folder: Path, name: str) -> N
     encoded = task.encode([example], tokenizer, max_length=16, too_long="window")
     assert len(encoded.lengths) > 1
     assert encoded.too_long.tolist() == [0]
-    assert {*string.ascii_lowercase[:8]} <= {tokenizer.id_to_token(i) for i in encoded.ids.tolist()}
+    assert {*string.ascii_lowercase[:8]} <= {tokenizer.id_to_token(i) for i in encoded.input_ids.tolist()}
 
 
 def test_limits_are_told_of_the_class() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data.collate import pack, pad
-from bertie.data.ids import ranges, token_budget
+from bertie.data.sequences import ranges, token_budget
 
 
 @dataclass

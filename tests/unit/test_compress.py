@@ -10,7 +10,7 @@ import torch
 from bertie import embed, families, load
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import apply, gptq, quantize, widest
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
@@ -172,7 +172,7 @@ def test_layers_that_share_weights_are_calibrated_on_all_passes():
     sizes = {"hidden_size": 128, "embedding_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
     model = families.build("albert-base-v2", vocab_size=300, num_hidden_layers=3, initializer_range=0.1, **sizes)
     rng = np.random.default_rng(0)
-    read, others = Ids.of(rng.integers(5, 300, size=(20, 20))), Ids.of(rng.integers(5, 300, size=(40, 20)))
+    read, others = Sequences.of(rng.integers(5, 300, size=(20, 20))), Sequences.of(rng.integers(5, 300, size=(40, 20)))
     exact = TorchEngine(model).run(read, ["mean"])["mean"]
     apply(model, quantize(model, others))
     assert "encoder.embeddings.projection.weight" in model.int8

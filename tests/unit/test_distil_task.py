@@ -12,7 +12,7 @@ from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.layout import Packed
 from bertie.tasks import SequenceTask, TaggingTask
-from bertie.tasks.source import TaskSource
+from bertie.tasks.source import TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
 from toys import toy_model
@@ -48,7 +48,7 @@ def test_what_the_teacher_says_is_kept(teacher, examples, tmp_path):
     assert set(targets.sequence) == {LOGITS}
     assert set(targets.token) == {HIDDEN, QKV}
     for number in (0, 17, 95):
-        batch = found.batch(np.array([number]), targets)
+        batch = batch_of_examples(found, np.array([number]), targets)
         with torch.no_grad():
             output = teacher.encode(batch, output_hidden_states=True)
             said = {
@@ -89,7 +89,7 @@ def test_relations_are_those_of_the_paper():
 def apart(model, teacher, examples) -> float:
     found = encoded(teacher, examples)
     with torch.no_grad():
-        batch = found.batch(np.arange(len(examples)))
+        batch = batch_of_examples(found, np.arange(len(examples)))
         ours, theirs = (TASK.logits(one, one.encode(batch)) for one in (model, teacher))
     return float((ours - theirs).square().mean())
 
@@ -123,7 +123,7 @@ def test_answers_of_every_token(teacher, examples, tmp_path):
     model.tokenizer = teacher.tokenizer
     found = encoded(teacher, examples[:9])
     targets = answered(model, Distillation(task, relations=0.0, hard=0.0), found, tmp_path)
-    assert targets.token[LOGITS].shape == (len(found.ids), 3)
+    assert targets.token[LOGITS].shape == (len(found.input_ids), 3)
     source = TaskSource(found, targets, batch_size=4, micro_batch_size=2, seed=0)
     (first, *_) = source.batches(0)
     assert first.labels[LOGITS].shape == (first.tokens, 3)

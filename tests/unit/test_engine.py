@@ -12,7 +12,7 @@ import torch
 
 import bertie
 from bertie import families
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer import batching
 from bertie.infer.engine import Engine
 from bertie.infer.predict import Predictor
@@ -60,12 +60,12 @@ def model():
     return model
 
 
-def random_ids(count: int, seed: int = 0) -> Ids:
+def random_ids(count: int, seed: int = 0) -> Sequences:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 40, size=count)
     total = int(lengths.sum())
     positions = np.flatnonzero(rng.random(total) < 0.1)
-    return Ids(rng.integers(5, 40, size=total), rng.integers(0, 2, size=total), lengths, positions)
+    return Sequences(rng.integers(5, 40, size=total), rng.integers(0, 2, size=total), lengths, positions)
 
 
 def test_arrays_are_those_of_each_sequence_alone(model):
@@ -125,7 +125,9 @@ def test_no_batch_costs_more_than_its_budget_and_none_is_lost(model):
 
 
 def test_sequences_are_taken_with_their_places():
-    ids = Ids(np.arange(10), np.zeros(10, np.int64), np.array([3, 2, 5]), np.array([1, 3, 4, 9]), {"x": np.arange(10)})
+    ids = Sequences(
+        np.arange(10), np.zeros(10, np.int64), np.array([3, 2, 5]), np.array([1, 3, 4, 9]), {"x": np.arange(10)}
+    )
     taken = ids.take(np.array([2, 0]))
     assert taken.input_ids.tolist() == [5, 6, 7, 8, 9, 0, 1, 2]
     assert taken.positions.tolist() == [4, 6]

@@ -19,7 +19,7 @@ from bertie.apps.export import folder as writing
 from bertie.apps.export import graph
 from bertie.apps.export.graph import _signature, refusal, traced
 from bertie.apps.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
@@ -211,7 +211,7 @@ def test_the_graph_knows_which_token_represents_a_text(preset, last):
     shape = {"num_hidden_layers": 1, "vocab_size": 21, "hidden_size": 32, "num_attention_heads": 2}
     model = families.build(preset, intermediate_size=32, **shape).eval()
     assert _signature(model).summary_last == last
-    ids = Ids(np.arange(5, 12), np.zeros(7, np.int64), np.array([7]))
+    ids = Sequences(np.arange(5, 12), np.zeros(7, np.int64), np.array([7]))
     rows = TorchEngine(model).run(ids, ["last_hidden_state", "cls"])
     assert np.allclose(rows["cls"][0], rows["last_hidden_state"][-1 if last else 0], atol=1e-6)
 

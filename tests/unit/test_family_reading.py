@@ -15,7 +15,7 @@ from bertie.infer.predict import Predictor
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, readable
-from bertie.tasks.source import encode
+from bertie.tasks.source import batch_of_examples, encode
 from bertie.text.tokenizer import Tokenizer
 
 LINES = [f"the {animal} sat on the {place} and looked at the {thing} ." for animal in ("cat", "dog", "old hen")
@@ -85,7 +85,7 @@ def test_pretraining_has_the_familys_special_tokens(tokenizer: Tokenizer, pairs:
 def test_fine_tuning_reads_as_encode_does(tokenizer: Tokenizer, texts: tuple[str, ...]) -> None:
     encoded = encode([Example(texts, None, 1)], tokenizer, max_length=40)
     expected = tokenizer.encode(*texts, max_length=40)
-    batch = encoded.batch(np.array([0]))
+    batch = batch_of_examples(encoded, np.array([0]))
     assert batch.input_ids.tolist() == expected.ids
     assert batch.token_type_ids.tolist() == expected.type_ids
     windows = encode([Example(texts, None, 1)], tokenizer, max_length=40, too_long="window")

@@ -232,13 +232,13 @@ def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
     examples = [Example(("is it high",), vectors=vectors[0]), Example(("low",)), Example(("it",), vectors=vectors[1])]
     encoded = encode(examples, tokenizer, max_length=8)
     assert encoded.lengths.tolist() == [5 + 2, 3, 3 + 3]
-    batch = batch_of(encoded.packed(np.array([2, 0])))
+    batch = batch_of(encoded.take(np.array([2, 0])))
     assert batch.features is not None
     assert batch.features.rows.tolist() == [3, 4, 5, 11, 12]
     np.testing.assert_array_equal(batch.features.vectors.numpy(), np.concatenate([vectors[1], vectors[0]]))
     assert batch.input_ids[batch.features.rows].tolist() == [0] * 5
     alone = encode([Example(("low",))], tokenizer, max_length=8)
-    assert encoded.part(1, 2).ids.tolist() == alone.ids.tolist()
+    assert encoded.part(1, 2).input_ids.tolist() == alone.input_ids.tolist()
     with pytest.raises(DataError, match="different sizes"):
         encode([examples[0], Example(("it",), vectors=np.zeros((1, 5), np.float32))], tokenizer, max_length=8)
 
@@ -301,7 +301,9 @@ def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path:
     found, _ = families.load(tmp_path / "run" / "model")
     found.tokenizer = Tokenizer.load(tmp_path / "run" / "model")
     predictor = Predictor(found)
-    assert predictor.training_facts.features is not None  # the column and its options are saved with the model
+    assert (
+        predictor.pipeline.facts.training_facts.features is not None
+    )  # the column and its options are saved with the model
     assert predictor.score(written(tmp_path, 41))["accuracy"] > 0.9
     answers = predictor.predict(["is it high ?"] * 2, [np.full((1, 3), x, np.float32) for x in (2, -2)])
     assert [answer.label for answer in answers] == ["yes", "no"]

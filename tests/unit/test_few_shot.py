@@ -14,7 +14,7 @@ from bertie import families
 from bertie.data.tables import Example
 from bertie.runs.examples import few
 from bertie.tasks.few_shot import FewShotTask
-from bertie.tasks.source import TaskSource, encode
+from bertie.tasks.source import TaskSource, batch_of_examples, encode
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -80,7 +80,7 @@ def test_the_classifier_is_a_logistic_regression(start: Path, labels: tuple[str,
     weight, bias = "heads.sequence.classifier.weight", "heads.sequence.classifier.bias"
     assert {weight} <= changed <= {weight, bias}  # two labels with as many examples may need no bias
     with torch.no_grad():
-        output = model.encode(encoded.batch(np.arange(len(encoded))))
+        output = model.encode(batch_of_examples(encoded, np.arange(len(encoded))))
         vectors = model.heads["sequence"].vector(output).double().numpy()
         found = model.logits("sequence", output).softmax(-1).numpy()
     vectors /= np.sqrt((vectors**2).sum(-1).mean())
@@ -198,6 +198,6 @@ def test_long_texts_in_windows(start: Path) -> None:
     examples = [Example((" ".join("abc" * 8),), "x"), Example(("d e f",), "y"), Example(("a b",), "x")]
     encoded = encode(examples, tokenizer, max_length=12, too_long="window")
     assert len(encoded.lengths) > 3
-    batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(len(encoded.lengths)), task.targets(examples, encoded))
     windows = len(encoded.lengths) - 2
     assert task.counts(batch) == {"same": windows, "different": windows + 1}

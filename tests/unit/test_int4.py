@@ -12,7 +12,7 @@ from bertie import families, load
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import compensated
 from bertie.apps.compress.weights_only import WORD, levels, nearest, quantize_weights
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
@@ -117,7 +117,7 @@ def test_layers_that_share_their_weights():
     sizes = {"hidden_size": 64, "embedding_size": 32, "num_attention_heads": 2, "intermediate_size": 128}
     model = families.build("albert-base-v2", vocab_size=300, num_hidden_layers=3, initializer_range=0.1, **sizes).eval()
     rng = np.random.default_rng(0)
-    read = Ids.of(rng.integers(5, 300, size=(20, 20)))
+    read = Sequences.of(rng.integers(5, 300, size=(20, 20)))
     exact = TorchEngine(model).run(read, ["mean"])["mean"]
     found = quantize_weights(model, read)
     assert len(found.errors) == 4
@@ -154,5 +154,5 @@ def test_what_is_damaged_or_does_not_go_together_is_refused(folder, small, tmp_p
     assert (code, "quantized weights already" in " ".join(err.split())) == (2, True)
     odd = families.build("bert-tiny", vocab_size=30, hidden_size=33, num_attention_heads=3, intermediate_size=50)
     with pytest.raises(UsageError, match="even sizes"):
-        quantize_weights(odd, Ids.of([[5, 6, 7]]))
+        quantize_weights(odd, Sequences.of([[5, 6, 7]]))
     assert not (tmp_path / "none").exists()

@@ -18,6 +18,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.models.surgery import take_layers
 from bertie.tasks import SequenceTask
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.importance import importance, judged
 from toys import toy_model
@@ -47,7 +48,7 @@ def examples():
 @pytest.fixture
 def batch(teacher, examples):
     encoded = TASK.encode(examples[:24], teacher.tokenizer, max_length=64, too_long="truncate")
-    return encoded.batch(np.arange(24), TASK.targets(examples[:24], encoded))
+    return batch_of_examples(encoded, np.arange(24), TASK.targets(examples[:24], encoded))
 
 
 def copy_of(model):
@@ -193,7 +194,8 @@ def test_layers_are_learned_one_by_one(teacher, examples, tmp_path):
         moved = {name for name, tensor in student.state_dict().items() if not torch.equal(tensor, before[name])}
         assert moved
         assert all(name.startswith(f"encoder.layers.{number}.") for name in moved)
-    encoded = TASK.encode(examples, teacher.tokenizer, max_length=64, too_long="truncate").batch(np.arange(96))
+    encoded = TASK.encode(examples, teacher.tokenizer, max_length=64, too_long="truncate")
+    encoded = batch_of_examples(encoded, np.arange(96))
     with torch.no_grad():
         exact, first, last = (
             one.encode(encoded, output_hidden_states=True).hidden_states for one in (teacher, cut, states[2][0])

@@ -21,6 +21,7 @@ from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -171,7 +172,7 @@ def test_words_are_their_first_and_last_piece(folder: Path) -> None:
     example = spaced(["abc", "d", "ef."], [(2, "x"), (0, "y"), (2, "x")], 1)
     task = ParseTask(("x", "y"))
     encoded = task.encode([example], tokenizer, max_length=32, too_long="truncate")
-    assert tokenizer.engine.decode(encoded.ids.tolist(), skip_special_tokens=False).startswith("[CLS] abc d ef")
+    assert tokenizer.engine.decode(encoded.input_ids.tolist(), skip_special_tokens=False).startswith("[CLS] abc d ef")
     #                                      [CLS] a ##b ##c  d  e ##f  . [SEP]
     assert encoded.extra[LAST].tolist() == [0, 2, -1, -1, 0, 2, -1, -1, -1]
     targets = task.targets([example], encoded).token
@@ -216,8 +217,8 @@ def test_loss_is_the_plain_sum_over_words(folder: Path) -> None:
         spaced(["a", "bc", "d", "."], [(3, "x"), (1, "never seen"), (0, "y"), (3, "x")], 2),
     ]
     encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
-    batch = encoded.batch(np.arange(2), task.targets(examples, encoded))
-    logits = torch.randn(len(encoded.ids), 2 * SPACE + 2 * (1 + 2 * RANK)) / 10
+    batch = batch_of_examples(encoded, np.arange(2), task.targets(examples, encoded))
+    logits = torch.randn(len(encoded.input_ids), 2 * SPACE + 2 * (1 + 2 * RANK)) / 10
     plain = {"head": 0.0, "relation": 0.0}
     for rows, example in (([0, 1, 4], examples[0]), ([6, 7, 8, 10, 11], examples[1])):
         for word, (head, relation) in enumerate(example.label, 1):

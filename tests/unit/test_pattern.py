@@ -20,6 +20,7 @@ from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune, plan
 from bertie.tasks.pattern import PatternTask
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
 from toys import CommandLine, toy_model
@@ -55,9 +56,9 @@ def test_a_long_text_is_cut_and_the_pattern_is_not(model: Path) -> None:
     encoded = task.encode([pair, Example(("a", "a"))], tokenizer, max_length=16, too_long="truncate")
     assert encoded.lengths.tolist() == [16, 7]
     assert encoded.too_long.tolist() == [0]
-    shown = [tokenizer.id_to_token(i) for i in encoded.ids[:16]]
+    shown = [tokenizer.id_to_token(i) for i in encoded.input_ids[:16]]
     assert shown == ["[CLS]", "it", *["film"] * 8, "[MASK]", "a", "[MASK]", "dull", ".", "[SEP]"]
-    assert np.flatnonzero(encoded.places["asked"]).tolist() == [10, 16 + 3]  # not the mask of the user's text
+    assert encoded.positions.tolist() == [10, 16 + 3]  # not the mask of the user's text
     with pytest.raises(UsageError, match="pattern alone"):
         task.encode([pair], tokenizer, max_length=4, too_long="truncate")
 
@@ -68,9 +69,9 @@ def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
     examples = [Example(("film",), "good"), Example(("a very dull film",), "poor"), Example(("fine",), "other")]
     encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
     targets = task.targets(examples, encoded)
-    batch = encoded.batch(np.arange(3), targets)
+    batch = batch_of_examples(encoded, np.arange(3), targets)
     learned = task.loss(found, task.forward(found, batch), batch)["label"]
-    engine = torch.from_numpy(TorchEngine(found).run(encoded.packed(), ("mlm",))["mlm"])
+    engine = torch.from_numpy(TorchEngine(found).run(encoded, ("mlm",))["mlm"])
     measured = task.dev_losses(found, encoded, targets, engine)["label"]
     assert learned.count == measured.count == 2
     torch.testing.assert_close(learned.total.detach(), measured.total, rtol=1e-5, atol=1e-5)
@@ -83,7 +84,7 @@ def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: 
     task = PatternTask(pattern="it {} was [MASK] .", words=WORDS).with_tokenizer(tokenizer)
     examples = [Example(("film",), "good"), Example(("a very very dull film",), "poor"), Example(("fine",), "poor")]
     encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
-    batch = encoded.batch(np.arange(3), task.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(3), task.targets(examples, encoded))
     term = task.loss(found, task.forward(found, batch), batch)["label"]
     ours = term.total / term.count
     losses, plain = [], transformers.AutoTokenizer.from_pretrained(model)

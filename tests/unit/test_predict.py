@@ -23,6 +23,7 @@ from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.tasks import SequenceTask, with_task
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 
@@ -142,7 +143,7 @@ def test_windows_vote_with_their_mean_probability(model):
     encoded = predictor.encode([Example((long,))])
     votes = torch.zeros(len(LABELS))
     for window in range(len(encoded.lengths)):  # each window alone
-        batch = encoded.batch(np.array([window]))
+        batch = batch_of_examples(encoded, np.array([window]))
         votes += predictor.task.logits(model, model.encode(batch))[0].softmax(-1).detach()
     assert len(encoded.lengths) > 3
     assert list(answer.scores.values()) == pytest.approx((votes / len(encoded.lengths)).tolist(), abs=1e-5)

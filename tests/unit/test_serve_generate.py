@@ -12,7 +12,7 @@ import bertie
 from bertie import families
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.remote import WorkerDied
-from bertie.data.ids import NOWHERE, Ids
+from bertie.data.sequences import NOWHERE, Sequences
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig, written_output
@@ -191,7 +191,7 @@ def test_a_stream_whose_process_ends_is_not_begun_again():
     async def work():
         worker, found = Ending(), []
         batcher = Batcher([worker], max_tokens=100, report=lambda *told: None)
-        ids = Ids(np.arange(3), np.zeros(3, np.int64), np.array([3]), NOWHERE)
+        ids = Sequences(np.arange(3), np.zeros(3, np.int64), np.array([3]), NOWHERE)
         with pytest.raises(Failed, match="ended with this request"):
             await batcher.run(ids, (OUTPUT,), found.append)
         await batcher.kill()

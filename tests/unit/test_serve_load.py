@@ -15,7 +15,7 @@ from bertie.apps.serve.admission import Admission, Budget, Rate, Refused
 from bertie.apps.serve.batcher import Batcher, Failed, Job, joined, split
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.served import Call
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.engine import Facts
 from serving import LocalWorker, live, make_models, until
 
@@ -23,15 +23,15 @@ pytest.importorskip("fastapi")
 ROWS = {"cls": "sequence", "hidden": "token", "mlm": "position"}
 
 
-def some_ids(lengths, seed=0) -> Ids:
+def some_ids(lengths, seed=0) -> Sequences:
     rng = np.random.default_rng(seed)
     total = sum(lengths)
     positions = np.flatnonzero(rng.random(total) < 0.3)
     extra = {"last": rng.integers(0, 3, total)}
-    return Ids(rng.integers(0, 50, total), np.zeros(total, np.int64), np.array(lengths), positions, extra)
+    return Sequences(rng.integers(0, 50, total), np.zeros(total, np.int64), np.array(lengths), positions, extra)
 
 
-def echoed(ids: Ids) -> dict:
+def echoed(ids: Sequences) -> dict:
     """Arrays that tell what they are of."""
     return {
         "cls": ids.input_ids[ids.starts[:-1]].astype(np.float32)[:, None],
@@ -65,7 +65,7 @@ class Echo:
         self.alive = True
 
 
-def run(*jobs: Ids, worker=None, max_tokens=64, outputs=("cls", "hidden", "mlm")):
+def run(*jobs: Sequences, worker=None, max_tokens=64, outputs=("cls", "hidden", "mlm")):
     """Answers of these requests, sent at once; an error in its place."""
 
     async def go():
@@ -130,8 +130,8 @@ def test_values_that_are_no_numbers_are_an_error():
             return {name: np.where(array == ids.input_ids[0], np.nan, array) for name, array in arrays.items()}
 
     one, other = (
-        Ids(np.array([1, 1]), np.zeros(2, int), np.array([2])),
-        Ids(np.array([9]), np.zeros(1, int), np.array([1])),
+        Sequences(np.array([1, 1]), np.zeros(2, int), np.array([2])),
+        Sequences(np.array([9]), np.zeros(1, int), np.array([1])),
     )
     found = run(one, other, worker=Bad(), outputs=("cls",))
     assert isinstance(found[0], Failed)

@@ -28,6 +28,7 @@ from bertie.settings import load
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.several import SeveralTask
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
 from toys import CommandLine, toy_model, toy_writer
@@ -76,7 +77,7 @@ def test_each_example_is_learned_at_its_head(several: SeveralTask, tmp_path: Pat
         Example(("e",), ("words", "a")),
     ]
     encoded = several.encode(examples, tokenizer, max_length=16, too_long="truncate")
-    batch = encoded.batch(np.arange(5), several.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(5), several.targets(examples, encoded))
     torch.manual_seed(0)
     logits = torch.randn(5, 6, requires_grad=True)
     found = several.losses(logits, batch)["heads"]

@@ -155,14 +155,14 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_680, 45_000),
+    core_lines: (60_672, 45_000),
     core_files: (418, 290),
     imports_inside_functions: (412, 60),
-    uses_of_any: (1_320, 600),
+    uses_of_any: (1_321, 600),
     asserts: (108, 50),
     longest_function: (92, 80),
     names_in_several_modules: (455, 60),
-    participles_as_names: (3_928, 0),
+    participles_as_names: (3_926, 0),
     names_that_applications_use: (372, 120),
     joined_packages: (55, 25),
     checks_for_classes_of_tasks: (0, 0),

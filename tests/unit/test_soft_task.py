@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import bertie
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, InvalidRow, SoftLabel, named
 from bertie.errors import DataError, UsageError
 from bertie.tasks.soft import SoftTask
-from bertie.tasks.source import Encoded
 from toys import CommandLine, toy_model
 
 COLUMNS = Columns(("text",), "label")
@@ -36,11 +36,11 @@ def test_rows() -> None:
     assert SoftTask.columns(list(FIELDS), bertie.data.tables.TableFormat(), "t") == COLUMNS
 
 
-def encoded(rows: int) -> Encoded:
+def encoded(rows: int) -> Sequences:
     """Two windows of the first example, one of each other."""
     example = np.array([0, *range(rows)])
     weight = np.array([0.5, 0.5, *[1.0] * (rows - 1)], np.float32)
-    made = object.__new__(Encoded)
+    made = object.__new__(Sequences)
     object.__setattr__(made, "example", example)
     object.__setattr__(made, "weight", weight)
     return made

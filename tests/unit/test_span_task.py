@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import TextCount
@@ -19,7 +20,7 @@ from bertie.models.model import Model
 from bertie.nn.init import initialize
 from bertie.tasks import SpanTask, task_of, with_task
 from bertie.tasks.places import fullest
-from bertie.tasks.source import Encoded
+from bertie.tasks.source import batch_of_examples
 from bertie.tasks.span import best_spans
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -37,7 +38,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def encoded(task: SpanTask, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> Encoded:
+def encoded(task: SpanTask, examples: list[Example], tokenizer: Tokenizer, max_length: int) -> Sequences:
     return task.encode(examples, tokenizer, max_length=max_length, too_long="window")
 
 
@@ -66,8 +67,8 @@ def test_windows_are_those_of_the_tokenizer(tokenizer, stride):
     found = encoded(task, examples, tokenizer, 24)
     references = [w for e in examples for w in tokenizer.windows(*e.texts, max_length=24, stride=stride)]
     assert found.lengths.tolist() == [len(reference) for reference in references]
-    assert found.ids.tolist() == [i for reference in references for i in reference.ids]
-    assert found.types.tolist() == [i for reference in references for i in reference.type_ids]
+    assert found.input_ids.tolist() == [i for reference in references for i in reference.ids]
+    assert found.token_type_ids.tolist() == [i for reference in references for i in reference.type_ids]
     texts = [-1 if i is None else i for reference in references for i in reference.sequence_ids]
     assert found.places["text"].tolist() == texts
     assert list(zip(found.places["start"].tolist(), found.places["end"].tolist(), strict=True)) == [
@@ -100,7 +101,7 @@ def test_only_the_first_window_where_texts_are_cut(tokenizer):
     assert cut.too_long.tolist() == [0]
 
 
-def plain_fullest(found: Encoded, example: int) -> dict[int, int]:
+def plain_fullest(found: Sequences, example: int) -> dict[int, int]:
     """piece -> window, as _check_is_max_context has it: a window scores min(left, right) + 0.01 * length."""
     best: dict[int, tuple[float, int]] = {}
     for window in range(found.windows[example], found.windows[example + 1]):
@@ -167,8 +168,8 @@ def test_the_loss_is_half_of_each_cross_entropy(tokenizer):
     examples = random_examples(3, 8)
     task = SpanTask(stride=9)
     found = encoded(task, examples, tokenizer, 30)
-    batch = found.batch(np.arange(len(found.lengths)), task.targets(examples, found))
-    logits = torch.randn(len(found.ids), 2, requires_grad=True)
+    batch = batch_of_examples(found, np.arange(len(found.lengths)), task.targets(examples, found))
+    logits = torch.randn(len(found.input_ids), 2, requires_grad=True)
     part = task.losses(logits, batch)["span"]
     expected, right = 0.0, 0
     for window, scores in enumerate(logits.split(found.lengths.tolist())):
@@ -187,7 +188,7 @@ def test_the_loss_is_half_of_each_cross_entropy(tokenizer):
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
-def plain_spans(task: SpanTask, logits: torch.Tensor, found: Encoded, number: int) -> list[tuple[float, int, int]]:
+def plain_spans(task: SpanTask, logits: torch.Tensor, found: Sequences, number: int) -> list[tuple[float, int, int]]:
     """Every allowed (score, first row, last row) of an example: one by one, over all windows."""
     spans = []
     where = plain_fullest(found, number)
@@ -206,7 +207,7 @@ def test_answers_are_the_best_spans_of_all_windows(tokenizer, seed):
     examples = random_examples(seed, 25)
     task = SpanTask(stride=8, max_answer=5, threshold=0.3)
     found = encoded(task, examples, tokenizer, 26)
-    logits = torch.randn(len(found.ids), 2, generator=torch.Generator().manual_seed(seed)) * 2
+    logits = torch.randn(len(found.input_ids), 2, generator=torch.Generator().manual_seed(seed)) * 2
     for number, (example, answer) in enumerate(
         zip(examples, task.decode(logits.numpy(), found, examples), strict=True)
     ):
@@ -244,7 +245,7 @@ def test_best_spans_one_by_one():
 def test_no_answer_only_where_it_is_allowed(tokenizer):
     example = Example((QUESTION, CONTEXT))
     found = encoded(SpanTask(), [example], tokenizer, 48)
-    logits = torch.zeros(len(found.ids), 2)
+    logits = torch.zeros(len(found.input_ids), 2)
     logits[0] = 9.0
     (always,) = SpanTask().decode(logits.numpy(), found, [example])
     (sometimes,) = SpanTask(threshold=0.0).decode(logits.numpy(), found, [example])
@@ -269,7 +270,7 @@ def test_an_answer_is_not_weighed_against_none_where_none_is_not_allowed(tokeniz
 def test_a_context_without_a_single_piece_has_no_answer(tokenizer):
     example = Example((QUESTION, "\u200b"))
     found = encoded(SpanTask(), [example], tokenizer, 24)
-    (answer,) = SpanTask().decode(torch.zeros(len(found.ids), 2).numpy(), found, [example])
+    (answer,) = SpanTask().decode(torch.zeros(len(found.input_ids), 2).numpy(), found, [example])
     assert answer.label == QaPrediction("", "", float("inf"))
     assert answer.as_json()["n_best"] == []
 
@@ -281,7 +282,7 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     assert SpanTask.from_examples([e for e in examples if e.label], (), {}).threshold is None
     found = encoded(task, examples, tokenizer, 64)
     targets = task.targets(examples, found).sequence
-    logits = torch.randn(len(found.ids), 2, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(len(found.input_ids), 2, generator=torch.Generator().manual_seed(0))
     logits[found.starts[:-1]] += 6.0
     logits[found.starts[:-1] + targets["start"], 0] += 4.0
     logits[found.starts[:-1] + targets["end"], 1] += 4.0

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.data.words import TaggedExample, spaced
 from bertie.errors import DataError
 from bertie.tasks import TaggingTask
-from bertie.tasks.source import Encoded, TaskSource
+from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
 
@@ -40,7 +41,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def encode(task: TaggingTask, examples: list[Example], tokenizer: Tokenizer, max_length: int = 64) -> Encoded:
+def encode(task: TaggingTask, examples: list[Example], tokenizer: Tokenizer, max_length: int = 64) -> Sequences:
     return task.encode(examples, tokenizer, max_length=max_length, too_long="window")
 
 
@@ -55,14 +56,14 @@ def random_examples(seed: int, count: int = 25) -> list[TaggedExample]:
     return examples
 
 
-def answers_of(encoded: Encoded, targets) -> torch.Tensor:
+def answers_of(encoded: Sequences, targets) -> torch.Tensor:
     """Logits that say the target where one is asked, and a wrong tag everywhere else."""
     asked = torch.from_numpy(targets.token["weight"]) > 0
     tags = torch.from_numpy(targets.token["tag"])
     return torch.nn.functional.one_hot(torch.where(asked, tags, (tags + 1) % len(TAGS)), len(TAGS)).float() * 9
 
 
-def plain_rows(example: TaggedExample, encoded: Encoded, number: int) -> dict[int, int]:
+def plain_rows(example: TaggedExample, encoded: Sequences, number: int) -> dict[int, int]:
     """word -> row of T: the piece with the word's first character, in the window where most stands around it."""
     found = {}
     for word, (start, end) in enumerate(example.spans):
@@ -116,7 +117,15 @@ def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
     task = TaggingTask.from_examples([example], TAGS, {})
     assert task.unit == "character"
     encoded = encode(task, [example], tokenizer)
-    assert [tokenizer.id_to_token(i) for i in encoded.ids][1:-1] == ["한나", "##가", "왔", "##다", "x", "##y", "[UNK]"]
+    assert [tokenizer.id_to_token(i) for i in encoded.input_ids[1:-1]] == [
+        "한나",
+        "##가",
+        "왔",
+        "##다",
+        "x",
+        "##y",
+        "[UNK]",
+    ]
     (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)).numpy(), encoded, [example])
     assert answer.label == tags
     raw = Example((text,))
@@ -134,7 +143,7 @@ def test_words_without_a_piece_are_kept(tokenizer):
     assert answer.label == ("B-PER", "O", "B-PER", "O")
     only = spaced(["\u200b"], ("O",), 1)
     encoded = encode(TASK, [only], tokenizer)
-    (answer,) = TASK.decode(torch.zeros(len(encoded.ids), 3).numpy(), encoded, [only])
+    (answer,) = TASK.decode(torch.zeros(len(encoded.input_ids), 3).numpy(), encoded, [only])
     assert answer.label == ("O",)
 
 
@@ -178,7 +187,7 @@ def test_a_scheme_is_learnt_and_scored(tokenizer):
 def test_what_is_told_of_a_text(tokenizer):
     text = "ab  cd. ef"
     encoded = encode(TASK, [Example((text,))], tokenizer)
-    logits = torch.zeros(len(encoded.ids), 3)
+    logits = torch.zeros(len(encoded.input_ids), 3)
     logits[1, 1] = logits[2, 2] = 5.0  # ab cd
     (answer,) = TASK.decode(logits.numpy(), encoded, [Example((text,))])
     record = answer.as_json()

@@ -22,6 +22,7 @@ from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import Entity, RelationExample, RelationTask
 from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -106,7 +107,7 @@ def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained
     task, tokenizer = RegressionTask(), Tokenizer.load(pretrained)
     examples = [Example(("x" * 40,), 2.0), Example(("y",), -1.0)]
     encoded = task.encode(examples, tokenizer, max_length=16, too_long="window")
-    batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(len(encoded.lengths)), task.targets(examples, encoded))
     logits = torch.arange(len(encoded.lengths)).float()[:, None]
     windows = len(encoded.lengths) - 1
     assert windows > 2
@@ -214,7 +215,7 @@ def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):
     examples = [Example(("a", "b", "c", "d"), "2"), Example(("a", "b", "c"), "0"), Example(("a", "b", "c"))]
     encoded = task.encode(examples, tokenizer, max_length=16, too_long="truncate")
     assert np.diff(encoded.windows).tolist() == [3, 2, 2]
-    batch = encoded.batch(np.arange(7), task.targets(examples, encoded))
+    batch = batch_of_examples(encoded, np.arange(7), task.targets(examples, encoded))
     logits = torch.tensor([0.3, -1.0, 2.0, 0.5, 0.1, 9.0, 9.0])
     plain = -torch.log_softmax(logits[:3], 0)[2] - torch.log_softmax(logits[3:5], 0)[0]
     part = task.losses(logits, batch)["choice"]

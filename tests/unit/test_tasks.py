@@ -19,7 +19,7 @@ from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.sequence import _highest, label_names
-from bertie.tasks.source import Targets, TaskSource, encode, pieces, steps_of
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples, encode, pieces, steps_of
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -78,7 +78,7 @@ def test_windows_cover_every_token_of_the_long_text_and_fit(sizes, max_length):
 
 def test_encoded_examples_are_the_tokenizers_own(tokenizer):
     encoded = encode(SHORT, tokenizer, max_length=64)
-    batch = encoded.batch(np.arange(3))
+    batch = batch_of_examples(encoded, np.arange(3))
     references = tokenizer.encode_batch([e.texts[0] if len(e.texts) == 1 else e.texts for e in SHORT])
     assert batch.input_ids.tolist() == [i for reference in references for i in reference.ids]
     assert batch.token_type_ids.tolist() == [i for reference in references for i in reference.type_ids]

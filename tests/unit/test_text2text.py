@@ -25,6 +25,7 @@ from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run, with_steps
 from bertie.runs.work import finetuning_work
+from bertie.tasks.source import batch_of_examples
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
@@ -46,7 +47,7 @@ def test_teacher_forcing_is_the_loss_of_each_target_by_itself(model: Path, smoot
     tokenizer = Tokenizer.load(model)
     task = Text2TextTask(label_smoothing=smoothing).with_tokenizer(tokenizer)
     encoded = task.encode(EXAMPLES, tokenizer, max_length=20, too_long="truncate")
-    batch = encoded.batch(np.arange(3), task.targets(EXAMPLES, encoded))
+    batch = batch_of_examples(encoded, np.arange(3), task.targets(EXAMPLES, encoded))
     ours.train()
     found = task.loss(ours, task.forward(ours, batch), batch)["target"]
     decodes = "decoder" in ours.heads
@@ -228,11 +229,11 @@ def test_a_causal_model_continues_the_text_as_in_its_training(tmp_path: Path) ->
     encoded = predictor.encode([Example(("a b",)), Example(("c",))])
     assert encoded.lengths.tolist() == [3, 2]
     ids = tokenizer.ids(["a b", "c"])
-    assert encoded.ids.tolist() == [tokenizer.special_id("cls"), *ids[0], tokenizer.special_id("cls"), *ids[1]]
+    assert encoded.input_ids.tolist() == [tokenizer.special_id("cls"), *ids[0], tokenizer.special_id("cls"), *ids[1]]
     found = bertie.write(model, ["a b"], max_new_tokens=3)  # without dropout
     assert model.training
     model.eval()
-    prompt = torch.from_numpy(encoded.part(0, 1).packed().input_ids)[None]
+    prompt = torch.from_numpy(encoded.part(0, 1).input_ids).long()[None]
     assert found == [tokenizer.decode(generate(model, prompt, writing=GenerationConfig(max_new_tokens=3))[0].tolist())]
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from bertie.data.batch import Batch
-from bertie.data.ids import STANDS, VECTORS, Ids, Int
+from bertie.data.sequences import STANDS, VECTORS, Int, Sequences
 from bertie.nn.features import Features
 from bertie.nn.layout import Packed, Padded
 
@@ -59,11 +59,12 @@ def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad
     return Batch(input_ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)
 
 
-def batch_of(ids: Ids, sample_ids: ArrayLike | None = None) -> Batch:
-    """Returns a packed batch from `Ids`, whose extra arrays become features and labels. sample_ids (B,): 0, 1, 2 ... by
+def batch_of(ids: Sequences, sample_ids: ArrayLike | None = None) -> Batch:
+    """Returns a packed batch, in which extra arrays become features and labels. sample_ids (B,): 0, 1, 2 ... by
     default."""
     numbers = np.arange(len(ids)) if sample_ids is None else sample_ids
-    batch = packed(ids.input_ids, ids.token_type_ids, ids.lengths, numbers)
+    input_ids, type_ids = (np.asarray(array, np.int64) for array in (ids.input_ids, ids.token_type_ids))
+    batch = packed(input_ids, type_ids, ids.lengths, numbers)
     extra = dict(ids.extra)
     if VECTORS in extra:
         rows, vectors_TD = np.flatnonzero(extra.pop(STANDS)), extra.pop(VECTORS)

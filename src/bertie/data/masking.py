@@ -70,7 +70,7 @@ class Vocabulary:
 
     @cached_property
     def random_ids(self) -> Int:
-        """Ids (R,) that may replace a masked token: no special and no unused tokens."""
+        """Sequences (R,) that may replace a masked token: no special and no unused tokens."""
         ids = np.flatnonzero(~(self.special | self.unused))
         if not len(ids):
             raise DataError("The vocabulary has only special tokens. Train the tokenizer on a larger corpus.")

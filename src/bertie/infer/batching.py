@@ -1,6 +1,6 @@
 """Runs any number of sequences through an engine, in batches of bounded size and similar length.
 
-    Ids -> batches by token budget, longest first -> Engine.run -> arrays in the order of the sequences
+    Sequences -> batches by token budget, longest first -> Engine.run -> arrays in the order of the sequences
 
 The cost of a batch is its padded size, count x longest. A server calls `cost` before it accepts a request, and
 `batches` to group the accepted ones.
@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.data.ids import Ids, Int, token_budget
+from bertie.data.sequences import Int, Sequences, token_budget
 from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
 
@@ -36,7 +36,7 @@ def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int 
     return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
 
 
-def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | None = None) -> dict[str, Array]:
+def run(engine: Engine, ids: Sequences, outputs: Sequence[str], *, max_tokens: int | None = None) -> dict[str, Array]:
     """Returns the arrays of all sequences, with rows in the order of `ids`.
 
     The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
@@ -46,7 +46,7 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | N
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
     for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)
-        at = {"token": ids.tokens, "sequence": lambda chosen: chosen, "position": ids.asked}
+        at = {"token": ids.rows, "sequence": lambda chosen: chosen, "position": ids.asked}
         for name, array in arrays.items():
             if not found[name].size:
                 found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)

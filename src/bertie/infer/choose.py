@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bertie.console import warn
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.engine import EngineName
 from bertie.infer.rates import Rates, measured, native_is_faster, tell
@@ -100,7 +100,7 @@ def _measured() -> Rates:
     from bertie.infer.native_engine import NativeEngine
 
     total = SEQUENCES * LENGTH
-    ids = Ids(np.arange(total) % PROBE.vocab_size, np.zeros(total, np.int64), np.full(SEQUENCES, LENGTH))
+    ids = Sequences(np.arange(total) % PROBE.vocab_size, np.zeros(total, np.int64), np.full(SEQUENCES, LENGTH))
     threads, clock = torch.get_num_threads(), time.thread_time
     best: Rates = {}
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """`Engine`: protocol of what runs a model. It takes a batch of ids and returns named arrays.
 
-    Ids -> Engine.run -> {"sequence": (B, L)}, {"last_hidden_state": (T, H)}, {"mlm": (N, V)} ...
+    Sequences -> Engine.run -> {"sequence": (B, L)}, {"last_hidden_state": (T, H)}, {"mlm": (N, V)} ...
 
 Predict, evaluate, embed, fill-mask, perplexity, benchmarks and servers use this protocol. torch_engine.py is the engine
 for PyTorch. batching.py makes the batches.
@@ -15,11 +15,21 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, nearest
 from bertie.models.facts import Facts
 
-__all__ = ["ENGINES", "PRECISIONS", "Array", "Engine", "EngineName", "Facts", "Ids", "check_max_length", "check_names"]
+__all__ = [
+    "ENGINES",
+    "PRECISIONS",
+    "Array",
+    "Engine",
+    "EngineName",
+    "Facts",
+    "Sequences",
+    "check_max_length",
+    "check_names",
+]
 
 Array = NDArray[np.float32]
 EngineName = Literal["auto", "torch", "native"]
@@ -53,7 +63,7 @@ class Engine(Protocol):
         """The properties of the model: outputs, labels, maximum length, device and precision."""
         ...
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Computes one batch.
 
         The whole batch is computed at once, so the caller must limit its size. The rows of a sequence depend on the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.engine import Engine, Facts
 
@@ -49,7 +49,7 @@ class Ensemble:
         """The properties of the first model, with the smallest maximum length."""
         return self._facts
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Computes one batch with every model. -> the mean of each array"""
         found = [engine.run(ids, outputs) for engine in self._engines]
         return {name: np.stack([arrays[name] for arrays in found]).mean(0, dtype=np.float32) for name in outputs}

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
@@ -48,7 +48,7 @@ class Masked:
     """A text with masks. ids: what the model reads, asked at the masks; spots: their characters in the text."""
 
     text: str
-    ids: Ids
+    ids: Sequences
     spots: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -67,7 +67,7 @@ class Masked:
                 f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'"
             )
         ids, types = (np.array(each, np.int64) for each in (encoding.ids, encoding.type_ids))
-        return cls(text, Ids(ids, types, np.array([len(ids)]), np.flatnonzero(ids == tokenizer.mask_id)), spots)
+        return cls(text, Sequences(ids, types, np.array([len(ids)]), np.flatnonzero(ids == tokenizer.mask_id)), spots)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bertie.data.ids import Ids, Int
+from bertie.data.sequences import Int, Sequences
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
@@ -143,9 +143,9 @@ def row_vectors(
         raise DataError(f"No text could be read. {skipped if skipped.total else 'The input is empty.'}")
 
 
-def _ids(encodings: Sequence[Encoding | None]) -> Ids:
+def _ids(encodings: Sequence[Encoding | None]) -> Sequences:
     read = [one for one in encodings if one is not None]
-    return Ids(
+    return Sequences(
         np.array([i for one in read for i in one.ids], np.int64),
         np.array([i for one in read for i in one.type_ids], np.int64),
         np.array([len(one) for one in read], np.int64),

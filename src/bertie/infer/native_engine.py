@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
     EVERYWHERE,
@@ -64,13 +64,13 @@ class NativeEngine(TorchEngine):
         precision = f"{self.native.precision} ({self.native.target})"
         return replace(super().facts, precision=precision, batch_tokens=BATCH_TOKENS)
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """The arrays of one batch, as `Engine.run` has them. Means need no torch, whose threads would spin beside."""
         if rows_read(self.model.config, outputs) == "means":
             return {"mean": self._states(ids, "means")}
         return super().run(ids, outputs)
 
-    def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> EncoderOutput:
+    def _encode(self, batch: "Batch", ids: Sequences, outputs: Sequence[str]) -> EncoderOutput:
         """The output of all tokens, or of one row a sequence as if it had no other, where nothing else is read."""
         if any(layer_of(name) is not None for name in outputs):
             return super()._encode(batch, ids, outputs)
@@ -80,7 +80,7 @@ class NativeEngine(TorchEngine):
         pooled = self.model.encoder.pool(summary(found, layout, last=False))
         return EncoderOutput(last_hidden_state=found, layout=layout, pooler_output=pooled)
 
-    def _states(self, ids: Ids, keep: Keep) -> Array:
+    def _states(self, ids: Sequences, keep: Keep) -> Array:
         config = self.model.config
         self.model.encoder.check_length(int(ids.lengths.max(initial=0)))
         segments = ids.token_type_ids if config.type_vocab_size > 1 else None

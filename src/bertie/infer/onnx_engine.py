@@ -1,6 +1,6 @@
 """The ONNX Runtime engine: runs a graph that `bertie export` wrote. It needs no torch.
 
-    Ids -> rectangle of ids, mask and segments -> graph -> last_hidden_state, or the logits of heads -> rows of `Ids`
+    Sequences -> rectangle of ids, mask and segments -> graph -> last_hidden_state, or the logits of heads -> rows
 
 The metadata of the graph describes it: `Signature` as JSON, under the key "bertie".
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.infer.engine import Array, Facts, check_names
@@ -93,7 +93,7 @@ class OnnxEngine:
         """The facts of the model, from the metadata of the graph."""
         return self.signature.facts
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """Returns the arrays of one batch. See `Engine.run`."""
         for name in outputs:
             self.facts.rows_of(name)
@@ -101,18 +101,18 @@ class OnnxEngine:
         parts = [self._run(ids.take(np.arange(i, min(i + most, len(ids)))), outputs) for i in range(0, len(ids), most)]
         return {name: np.concatenate([part[name] for part in parts]) for name in outputs} if parts else {}
 
-    def _at_once(self, ids: Ids, outputs: Sequence[str]) -> int:
+    def _at_once(self, ids: Sequences, outputs: Sequence[str]) -> int:
         """Returns how many sequences run at once. Vocabulary logits of every token take much memory."""
         wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "position"]
         longest = int(ids.lengths.max(initial=1))
         return max(1, NUMBERS // (longest * max(wide))) if wide else max(1, len(ids))
 
-    def _run(self, ids: Ids, outputs: Sequence[str]) -> dict[str, Array]:
+    def _run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
         names = sorted({name for output in outputs for name in self._sources(output)})
         found = dict(zip(names, self.session.run(names, self.feeds(ids)), strict=True))
         return {name: self._rows(name, [found[one] for one in self._sources(name)], ids) for name in outputs}
 
-    def feeds(self, ids: Ids) -> dict[str, NDArray[np.int64]]:
+    def feeds(self, ids: Sequences) -> dict[str, NDArray[np.int64]]:
         """Returns the inputs of the graph for a batch."""
         mask_BS = _mask(ids)
         arrays = {
@@ -126,7 +126,7 @@ class OnnxEngine:
     def _sources(self, name: str) -> Sequence[str]:
         return self.signature.outputs["last_hidden_state" if name in POOLED else name]
 
-    def _rows(self, name: str, found: list[Array], ids: Ids) -> Array:
+    def _rows(self, name: str, found: list[Array], ids: Sequences) -> Array:
         if name in POOLED:
             return _pooled(found[0], _mask(ids), name, last=self.signature.summary_last)
         array = found[0] if len(found) == 1 else np.stack(found, -1)
@@ -165,7 +165,7 @@ def opened(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tok
     return engine, engine.tokenizer
 
 
-def _mask(ids: Ids) -> NDArray[np.bool_]:
+def _mask(ids: Sequences) -> NDArray[np.bool_]:
     """Returns the mask (B, S), true for tokens."""
     mask: NDArray[np.bool_] = np.arange(ids.lengths.max(initial=0)) < ids.lengths[:, None]
     return mask

@@ -72,7 +72,7 @@ def judge(
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
     encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run(engine, encoded.packed(), (HEAD,))[HEAD], kind)
+    return verdicts(run(engine, encoded, (HEAD,))[HEAD], kind)
 
 
 def kind_of(folder: Path) -> Kind:

@@ -1,6 +1,6 @@
 """`TextPipeline`: reads texts for a model, and turns the model's arrays into answers. It runs no model.
 
-    rows -> encode -> Encoded -> (an engine) -> arrays -> decode -> Prediction, in the order of the rows
+    rows -> encode -> Sequences -> (an engine) -> arrays -> decode -> Prediction, in the order of the rows
 
 W sequences · T tokens · L outputs of the head
 """
@@ -11,6 +11,7 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example, InvalidRow, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
@@ -18,7 +19,6 @@ from bertie.infer.texts import Row, Text
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, task_of
 from bertie.tasks.capabilities import Parts
-from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig, TooLong, TrainingFacts
 
@@ -39,9 +39,9 @@ class TextCount:
 
     DONE: ClassVar = {"truncate": "truncated", "window": "read in windows", "error": "refused"}
 
-    def add(self, encoded: Encoded, tokenizer: Tokenizer) -> None:
+    def add(self, encoded: Sequences, tokenizer: Tokenizer) -> None:
         """Counts encoded texts."""
-        self.rows += len(encoded)
+        self.rows += encoded.examples
         self.long += len(encoded.too_long)
         self.cut += len(encoded.cut)
         unk = tokenizer.special_id("unk")
@@ -198,7 +198,7 @@ class TextPipeline:
                 reason = f"its text and vectors are longer than the model's {most:,} positions"
         return InvalidRow(row.line, reason, source=row.source) if reason else row
 
-    def encode(self, examples: Sequence[Example]) -> Encoded:
+    def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
@@ -210,7 +210,7 @@ class TextPipeline:
         parts = [arrays[name] for name in self.task.outputs]
         return np.concatenate(parts, -1) if len(parts) > 1 else parts[0]
 
-    def decode(self, rows: Sequence[Row], encoded: Encoded, logits: Array | None) -> list[Prediction | InvalidRow]:
+    def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | InvalidRow]:
         """Returns the answer to each row, or the reason why it has none.
 
         encoded, logits: of the rows that are examples; logits None: there are none.

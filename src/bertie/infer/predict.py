@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, arguments
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -24,7 +25,6 @@ from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task
-from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -138,7 +138,7 @@ class Predictor:
 
     def _answered(
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
-    ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
+    ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK
         for given in as_they_come(rows, size) if eager else chunks(rows, size):
@@ -148,13 +148,13 @@ class Predictor:
                 count.add(encoded, self.tokenizer)
             yield chunk, self.pipeline.decode(chunk, encoded, self.logits(encoded) if len(encoded) else None), encoded
 
-    def encode(self, examples: Sequence[Example]) -> Encoded:
+    def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples."""
         return self.pipeline.encode(examples)
 
-    def logits(self, encoded: Encoded) -> Array:
+    def logits(self, encoded: Sequences) -> Array:
         """Returns the logits of all sequences in order. -> (W, L), or (T, L) for a task of tokens"""
-        return self.pipeline.logits(run(self.engine, encoded.packed(), self.task.outputs))
+        return self.pipeline.logits(run(self.engine, encoded, self.task.outputs))
 
     def evaluate(
         self,

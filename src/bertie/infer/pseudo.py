@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bertie.data.ids import Ids, Int
+from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Engine, check_max_length
 from bertie.metrics.base import Float
@@ -168,7 +168,7 @@ def _scores(engine: Engine, rows: list[MaskedToken], mask_id: int) -> Float:
     targets_N = ids[positions]
     ids[positions] = mask_id
     ids[[start + place for start, row in zip(starts, rows, strict=True) for place in row.also]] = mask_id
-    batch = Ids(ids, np.concatenate([row.types for row in rows]), lengths, positions)
+    batch = Sequences(ids, np.concatenate([row.types for row in rows]), lengths, positions)
     logits_NV = engine.run(batch, ("mlm",))["mlm"]
     highest_N = logits_NV.max(-1)
     mass_N = np.exp(logits_NV - highest_N[:, None]).sum(-1, dtype=np.float64)

@@ -79,7 +79,7 @@ class Form:
 
 @contextmanager
 def _jsonl(out: IO[bytes], form: Form) -> Iterator[Write]:
-    lossy = _Encoded(out, form)
+    lossy = _LossyText(out, form)
 
     def write(source: Values | None, numbers: Values, answer: Values) -> None:
         record = form.joined(source, numbers, answer)
@@ -172,7 +172,7 @@ def flattened(answer: Values, before: str = "") -> dict[str, Any]:
     return found
 
 
-class _Encoded:
+class _LossyText:
     """Text in the requested encoding. Characters that it cannot encode become question marks and are counted."""
 
     def __init__(self, out: IO[bytes], form: Form) -> None:
@@ -196,7 +196,7 @@ class _Encoded:
 
 @contextmanager
 def _csv(out: IO[bytes], form: Form) -> Iterator[Write]:
-    lossy, line = _Encoded(out, form), io.StringIO()
+    lossy, line = _LossyText(out, form), io.StringIO()
     writer = csv.writer(line, lineterminator="\r\n" if form.excel else "\n")
     if form.excel and form.encoding == "utf-8":
         out.write(b"\xef\xbb\xbf")
@@ -219,7 +219,7 @@ _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 @contextmanager
 def _tsv(out: IO[bytes], form: Form) -> Iterator[Write]:
     """Writes without quoting, as these files are read. A tab in a text is written as \\t, a line end as \\n."""
-    lossy = _Encoded(out, form)
+    lossy = _LossyText(out, form)
     if form.excel and form.encoding == "utf-8":
         out.write(b"\xef\xbb\xbf")
     end = "\r\n" if form.excel else "\n"

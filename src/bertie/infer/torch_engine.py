@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bertie.data.collate import batch_of
-from bertie.infer.engine import Array, Facts, Ids
+from bertie.infer.engine import Array, Facts, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, facts_of, layer_of
@@ -35,7 +35,7 @@ class TorchEngine:
         """The current facts of the model, which training may move to another device."""
         return facts_of(self.model)
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """Returns the arrays of one batch, as `Engine.run`."""
         model, was_training = self.model, self.model.training
         if was_training:
@@ -54,23 +54,23 @@ class TorchEngine:
             if was_training:
                 model.train()
 
-    def stream(self, ids: Ids, output: str) -> Iterator[int]:
+    def stream(self, ids: Sequences, output: str) -> Iterator[int]:
         """Yields the tokens of one text as they are generated. output: of `written_output`."""
         writing, was_training = writing_of(output), self.model.training
         assert writing is not None, f"{output} is not generated"
         self.model.eval()
         try:
-            yield from stream(self.model, torch.from_numpy(ids.input_ids).to(self.model.device), writing)
+            yield from stream(self.model, torch.from_numpy(ids.input_ids).long().to(self.model.device), writing)
         finally:
             self.model.train(was_training)
 
-    def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> "EncoderOutput":
+    def _encode(self, batch: "Batch", ids: Sequences, outputs: Sequence[str]) -> "EncoderOutput":
         layers = any(layer_of(name) is not None for name in outputs)
         if layers:
             return self.model.encode(batch, output_hidden_states=True)
         return self.model.encode(batch, read=self._read(ids, outputs))
 
-    def _read(self, ids: Ids, outputs: Sequence[str]) -> torch.Tensor | None:
+    def _read(self, ids: Sequences, outputs: Sequence[str]) -> torch.Tensor | None:
         """Returns the tokens whose last hidden states the outputs are made of, as `Model.encode`."""
         read = [SUMMARY]
         for name in outputs:
@@ -94,7 +94,7 @@ class TorchEngine:
                 found_BL[part].masked_fill_((found_BL[part] == end).cumsum(1) > 0, -1)
         return found_BL
 
-    def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
+    def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Sequences) -> torch.Tensor:
         if name in POOLED:
             return pool(output, name)
         if (layer := layer_of(name)) is not None:

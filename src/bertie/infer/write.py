@@ -59,7 +59,7 @@ def pieces(
         count.add(encoded, predictor.tokenizer)
     if predictor.too_long == "error" and len(encoded.too_long):
         raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
-    ids = torch.from_numpy(encoded.packed().input_ids).to(model.device)
+    ids = torch.from_numpy(encoded.input_ids).long().to(model.device)
     generator = torch.Generator(model.device).manual_seed(seed)
     words, was_training = Words(predictor.tokenizer), model.training
     model.eval()

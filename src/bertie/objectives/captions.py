@@ -21,11 +21,11 @@ from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.collate import batch_of
 from bertie.data.draws import Draws, key
-from bertie.data.ids import STANDS, VECTORS, Ids, Int, ranges, spread
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, permutation, places
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
+from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
 from bertie.data.tables import TableFormat, collect, stream
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
@@ -201,7 +201,7 @@ class CaptionSource:
         batch = batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
         return self.objective.corrupt(batch, draws, self.vocabulary)
 
-    def ids(self, rows: Int, pictures: Int | None) -> Ids:
+    def ids(self, rows: Int, pictures: Int | None) -> Sequences:
         """Returns the texts of some rows, each with the vectors of the same or another row, or of none."""
         frame, captions = self.tokenizer.frames[0], self.captions
         texts = [captions.ids[row][: self.max_length - frame.size] for row in rows.tolist()]
@@ -215,4 +215,4 @@ class CaptionSource:
         ids_T[token_rows], types_T[token_rows] = np.concatenate(ids), np.concatenate(types)
         vectors_TD, stands_T = np.zeros((total, captions.vectors.shape[1]), np.float32), np.zeros(total, np.bool_)
         vectors_TD[vector_rows], stands_T[vector_rows] = captions.vectors[ranges(starts, ends)], True
-        return Ids(ids_T, types_T, lengths_B, extra={VECTORS: vectors_TD, STANDS: stands_T})
+        return Sequences(ids_T, types_T, lengths_B, extra={VECTORS: vectors_TD, STANDS: stands_T})

@@ -13,6 +13,7 @@ from bertie import console
 from bertie.data.draws import key
 from bertie.data.lines import reads_as_utf8
 from bertie.data.mixed import MixedOrder, taken
+from bertie.data.sequences import Sequences
 from bertie.data.streams import FAILURES, opened, suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import sentences
@@ -23,7 +24,6 @@ from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
-from bertie.tasks.source import Encoded
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
@@ -374,6 +374,6 @@ def few(
     return [examples[i] for i in sorted(i for rows in strata.values() for i in rows[:count])]
 
 
-def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
+def nothing_left(encoded: Sequences, tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Returns the examples without any token, such as those of control characters."""
     return np.flatnonzero(encoded.tokens == encoded.count(tokenizer.special_ids - {tokenizer.special_id("unk")}))

@@ -1,6 +1,6 @@
 """A fine-tuning run: from labeled files and a pre-trained model to a run folder with a model for one task.
 
-    files -> examples, dev split -> Encoded -> check of 50 examples -> fit -> dev metrics -> RUN/model, results.json
+    files -> examples, dev split -> Sequences -> check of 50 examples -> fit -> dev metrics -> RUN/model, results.json
 
 The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3. `finetune`
 is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge et al. 2020).

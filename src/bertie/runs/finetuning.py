@@ -14,7 +14,7 @@ import xxhash
 
 from bertie import console, families
 from bertie.checksums import CHECKSUMS
-from bertie.data.ids import VECTORS
+from bertie.data.sequences import VECTORS, Sequences
 from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.baselines import baselines, compared, measured
@@ -40,7 +40,7 @@ from bertie.runs.label_check import check_labels
 from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction, with_task
-from bertie.tasks.source import Encoded, Targets, TaskSource, steps_of
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
@@ -218,13 +218,13 @@ class Run:
         """Raises DataError where the loss would ignore every training example."""
         count = len(self.train.lengths)
         for start in range(0, count, CHUNK):
-            batch = self.train.batch(np.arange(start, min(count, start + CHUNK)), targets)
+            batch = batch_of_examples(self.train, np.arange(start, min(count, start + CHUNK)), targets)
             if any(self.task.counts(batch).values()):
                 return
         notes = "".join(f" {note}." for note in self.notes)
         raise DataError(f"The model can learn nothing from the {len(self.examples.train):,} training examples.{notes}")
 
-    def _encode(self, examples: list[Example], what: str) -> Encoded:
+    def _encode(self, examples: list[Example], what: str) -> Sequences:
         config = self.config
         tokenizer = self.predictor.tokenizer
         if bad := [row for row in map(self.predictor.pipeline.readable, examples) if isinstance(row, InvalidRow)]:
@@ -276,9 +276,9 @@ class Run:
         self.model.train(was_training)
         return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
 
-    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Array]]:
+    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Sequences, Array]]:
         """Yields the (first) dev examples with their logits, in chunks as in prediction."""
-        total = min(most or len(self.dev), len(self.dev))
+        total = min(most or self.dev.examples, self.dev.examples)
         for start in range(0, total, CHUNK):
             stop = min(start + CHUNK, total)
             encoded = self.dev.part(start, stop)
@@ -387,8 +387,8 @@ class Run:
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 
 
-def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
-    digest = xxhash.xxh3_128(encoded.ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode())
+def _fingerprint_of(encoded: Sequences, truth: list[str]) -> str:
+    digest = xxhash.xxh3_128(encoded.input_ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode())
     if VECTORS in encoded.extra:
         digest.update(encoded.extra[VECTORS].tobytes())
     return digest.hexdigest()

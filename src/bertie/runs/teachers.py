@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie import families
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import Model
@@ -52,6 +52,6 @@ class NativeStates(nn.Module):
             return found
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         lengths = layout.cu_seqlens.diff().long()
-        ids = Ids(input_ids.numpy(), types.numpy(), lengths.numpy())
+        ids = Sequences(input_ids.numpy(), types.numpy(), lengths.numpy())
         hidden = self._engine.run(ids, ["last_hidden_state"])["last_hidden_state"]
         return EncoderOutput(last_hidden_state=torch.from_numpy(hidden), layout=layout)

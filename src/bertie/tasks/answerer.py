@@ -1,6 +1,6 @@
 """`Answerer`: from examples to ids, and from a head's logits to predictions. It uses only NumPy, so it fits any engine.
 
-    examples -> encode -> Encoded -> (an engine) -> logits -> decode -> Prediction -> scores
+    examples -> encode -> Sequences -> (an engine) -> logits -> decode -> Prediction -> scores
 
 E examples · W sequences (an example may have several) · T their tokens · L outputs of the head
 """
@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
-from bertie.tasks.source import Encoded, encode
+from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -123,12 +124,12 @@ class Answerer(ABC):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
     @abstractmethod
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns E predictions from the engine's array, (W, L) or (T, L), of all sequences of E >= 1 examples."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ E examples · W sequences · L outputs of a head
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.tasks.source import Encoded
+from bertie.data.sequences import Sequences
 
 Float = NDArray[np.float32]
 
@@ -30,9 +30,9 @@ def unit(vectors: Float) -> Float:
     return found
 
 
-def vote(values: Float, encoded: Encoded) -> Float:
+def vote(values: Float, encoded: Sequences) -> Float:
     """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
-    if len(values) == len(encoded):
+    if len(values) == encoded.examples:
         return values
     mean_EL: Float = np.add.reduceat(values * encoded.weight[:, None], encoded.windows[:-1])
     return mean_EL

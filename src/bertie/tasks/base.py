@@ -1,8 +1,8 @@
 """`Task`: four parts in one class. Each user of a task needs only one part.
 
     Reader      rows -> Example                              (reader.py: reads examples)
-    Learner     Example, Encoded -> targets -> losses        (learner.py: trains; torch)
-    Answerer    Example -> Encoded, logits -> Prediction     (answerer.py: predicts; any engine)
+    Learner     Example, Sequences -> targets -> losses        (learner.py: trains; torch)
+    Answerer    Example -> Sequences, logits -> Prediction     (answerer.py: predicts; any engine)
     View        Prediction -> report                         (view.py: renders)
 
 A task is one file with a subclass, whose fields are its labels and settings, and one row in tasks/__init__.py.

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
@@ -20,7 +21,7 @@ from bertie.tasks.arrays import softmax
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import EmbedTask, similarity
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, encode
+from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -53,14 +54,14 @@ class EntailedTask(SequenceTask):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Each text with each hypothesis; of those too long the text is cut."""
         claims = hypotheses(self.labels, self.hypothesis)
         pairs = [Example((" ".join(example.texts), claim)) for example in examples for claim in claims]
         found = encode(pairs, tokenizer, max_length=max_length, too_long="truncate")
         return found.grouped([len(claims)] * len(examples))
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns one label, or (multi) all labels with a probability above 0.5. logits (W, L)"""
         of_each = self.multi or len(self.labels) == 1
         if of_each:
@@ -102,7 +103,7 @@ class NearestTask(EmbedTask):
         """Returns the task of a model's vectors, with the vectors of the labels."""
         return replace(cls(**{**own.settings(), "dense": own.dense}), labels=labels, vectors_CH=vectors_CH)
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """The nearest label, and how near each is. Raises DataError for a pair of texts."""
         if any(len(example.texts) != 1 for example in examples):
             raise DataError("Candidates are labels of single texts; these are pairs. Name the column with --text.")

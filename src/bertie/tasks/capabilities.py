@@ -8,9 +8,9 @@ C choices · S tokens · H hidden size
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from bertie.data.sequences import Sequences
 from bertie.tasks.answerer import Logits
 from bertie.tasks.base import Task
-from bertie.tasks.source import Encoded
 
 if TYPE_CHECKING:
     from bertie.models.generation import GenerationConfig
@@ -61,7 +61,7 @@ class Spans(Protocol):
 class Chooses(Protocol):
     """Its answer is one of several texts of an example, which are compared."""
 
-    def choice_scores(self, logits: Logits, encoded: Encoded) -> Sequence[Logits]:
+    def choice_scores(self, logits: Logits, encoded: Sequences) -> Sequence[Logits]:
         """Returns the score of each choice, for each example. (C,)"""
         ...
 

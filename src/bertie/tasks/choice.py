@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.data.rows import as_text
+from bertie.data.sequences import Sequences
 from bertie.data.tables import LABELS, Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.errors import DataError, nearest
 from bertie.metrics.ranking import Accuracy
@@ -26,7 +27,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, plain
-from bertie.tasks.source import Encoded, Targets, encode
+from bertie.tasks.source import Targets, encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -131,14 +132,14 @@ class ChoiceTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns one sequence per choice, with the context. Raises UsageError for windows."""
         self.check_windows(too_long)
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
         found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) - 1 for example in examples])
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "choice" (W,) int64: its number; "right" (W,) float32: 1 for the correct choice of each question."""
         choice_W = np.arange(len(encoded.lengths)) - encoded.windows[encoded.example]
         label_E = np.array([-1 if example.label is None else int(example.label) for example in examples], np.int64)
@@ -162,11 +163,11 @@ class ChoiceTask(Task):
         correct = (right_B * above_B).sum()
         return {"choice": LossTerm((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
-    def choice_scores(self, logits: Logits, encoded: Encoded) -> list[Logits]:
+    def choice_scores(self, logits: Logits, encoded: Sequences) -> list[Logits]:
         """Returns the score of each choice, for each example. (C,)"""
         return np.split(logits, encoded.windows[1:-1])
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the most probable choice, the first one for a tie."""
         predictions = []
         for part in self.choice_scores(logits, encoded):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import LABELS, Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.base import Scores
@@ -38,7 +39,7 @@ from bertie.tasks.arrays import unit
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
-from bertie.tasks.source import Encoded, Targets, encode
+from bertie.tasks.source import Targets, encode
 from bertie.text.sentence import LENGTHS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -210,14 +211,14 @@ class EmbedTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns each text as a separate sequence. Raises UsageError for windows: a text has one vector."""
         self.check_windows(too_long)
         texts = [Example((self.prompt + text,)) for example in examples for text in example.texts]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "alike" (W,) float32: the pair's label relative to the maximum, for both of its sequences."""
         alike_E = np.array([float(example.label or 0) / self.highest for example in examples], np.float32)
         return Targets(sequence={"alike": alike_E[encoded.example]})
@@ -257,7 +258,7 @@ class EmbedTask(Task):
         correct = (together_P * right(scores_PP, own_P)).sum()
         return {"contrastive": LossTerm((together_P * loss_P).sum(), count, correct.detach())}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the similarity of each pair, or the vector of a single text."""
         vectors_WH, answers = self.finished(logits), []
         for number, example in enumerate(examples):

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.embed import EmbedTask, Pooling
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets, batch_of_examples
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -108,7 +109,7 @@ class FewShotTask(SequenceTask):
             for name, pairs_BB in _pairs(batch).items()
         }
 
-    def settle(self, model: "Model", encoded: Encoded, targets: Targets) -> None:
+    def settle(self, model: "Model", encoded: Sequences, targets: Targets) -> None:
         """Fits the classifier by logistic regression on the vectors of the training examples.
 
         The vectors are divided by the root of their mean squared length, one number for all, which goes into the
@@ -119,7 +120,7 @@ class FewShotTask(SequenceTask):
 
         sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // READ))
         with torch.no_grad():
-            batches = (encoded.batch(part).to(model.device) for part in sequences)
+            batches = (batch_of_examples(encoded, part).to(model.device) for part in sequences)
             vector_WH = torch.cat([_vectors(model, model.encode(batch)) for batch in batches]).cpu().double().numpy()
         scale = float(np.sqrt((vector_WH**2).sum(-1).mean()))
         label_W, weight_W = targets.sequence["label"], targets.sequence["weight"]

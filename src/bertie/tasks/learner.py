@@ -1,16 +1,17 @@
 """`Learner`: the head, the targets and the loss of a task. torch is imported when it is needed.
 
-examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses (fit: runs/finetune.py)
+examples, Sequences -> targets -> Batch -> EncoderOutput -> logits -> losses (fit: runs/finetune.py)
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from bertie.data.sequences import Arrays, Sequences
 from bertie.data.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
-from bertie.tasks.source import Arrays, Encoded, Targets
+from bertie.tasks.source import Targets, batch_of_examples
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,7 +53,7 @@ class Learner(ABC):
         return self, []
 
     @abstractmethod
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns the targets: arrays of W rows (per sequence) or T rows (per token), which become `Batch.labels`.
 
         An example with an unknown label must have weight 0, since dev files may have such labels.
@@ -84,11 +85,11 @@ class Learner(ABC):
         """Runs the encoder on a batch."""
         return model.encode_for(self.output, batch)
 
-    def computed(self, model: "Model", encoded: Encoded) -> Arrays:
+    def computed(self, model: "Model", encoded: Sequences) -> Arrays:
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
 
-    def settle(self, model: "Model", encoded: Encoded, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
+    def settle(self, model: "Model", encoded: Sequences, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
         """Sets weights that the loss does not train, before each evaluation and before the model is saved.
 
         encoded, targets: the training examples. The model is in evaluation mode.
@@ -102,11 +103,11 @@ class Learner(ABC):
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the losses as sums and counts. `fit` divides once, at the end of a step."""
 
-    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the losses of dev examples. logits: the array that the engine computed for them."""
         import numpy as np
 
-        return self.losses(logits, encoded.batch(np.arange(len(encoded.lengths)), targets))
+        return self.losses(logits, batch_of_examples(encoded, np.arange(len(encoded.lengths)), targets))
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the losses for the encoder's output, as `fit` needs them."""

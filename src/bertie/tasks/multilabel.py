@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.data.annotations import cell_labels, is_annotated
 from bertie.data.rows import as_text
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
@@ -25,7 +26,7 @@ from bertie.tasks.arrays import sigmoid, vote
 from bertie.tasks.base import Task
 from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import KEPT, label_names
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -208,7 +209,7 @@ class MultiLabelTask(Task):
             )
         return notes
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "has" (W, L) float32: 1 for each label of an example; "weight" (W,) float32: sums to 1 over its
         windows."""
         number = {label: i for i, label in enumerate(self.labels)}
@@ -230,7 +231,7 @@ class MultiLabelTask(Task):
         loss_BL = binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
         return {"label": LossTerm((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predicted labels from the mean probabilities over the windows of a text."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
+from bertie.data.sequences import Int, Sequences
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.words import Span, cut
@@ -30,7 +30,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -121,25 +121,25 @@ class ParseTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns one sequence per sentence. Raises UsageError for windows, and for tokenizers without [CLS]."""
         self.check_windows(too_long)
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
         found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
-        last_T = np.full(len(found.ids), NONE, np.int64)
-        last_T[(found.ids == cls_id) & (found.places["text"] == SPECIAL)] = 0
+        last_T = np.full(len(found.input_ids), NONE, np.int64)
+        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL)] = 0
         first_N, end_N = pieces_of(examples, found, self.unit)
         read = first_N != NONE
         last_T[first_N[read]] = (end_N - first_N)[read]
         return replace(found, extra={LAST: last_T})
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "head" (T,) int64, the position in the sequence of the first token of a word's head; "relation" (T,)
         int64; and their weights "weighs" and "relation_weighs" (T,) float32, 1 for words that were read whose head was
         read and whose relation is known."""
         number = {label: i for i, label in enumerate(self.labels)}
-        head_T, relation_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.int64)
-        weight_T, known_T = np.zeros(len(encoded.ids), np.float32), np.zeros(len(encoded.ids), np.float32)
+        head_T, relation_T = np.zeros(len(encoded.input_ids), np.int64), np.zeros(len(encoded.input_ids), np.int64)
+        weight_T, known_T = np.zeros(len(encoded.input_ids), np.float32), np.zeros(len(encoded.input_ids), np.float32)
         first_N, _ = pieces_of(examples, encoded, self.unit)
         at = 0
         for sequence, example in enumerate(examples):
@@ -152,7 +152,7 @@ class ParseTask(Task):
                     relation_T[row], known_T[row] = number.get(relation, 0), relation in number
         return Targets(token={"head": head_T, "weighs": weight_T, "relation": relation_T, "relation_weighs": known_T})
 
-    def _root(self, encoded: Encoded, sequence: int) -> int:
+    def _root(self, encoded: Sequences, sequence: int) -> int:
         """Returns the token of the root: the first special token."""
         start, end = encoded.starts[sequence : sequence + 2]
         special = encoded.places["text"][start:end] == SPECIAL
@@ -200,7 +200,7 @@ class ParseTask(Task):
             parts[name] = LossTerm(loss, counts[name], right(scores_NX, target_N).sum().detach())
         return parts
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the best head of each word, and the best relation to it. logits (T, F)"""
         answers: list[Prediction] = []
         first_N, _ = pieces_of(examples, encoded, self.unit)
@@ -248,7 +248,7 @@ class ParseTask(Task):
         return ParseScores(self.labels, self.frequent)
 
 
-def pieces_of(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
+def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
     """Returns the first and the last token of each word of all examples -> (N,), (N,) rows of T; NONE where it was not
     read.
 

@@ -9,18 +9,19 @@ E examples · W sequences, one per example · V vocabulary · L labels
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import ASKED, Encoded, Targets
+from bertie.tasks.source import Targets
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 MASK = "[MASK]"  # in a pattern: the mask token of any family
+ASKED = "asked"  # of `Targets.token`: the masks
 SAMPLE = "a"  # the text of the pattern while the words are looked up
 
 
@@ -137,7 +139,7 @@ class PatternTask(SequenceTask):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns one sequence per example. Of those too long, texts are cut and the pattern stays."""
         self.check_windows(too_long)
         mask = tokenizer.special_tokens["mask"]
@@ -155,8 +157,8 @@ class PatternTask(SequenceTask):
             ids.append(token_ids[keep])
             types.append(np.array(encoding.type_ids, np.uint8)[keep])
             asked.append(masks[keep])
-        places = {ASKED: np.concatenate([np.zeros(0, bool), *asked])}
-        return Encoded.of(ids, types, range(len(examples) + 1), long, places)
+        encoded = Sequences.of_examples(ids, types, range(len(examples) + 1), long)
+        return replace(encoded, positions=np.flatnonzero(np.concatenate([np.zeros(0, bool), *asked])))
 
     # Learning
 
@@ -166,9 +168,11 @@ class PatternTask(SequenceTask):
 
         return {self.head: HEADS[self.head](config)}
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns the targets of a classifier, and the masks."""
-        return Targets(super().targets(examples, encoded).sequence, {ASKED: encoded.places[ASKED]})
+        asked = np.zeros(len(encoded.input_ids), bool)
+        asked[encoded.positions] = True
+        return Targets(super().targets(examples, encoded).sequence, {ASKED: asked})
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy over the words of the labels, at the masks."""
@@ -185,13 +189,13 @@ class PatternTask(SequenceTask):
         logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))
         return self.losses(logits_BL.float(), batch)
 
-    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the same of the engine's logits of all words. logits (W, V)"""
         return super().dev_losses(model, encoded, targets, logits[:, self.tokens])
 
     # Answering
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
         return super().decode(logits[:, self.tokens], encoded, examples)
 

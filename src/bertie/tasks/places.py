@@ -3,9 +3,9 @@
     [CLS] question [SEP] context from its first token  ... [SEP]
     [CLS] question [SEP] context `stride` tokens later ... [SEP]
 
-The last text is split into windows; the texts before it are in every window. `Encoded.places` has for each of T tokens:
-text (number of the text, or -1 for a special token), piece (index of the token in that text), start and end (its
-characters there).
+The last text is split into windows; the texts before it are in every window. `Sequences.places` has for each of T
+tokens: text (number of the text, or -1 for a special token), piece (index of the token in that text), start and end
+(its characters there).
 
 T tokens · W sequences · P tokens of a text, each in one of its windows
 """
@@ -16,9 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Int
+from bertie.data.sequences import Int, Sequences
 from bertie.data.tables import Example
-from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -35,7 +34,7 @@ def encode_places(
     too_long: TooLong,
     stride: int,
     max_first: int = 0,
-) -> Encoded:
+) -> Sequences:
     """Encodes examples in windows of at most `max_length` tokens that start `stride` tokens apart (run_squad.py,
     doc_stride).
 
@@ -74,7 +73,7 @@ def encode_places(
         windows.append(len(ids))
     place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
     named = {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))}
-    return replace(Encoded.of(ids, types, windows, long, named), cut=np.array(cut, np.int64))
+    return replace(Sequences.of_examples(ids, types, windows, long), places=named, cut=np.array(cut, np.int64))
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:
@@ -89,7 +88,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[T
         yield from ([read[text] for text in example.texts] for example in chunk)
 
 
-def fullest(encoded: Encoded, text: int) -> Int:
+def fullest(encoded: Sequences, text: int) -> Int:
     """Returns for every token of a text its row of T in the window with the most context around it (max context).
 
     -> (P,) by example, then by token. As in run_squad.py, _check_is_max_context: the minimum of the left and the right

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from bertie.data.decimals import number_of
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
@@ -17,7 +18,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
 from bertie.tasks.base import Task
 from bertie.tasks.render import RenderedExample, numbers
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,7 +74,7 @@ class RegressionTask(Task):
         """Returns warnings about the training labels, for example when all are equal."""
         return ["all training examples have the same number"] if len({e.label for e in train}) == 1 else []
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "number" (W,) float32; "weight" (W,) float32: sums to 1 over an example's windows."""
         number_E = np.array([example.label for example in examples], np.float32)
         return Targets(sequence={"number": number_E[encoded.example], "weight": encoded.weight})
@@ -89,7 +90,7 @@ class RegressionTask(Task):
         error_B = (logits[:, 0] - batch.labels["number"]) ** 2
         return {"number": LossTerm((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows, then the activation."""
         number_E = vote(logits, encoded)[:, 0]
         return list(map(Prediction, (sigmoid(number_E) if self.activation == "sigmoid" else number_E).tolist()))

@@ -15,6 +15,7 @@ from typing import Literal
 
 from bertie.data.offsets import in_characters, whole
 from bertie.data.rows import as_text
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow
 from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
@@ -22,7 +23,6 @@ from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.source import Encoded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -96,7 +96,7 @@ class RelationTask(SequenceTask):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Encodes the texts with entity markers."""
         marked = [Example((self.marked(example), *example.texts[1:])) for example in examples]
         return super().encode(marked, tokenizer, max_length=max_length, too_long=too_long)

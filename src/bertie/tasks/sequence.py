@@ -17,6 +17,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
@@ -27,7 +28,7 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax, vote
 from bertie.tasks.base import Task
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +128,7 @@ class SequenceTask(Task):
             else self
         )
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
         label."""
         number = {label: i for i, label in enumerate(self.labels)}
@@ -156,7 +157,7 @@ class SequenceTask(Task):
             )
         }
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""
         predictions = []
         probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)

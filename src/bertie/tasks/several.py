@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
@@ -24,7 +25,7 @@ from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -48,7 +49,7 @@ class Part(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns the sequences of examples. Raises DataError for another number of texts than the head reads."""
         if any(len(example.texts) != self.reads for example in examples):
             raise DataError(f"{unread(self.reads)} Pass its inputs, or choose another head.")
@@ -59,7 +60,7 @@ class Part(Task):
 class PartLabels(Part, SequenceTask):
     """Classification by some outputs of a head."""
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the labels by these outputs."""
         return super().decode(logits[:, self.first : self.first + len(self.labels)], encoded, examples)
 
@@ -68,7 +69,7 @@ class PartLabels(Part, SequenceTask):
 class PartNumber(Part, RegressionTask):
     """A number by one output of a head."""
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the numbers by this output."""
         return super().decode(logits[:, self.first : self.first + 1], encoded, examples)
 
@@ -167,7 +168,7 @@ class SeveralTask(Task):
         names = [*self.members]
         return sum(len(self.members[one].labels) or 1 for one in names[: names.index(name)])
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns, for each sequence, "head" (W,) int64, "label" (W,) int64, "number" (W,) float32 and "weight" (W,).
 
         Labels are numbers within their head. The weight is 0 for an unknown label.
@@ -213,7 +214,7 @@ class SeveralTask(Task):
             total = total + (weight_R * loss_R).sum()
         return {"heads": LossTerm(total, self.counts(batch.host)["heads"])}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predictions of all heads for each example; a head for pairs has none for a single text."""
         parts = {name: self.part(name).decode(logits, encoded, examples) for name in self.members}
         found = list[Prediction]()

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, SoftLabel, TableFormat, find_columns
 from bertie.data.tables import example as plain_example
 from bertie.errors import DataError, UsageError
 from bertie.tasks.sequence import SequenceTask, label_names
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +107,7 @@ class SoftTask(SequenceTask):
             notes.append(f"labels that no row has a probability of: {', '.join(map(repr, unknown[:10]))}")
         return notes
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns those of classification, and "shares" (W, L) float32: the softened target, which sums to 1."""
         plain = super().targets(examples, encoded).sequence
         number = {label: i for i, label in enumerate(self.labels)}

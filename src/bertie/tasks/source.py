@@ -1,24 +1,24 @@
-"""Encoded examples, and the batches of any step, computed from (seed, step).
+"""Sequences examples, and the batches of any step, computed from (seed, step).
 
-    texts -> ids -> tokens that fit the model -> Encoded -> Batch
+    texts -> ids -> tokens that fit the model -> Sequences -> Batch
 
 E examples · W sequences (an example has several with windows) · T tokens
 """
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.ids import NOWHERE, STANDS, VECTORS, Ids, Int, ranges, spread
 from bertie.data.mixed import MixedOrder
 from bertie.data.order import Order
+from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.text.encoding import longest_first
@@ -27,9 +27,6 @@ from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
-
-Arrays = Mapping[str, NDArray[Any]]
-ASKED = "asked"  # of `Encoded.places`: the tokens for which a head over the vocabulary is asked
 
 
 @dataclass(frozen=True)
@@ -43,141 +40,22 @@ class Targets:
     token: Arrays = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """E examples as token ids, concatenated.
+def batch_of_examples(sequences: Sequences, chosen: Int, targets: Targets = Targets()) -> "Batch":
+    """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their examples."""
+    import torch
 
-    Attributes:
-        ids: Token ids (T,) int32.
-        types: The segment of each token (T,) uint8.
-        starts: The start of each sequence, and the end (W + 1,).
-        windows: The first sequence of each example, and the end (E + 1,).
-        too_long: The examples that are too long.
-        places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
-        extra: Arrays of T rows that the head needs in addition to the tokens (`Ids.extra`).
-        cut: The examples whose question is truncated, whatever the handling of long texts.
-    """
+    from bertie.data.collate import batch_of
 
-    ids: NDArray[np.int32]
-    types: NDArray[np.uint8]
-    starts: Int
-    windows: Int
-    too_long: Int
-    places: Arrays = field(default_factory=dict)
-    extra: Arrays = field(default_factory=dict)
-    cut: Int = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @classmethod
-    def of(
-        cls,
-        ids: Sequence[NDArray[np.int32]],
-        types: Sequence[NDArray[np.uint8]],
-        windows: Sequence[int],
-        too_long: Sequence[int],
-        places: Arrays | None = None,
-    ) -> "Encoded":
-        """Returns examples from the ids and the segments of each sequence."""
-        return cls(
-            np.concatenate([np.zeros(0, np.int32), *ids]),
-            np.concatenate([np.zeros(0, np.uint8), *types]),
-            np.cumsum([0, *map(len, ids)], dtype=np.int64),
-            np.array(windows, np.int64),
-            np.array(too_long, np.int64),
-            places or {},
-        )
-
-    def __len__(self) -> int:
-        return len(self.windows) - 1
-
-    @cached_property
-    def lengths(self) -> Int:
-        """The number of tokens of each sequence (W,)."""
-        lengths: Int = np.diff(self.starts)
-        return lengths
-
-    @cached_property
-    def example(self) -> Int:
-        """The example of each sequence (W,)."""
-        return np.repeat(np.arange(len(self)), np.diff(self.windows))
-
-    @cached_property
-    def weight(self) -> NDArray[np.float32]:
-        """The weight of each sequence (W,). The weights of an example's windows sum to 1."""
-        return (1 / np.diff(self.windows)[self.example]).astype(np.float32)
-
-    @cached_property
-    def tokens(self) -> Int:
-        """The number of tokens of each example (E,). Tokens in several windows count in each."""
-        tokens: Int = np.diff(self.starts[self.windows])
-        return tokens
-
-    def count(self, ids: Iterable[int]) -> Int:
-        """Returns how many of each example's tokens (E,) are among `ids`. Tokens in several windows count in each."""
-        before = np.concatenate([[0], np.cumsum(np.isin(self.ids, [*ids]))])
-        counts: Int = np.diff(before[self.starts[self.windows]])
-        return counts
-
-    @cached_property
-    def fits(self) -> NDArray[np.bool_]:
-        """Whether each example (E,) fits into one sequence."""
-        fits = np.ones(len(self), np.bool_)
-        fits[self.too_long] = False
-        return fits
-
-    def grouped(self, sizes: Sequence[int]) -> "Encoded":
-        """Combines examples of one sequence each into examples with `sizes` sequences."""
-        windows = np.cumsum([0, *sizes], dtype=np.int64)
-        return replace(self, windows=windows, too_long=np.unique(np.searchsorted(windows, self.too_long, "right") - 1))
-
-    def without_last(self, tokens: int) -> "Encoded":
-        """Returns the same without the last `tokens` tokens of each sequence."""
-        kept = ranges(self.starts[:-1], self.starts[1:] - tokens)
-        starts = np.cumsum([0, *(self.lengths - tokens)], dtype=np.int64)
-        return replace(self, ids=self.ids[kept], types=self.types[kept], starts=starts)
-
-    def part(self, start: int, stop: int) -> "Encoded":
-        """Returns the examples from start to stop."""
-        windows = self.windows[start : stop + 1]
-        first, last = int(windows[0]), int(windows[-1])
-        tokens = slice(int(self.starts[first]), int(self.starts[last]))
-        long, cut = (of[(of >= start) & (of < stop)] - start for of in (self.too_long, self.cut))
-        return Encoded(
-            self.ids[tokens],
-            self.types[tokens],
-            self.starts[first : last + 1] - tokens.start,
-            windows - first,
-            long,
-            {name: array[tokens] for name, array in self.places.items()},
-            {name: array[tokens] for name, array in self.extra.items()},
-            cut,
-        )
-
-    def packed(self, sequences: Int | None = None) -> Ids:
-        """Returns the sequences in the given order, or all of them, as input of an engine."""
-        chosen = np.arange(len(self.lengths)) if sequences is None else sequences
-        tokens = ranges(self.starts[chosen], self.starts[chosen + 1])
-        ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
-        extra = {name: array[tokens] for name, array in self.extra.items()}
-        asked = np.flatnonzero(self.places[ASKED][tokens]) if ASKED in self.places else NOWHERE
-        return Ids(ids, types, self.lengths[chosen], asked, extra)
-
-    def batch(self, sequences: Int, targets: Targets = Targets()) -> "Batch":
-        """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their
-        examples."""
-        import torch
-
-        from bertie.data.collate import batch_of
-
-        tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
-        labels = {name: array[sequences] for name, array in targets.sequence.items()}
-        labels |= {name: array[tokens] for name, array in targets.token.items()}
-        batch = batch_of(self.packed(sequences), self.example[sequences])
-        return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
+    rows = sequences.rows(chosen)
+    labels = {name: array[chosen] for name, array in targets.sequence.items()}
+    labels |= {name: array[rows] for name, array in targets.token.items()}
+    batch = batch_of(sequences.take(chosen), sequences.example[chosen])
+    return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
 
 
 def encode(
     examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong = "truncate"
-) -> Encoded:
+) -> Sequences:
     """Returns token ids of examples, including special tokens, not longer than `max_length`.
 
     "truncate" cuts long examples, and "window" makes several sequences. Under "error", long examples are cut too, and
@@ -189,7 +67,7 @@ def encode(
     return with_vectors(encoded, [example.vectors for example in examples], tokenizer.special_id("pad") or 0)
 
 
-def with_vectors(encoded: Encoded, vectors: Sequence[NDArray[np.float32] | None], pad_id: int) -> Encoded:
+def with_vectors(encoded: Sequences, vectors: Sequence[NDArray[np.float32] | None], pad_id: int) -> Sequences:
     """Returns examples whose feature vectors follow the tokens of each of their sequences. pad_id: the id in their
     places.
 
@@ -204,13 +82,12 @@ def with_vectors(encoded: Encoded, vectors: Sequence[NDArray[np.float32] | None]
     token_rows, vector_rows, lengths_W = spread(encoded.lengths, counts_E[encoded.example])
     total = int(lengths_W.sum())
     ids, types = np.full(total, pad_id, np.int32), np.zeros(total, np.uint8)
-    ids[token_rows], types[token_rows] = encoded.ids, encoded.types
+    ids[token_rows], types[token_rows] = encoded.input_ids, encoded.token_type_ids
     vectors_TD, stands_T = np.zeros((total, none.shape[1]), np.float32), np.zeros(total, np.bool_)
     vectors_TD[vector_rows] = np.concatenate([none, *(each[example] for example in encoded.example.tolist())])
     stands_T[vector_rows] = True
-    starts = np.cumsum([0, *lengths_W], dtype=np.int64)
     extra = {VECTORS: vectors_TD, STANDS: stands_T}
-    return replace(encoded, ids=ids, types=types, starts=starts, extra=extra)
+    return replace(encoded, input_ids=ids, token_type_ids=types, lengths=lengths_W, extra=extra)
 
 
 def encode_ids(
@@ -220,7 +97,7 @@ def encode_ids(
     max_length: int,
     too_long: TooLong = "truncate",
     keep: Literal["start", "end"] = "start",
-) -> Encoded:
+) -> Sequences:
     """`encode` of examples whose one or two texts are token ids already, without special tokens.
 
     keep: which end of a text is left when it is cut.
@@ -240,7 +117,7 @@ def encode_ids(
             ids.append(np.array(frame.ids(chosen), np.int32))
             types.append(np.array(frame.types([len(segment) for segment in chosen]), np.uint8))
         windows.append(len(ids))
-    return Encoded.of(ids, types, windows, long)
+    return Sequences.of_examples(ids, types, windows, long)
 
 
 def ids_of(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
@@ -286,7 +163,7 @@ class TaskSource:
 
     def __init__(
         self,
-        encoded: Encoded,
+        encoded: Sequences,
         targets: Targets,
         *,
         batch_size: int,
@@ -298,7 +175,7 @@ class TaskSource:
         self.targets = targets
         self.batch_size = batch_size
         self.micro_batch_size = micro_batch_size or batch_size
-        self.order = order or Order(len(encoded), seed)
+        self.order = order or Order(encoded.examples, seed)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -307,7 +184,7 @@ class TaskSource:
         encoded, targets = self.encoded, self.targets
         vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
         told = {**targets.sequence, **targets.token, **vectors}
-        for array in (encoded.ids, encoded.types, encoded.starts, encoded.windows, *told.values()):
+        for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *told.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -325,7 +202,7 @@ class TaskSource:
         by_length = np.argsort(self.encoded.starts[end] - self.encoded.starts[first], kind="stable")
         # of equal size: a last one of few texts would have nothing to compare them with
         parts = np.array_split(by_length, -(-len(ids) // self.micro_batch_size)) if len(ids) else []
-        return [self.encoded.batch(ranges(first[part], end[part]), self.targets) for part in parts]
+        return [batch_of_examples(self.encoded, ranges(first[part], end[part]), self.targets) for part in parts]
 
 
 def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:

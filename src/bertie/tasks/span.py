@@ -22,6 +22,7 @@ from pydantic import Field
 
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
+from bertie.data.sequences import Sequences
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
@@ -31,7 +32,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, marked, plain
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Targets
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -230,7 +231,7 @@ class SpanTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns windows over the context, with the question in each."""
         return encode_places(
             examples,
@@ -241,7 +242,7 @@ class SpanTask(Task):
             max_first=self.max_question,
         )
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "start", "end" (W,) int64: positions in the sequence, 0 if the answer is not in it; "weight" (W,)
         float32."""
         windows = len(encoded.lengths)
@@ -286,7 +287,7 @@ class SpanTask(Task):
         correct = (weight_B * right_B).sum()
         return {"span": LossTerm((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the best spans of each example over all its windows, or no answer. logits (T, 2)"""
         start_T, end_T = logits.T
         cls_W = encoded.starts[:-1]
@@ -294,7 +295,7 @@ class SpanTask(Task):
         none_E = np.minimum.reduceat(none_E, encoded.windows[:-1])
         rows_P = fullest(encoded, CONTEXT)
         example_P = encoded.example[np.searchsorted(encoded.starts, rows_P, side="right") - 1]
-        cuts = np.searchsorted(example_P, np.arange(len(encoded) + 1))
+        cuts = np.searchsorted(example_P, np.arange(encoded.examples + 1))
         scores_PL = self._scores(start_T, end_T, encoded, rows_P)
         answers: list[Prediction] = []
         for number, example in enumerate(examples):
@@ -303,7 +304,7 @@ class SpanTask(Task):
             answers.append(self._answer(example, scores_PL[part], rows_P[part], places, float(none_E[number])))
         return answers
 
-    def _scores(self, start_T: Float, end_T: Float, encoded: Encoded, rows_P: NDArray[np.int64]) -> Float:
+    def _scores(self, start_T: Float, end_T: Float, encoded: Sequences, rows_P: NDArray[np.int64]) -> Float:
         """Returns (P, L): token p of a context as the start, in its window with the most context, and the end l tokens
         later."""
         window_P = np.searchsorted(encoded.starts, rows_P, side="right") - 1

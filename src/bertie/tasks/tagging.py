@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import console
-from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.rows import kind_of
+from bertie.data.sequences import Arrays, Int, Sequences, ranges, token_budget
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
 from bertie.data.word_tables import word_table
@@ -37,7 +37,7 @@ from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, noted
-from bertie.tasks.source import Arrays, Encoded, Targets
+from bertie.tasks.source import Targets, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -195,7 +195,7 @@ class TaggingTask(Task):
             return EncoderOutput(batch.labels[COMPUTED], batch.layout)
         return super().forward(model, batch)
 
-    def computed(self, model: "Model", encoded: Encoded) -> Arrays:
+    def computed(self, model: "Model", encoded: Sequences) -> Arrays:
         """Returns "features" (T, F) float32 of a frozen encoder, computed once for all epochs, in a temporary file."""
         if self.features is None:
             return {}
@@ -205,10 +205,10 @@ class TaggingTask(Task):
         found: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
             for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
-                batch = encoded.batch(sequences).to(model.device)
+                batch = batch_of_examples(encoded, sequences).to(model.device)
                 features_TF = head.select(model.encode(batch)).float().cpu().numpy()
                 if found is None:
-                    shape = (len(encoded.ids), features_TF.shape[1])
+                    shape = (len(encoded.input_ids), features_TF.shape[1])
                     file = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with the array)
                     found = np.memmap(file, np.float32, mode="w+", shape=shape)
                 found[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
@@ -217,14 +217,14 @@ class TaggingTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns windows over the sentence, each overlapping half of the next."""
         return encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length // 2)
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "tag" (T,) int64 and "weight" (T,) float32: 1 for the first tokens of words whose tag is known."""
         number = {tag: i for i, tag in enumerate(self.labels)}
-        tag_T, weight_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.float32)
+        tag_T, weight_T = np.zeros(len(encoded.input_ids), np.int64), np.zeros(len(encoded.input_ids), np.float32)
         rows_N, _ = asked(examples, encoded, self.unit)
         tags = [tag for example in examples for tag in rewrite(example.label, self.scheme)]
         tag_N = np.array([number.get(tag, NONE) for tag in tags], np.int64)
@@ -248,7 +248,7 @@ class TaggingTask(Task):
         correct = (weight_T * right(logits, target_T)).sum()
         return {"tag": LossTerm((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the most probable tag of each word. logits (T, L)"""
         rows_N, before_N = asked(examples, encoded, self.unit)
         probability_TL = softmax(logits)
@@ -313,7 +313,7 @@ def words_of(example: Example, unit: str) -> tuple[Span, ...]:
     return cut(example.texts[0], unit)
 
 
-def asked(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
+def asked(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
     """Returns the token that classifies each word of all examples -> (N,) rows of T, or NONE; (N,) rows of T, or NONE
 
     The first array has the token of the word. For a word that begins in the token of an earlier word, the second has

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bertie.data.ids import ranges, token_budget
+from bertie.data.sequences import Sequences, ranges, token_budget
 from bertie.data.tables import Columns, Example, TableFormat, find_columns
 from bertie.errors import UsageError
 from bertie.metrics.written import MEASURES, WrittenScores, available
@@ -24,7 +24,7 @@ from bertie.models.facts import BATCH_TOKENS, Facts
 from bertie.models.generation import DECODER, GenerationConfig, written_output
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
-from bertie.tasks.source import Encoded, Targets, encode
+from bertie.tasks.source import Targets, batch_of_examples, encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -124,7 +124,7 @@ class Text2TextTask(Task):
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
-    ) -> Encoded:
+    ) -> Sequences:
         """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
         self.check_windows(too_long)
         texts = [Example((self.source(example.texts),)) for example in examples]
@@ -161,7 +161,7 @@ class Text2TextTask(Task):
         decoder = {DECODER: HEADS[DECODER](config)} if decodes else {}
         return {**decoder, self.head: HEADS[self.head](config)}
 
-    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+    def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "target" (W, longest) int32, whose first "target_length" (W,) int64 tokens are real, the last one the
         end."""
         tokenizer = self.tokens
@@ -225,7 +225,7 @@ class Text2TextTask(Task):
         """Returns nothing: generated tokens have no loss. `dev_losses` computes that of the targets."""
         return {}
 
-    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the losses of dev examples by teacher forcing, in batches of similar length."""
         import torch
 
@@ -235,14 +235,14 @@ class Text2TextTask(Task):
         total, count = torch.zeros((), device=model.device), 0
         with torch.inference_mode():
             for sequences in token_budget(lengths, max_tokens=BATCH_TOKENS):
-                batch = encoded.batch(sequences, targets).to(model.device)
+                batch = batch_of_examples(encoded, sequences, targets).to(model.device)
                 part = self.loss(model, self.forward(model, batch), batch)["target"]
                 total, count = total + part.total, count + part.count
         return {"target": LossTerm(total, count)}
 
     # Answering
 
-    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the generated texts. logits (E, L): tokens, -1 after the end"""
         return [Prediction(self.tokens.decode(row[row >= 0].astype(np.int64).tolist())) for row in logits]
 

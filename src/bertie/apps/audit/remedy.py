@@ -23,7 +23,7 @@ from bertie import console
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.infer.batching import chunks, run
@@ -191,7 +191,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = run(subject.engine, Ids(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = run(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

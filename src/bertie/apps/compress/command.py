@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 if TYPE_CHECKING:
     from bertie.apps.compress.gate import Fidelity
     from bertie.apps.compress.recipe import Recipe
-    from bertie.data.ids import Ids
+    from bertie.data.sequences import Sequences
     from bertie.data.tables import Example, TableFormat
     from bertie.infer.predict import Predictor
     from bertie.models.model import Model
@@ -333,7 +333,7 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
     return small
 
 
-def _calibration(asked: _Asked, found: "Model") -> "Ids":
+def _calibration(asked: _Asked, found: "Model") -> "Sequences":
     """The texts to calibrate weights on, as the model reads them."""
     from bertie.apps.compress import gate
     from bertie.infer.predict import Predictor
@@ -347,9 +347,7 @@ def _calibration(asked: _Asked, found: "Model") -> "Ids":
         return gate.read(found, read)
     predictor = Predictor(found)
     examples = asked.examples(predictor)[: gate.MOST_READ]
-    return predictor.task.encode(
-        examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate"
-    ).packed()
+    return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
 
 def _trimmed(found: "Model", texts: list[str]) -> "Model":

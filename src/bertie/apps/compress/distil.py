@@ -25,6 +25,7 @@ import xxhash
 from torch import Tensor
 
 from bertie.data.batch import Batch
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.batching import batches
@@ -33,7 +34,7 @@ from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import Model
 from bertie.nn.layer import Layer
 from bertie.tasks import Task
-from bertie.tasks.source import Encoded, Targets, TaskSource
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 
@@ -166,10 +167,10 @@ def _apart(
 
 
 def answered(
-    teacher: Model, objective: Distillation, encoded: Encoded, folder: Path, *, max_tokens: int = 4096
+    teacher: Model, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
-    key = xxhash.xxh3_64(encoded.ids.tobytes() + encoded.starts.tobytes())
+    key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
     for tensor in teacher.state_dict().values():
         key.update(tensor.contiguous().cpu().numpy().tobytes())
     files = {name: folder / f"{name}-{key.hexdigest()}.npy" for name in objective.answers}
@@ -191,19 +192,21 @@ def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
 
 
 def _write(
-    teacher: Model, objective: Distillation, encoded: Encoded, files: Mapping[str, Path], max_tokens: int
+    teacher: Model, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
 ) -> None:
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
-    ids, of_tokens = encoded.packed(), _of_tokens(teacher, objective)
+    ids, of_tokens = encoded, _of_tokens(teacher, objective)
     for chosen in batches(encoded.lengths, max_tokens=max_tokens):
-        for name, answer in _said(teacher, objective, encoded.batch(chosen).to(teacher.device), files).items():
+        for name, answer in _said(
+            teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
+        ).items():
             array = answer.float().clamp(-LARGEST, LARGEST).cpu().numpy().astype(np.float16)
             if name not in parts:
                 shape = (len(ids.input_ids) if name in of_tokens else len(ids), *array.shape[1:])
                 part = files[name].with_suffix(".part")
                 parts[name] = np.lib.format.open_memmap(part, "w+", np.float16, shape)
-            parts[name][ids.tokens(chosen) if name in of_tokens else chosen] = array
+            parts[name][ids.rows(chosen) if name in of_tokens else chosen] = array
     for name, path in files.items():
         parts[name].flush()
         path.with_suffix(".part").rename(path)

@@ -15,7 +15,7 @@ import numpy as np
 from bertie import console
 from bertie.apps.compress.quantize import TOKENS, apply, check_supported, quantize
 from bertie.apps.compress.weights_only import quantize_weights
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.batching import run
@@ -78,15 +78,15 @@ class Fidelity:
         return {**asdict(self), "enough": self.enough}
 
 
-def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Ids:
+def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Sequences:
     """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
     assert model.tokenizer is not None
     rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-    return encode(rows, model.tokenizer, max_length=model.config.max_length).packed()
+    return encode(rows, model.tokenizer, max_length=model.config.max_length)
 
 
 @console.working("calibrating and measuring quantized weights")
-def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
+def quantized(model: Model, texts: Sequences, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
     """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 
     texts: token ids, as the model reads them: a pair of texts is one sequence. embeddings: bits of the word embeddings
@@ -119,7 +119,7 @@ def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -
     )
 
 
-def calibrating(texts: Ids) -> int | None:
+def calibrating(texts: Sequences) -> int | None:
     """Returns how many of the texts, from the last, `quantized` calibrates on; None if there are too few."""
     used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(texts.lengths[::-1]), TOKENS)) + 1)
     return used if len(texts) - used >= LEAST_TEXTS else None
@@ -137,6 +137,6 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def _means(engine: Any, ids: Ids) -> Array:
+def _means(engine: Any, ids: Sequences) -> Array:
     found: Array = run(engine, ids, ["mean"])["mean"]
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.batching import run
 from bertie.infer.engine import Engine
 from bertie.plan.meter import Rapl
@@ -38,7 +38,7 @@ class Rate:
         return asdict(self)
 
 
-def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rate:
+def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) -> Rate:
     """Measures on the first sequences; single texts are taken from all. Both engines must have `outputs`."""
     ends = np.cumsum(ids.lengths)
     some = ids.take(np.arange(max(1, int(np.searchsorted(ends, TOKENS)))))

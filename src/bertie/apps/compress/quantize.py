@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
@@ -64,7 +64,7 @@ def rounding() -> Rounding:
     return Rounding(library.bertie_top(), library.bertie_most())
 
 
-def quantize(model: Model, texts: Ids) -> Quantized:
+def quantize(model: Model, texts: Sequences) -> Quantized:
     """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
     Raises UsageError as `check_supported`.
@@ -96,10 +96,10 @@ def apply(model: Model, found: Quantized) -> None:
 class _Calibration:
     """Calibration texts in the encoder, in two streams: exact and quantized."""
 
-    def __init__(self, encoder: Encoder, texts: Ids, rounding: Rounding) -> None:
+    def __init__(self, encoder: Encoder, texts: Sequences, rounding: Rounding) -> None:
         self.encoder, self.config, self.rounding = encoder, encoder.config, rounding
         self.lengths: list[int] = texts.lengths.tolist()
-        self.ids, self.types = torch.from_numpy(texts.input_ids), torch.from_numpy(texts.token_type_ids)
+        self.ids, self.types = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.token_type_ids).long()
         self.found = Quantized({}, {})
         self.names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
 

@@ -27,7 +27,7 @@ from bertie.apps.compress.measure import rate
 from bertie.apps.compress.page import page
 from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.checksums import CHECKSUMS
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import PairedDifference, paired_rows
@@ -145,11 +145,11 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> Ids:
+    def texts(self) -> Sequences:
         """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
         if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
             return gate.read(self.model, given)
-        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads()).packed()
+        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads())
 
     @cached_property
     def answers(self) -> list[Prediction | InvalidRow]:
@@ -237,7 +237,7 @@ class _Search:
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
-            "rate": rate(predictor.engine, self.predictor.engine, encoded.packed(), [self.task.output]).as_json(),
+            "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
     def _apart(self, small: Model, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import LEVELS, Int4Weight, groups
@@ -31,7 +31,7 @@ SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the leve
 AT_ONCE = 1 << 13  # rows
 
 
-def quantize_weights(model: Model, texts: Ids, *, embeddings: int = 8) -> Quantized:
+def quantize_weights(model: Model, texts: Sequences, *, embeddings: int = 8) -> Quantized:
     """Gives the matrices of a model's layers 4 bits, and its word embeddings 4 or 8. Returns them.
 
     Raises UsageError for a model that is not an encoder of layers with even sizes.
@@ -51,11 +51,11 @@ def quantize_weights(model: Model, texts: Ids, *, embeddings: int = 8) -> Quanti
     return found
 
 
-def _layers(model: Model, texts: Ids, found: Quantized) -> None:
+def _layers(model: Model, texts: Sequences, found: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
     encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
-    ids, types = torch.from_numpy(texts.input_ids), torch.from_numpy(texts.token_type_ids)
+    ids, types = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.token_type_ids).long()
 
     def keep(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> None:
         calls.append((reads, options))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.data.ids import Int
+from bertie.data.sequences import Int
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
@@ -165,7 +165,7 @@ def _read(
         rows = slice(at, at + len(example.label))
         at = rows.stop
         read = np.flatnonzero(first_N[rows] != NONE)
-        ids, types = encoded.ids[start:end].tolist(), encoded.types[start:end].tolist()
+        ids, types = encoded.input_ids[start:end].tolist(), encoded.token_type_ids[start:end].tolist()
         probs = attentions(model, ids, types)
         yield read, probs, ids, first_N[rows][read] - start, last_N[rows][read] - start
 

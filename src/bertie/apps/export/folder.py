@@ -14,7 +14,7 @@ from typing import Any
 
 from bertie import console
 from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.onnx_engine import FOLDER, KEY, MODEL, QUANTIZED, OnnxEngine
 from bertie.infer.torch_engine import TorchEngine
@@ -127,7 +127,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
 
 
 @console.working("calibrating int8 weights")
-def _write_int8(source: Path, target: Path, sequences: Sequence[Ids]) -> int:
+def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> int:
     import onnx
 
     from bertie.apps.export.int8 import quantized, watched
@@ -143,9 +143,9 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Ids]) -> int:
     return replaced
 
 
-def _calibration(sequences: Sequence[Ids]) -> list[Ids]:
+def _calibration(sequences: Sequence[Sequences]) -> list[Sequences]:
     """Returns the last texts, with CALIBRATED tokens in total. The first texts are used for the comparison."""
-    chosen, tokens = list[Ids](), 0
+    chosen, tokens = list[Sequences](), 0
     for ids in reversed(sequences[TEXTS:]):
         chosen.append(ids)
         tokens += len(ids.input_ids)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bertie.apps.compress.quantize import gptq
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.infer.onnx_engine import OnnxEngine
 
 BLOCK = 32
@@ -30,7 +30,7 @@ AT_ONCE = 8  # matrices whose inputs are gathered in one pass: what is held of e
 LEAST_WORDS = 256  # rows of a table that is worth it
 
 
-def quantized(model: onnx.ModelProto, engine: OnnxEngine, sequences: Sequence[Ids]) -> int:
+def quantized(model: onnx.ModelProto, engine: OnnxEngine, sequences: Sequence[Sequences]) -> int:
     """Replaces the matrices and tables of a graph in place, and returns how many.
 
     engine: of the same graph with the inputs of its matrices as additional outputs (`watched`). sequences: one per
@@ -94,7 +94,7 @@ def _matrix(weight: onnx.TensorProto, turned: bool) -> NDArray[np.float32]:
 
 
 def _hessians(
-    engine: OnnxEngine, sequences: Sequence[Ids], inputs: dict[str, list[str]]
+    engine: OnnxEngine, sequences: Sequence[Sequences], inputs: dict[str, list[str]]
 ) -> Iterator[NDArray[np.float64]]:
     """Yields for each matrix the mean of x x^T over its inputs x. -> (K, K) each"""
     names = list(inputs)

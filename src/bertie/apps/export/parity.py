@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import console
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.infer.engine import Array, Engine
 from bertie.models.biaffine import LAST
@@ -86,15 +86,15 @@ def check_count(texts: Sequence[str]) -> None:
         raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {TEXTS}, one per line.")
 
 
-Expected = list[tuple[Ids, Mapping[str, Array]]]
+Expected = list[tuple[Sequences, Mapping[str, Array]]]
 """Batches with the arrays of the model. Batches of texts come first."""
 
 
 @console.working("computing the answers of the model")
-def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) -> Expected:
+def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequences]) -> Expected:
     """Returns the model's `outputs` for texts in batches of 1, 2 and 7, and for batches of each size and length.
 
-    sequences: one `Ids` per text.
+    sequences: one `Sequences` per text.
     """
     most = model.facts.max_length
     shapes = _shapes(join(sequences), min(most, LONGEST) if most < MOST else UNBOUNDED)
@@ -115,7 +115,7 @@ def compared(engine: Engine, wanted: Expected) -> Parity:
     return found
 
 
-def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last: bool) -> list[Ids]:
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last: bool) -> list[Sequences]:
     """Encodes each text; every third one as a pair with the next. last: adds the input of a parser."""
     pairs = [text if i % 3 else (text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]
     return [
@@ -124,7 +124,7 @@ def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last
     ]
 
 
-def join(sequences: Sequence[Ids]) -> Ids:
+def join(sequences: Sequence[Sequences]) -> Sequences:
     """Joins sequences. A head over the vocabulary is evaluated at every eighth token."""
     ids, types, lengths = (
         np.concatenate([getattr(one, name) for one in sequences]) for name in ("input_ids", "token_type_ids", "lengths")
@@ -132,20 +132,20 @@ def join(sequences: Sequence[Ids]) -> Ids:
     return _ids(ids, types, lengths, last=bool(sequences[0].extra))
 
 
-def _ids(ids: Any, types: Any, lengths: Any, *, last: bool) -> Ids:
+def _ids(ids: Any, types: Any, lengths: Any, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
     extra: dict[str, NDArray[Any]] = {LAST: np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
-    return Ids(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
+    return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 
 
-def _groups(sequences: Sequence[Ids]) -> Iterator[Ids]:
+def _groups(sequences: Sequence[Sequences]) -> Iterator[Sequences]:
     left, sizes = iter(sequences), cycle(BATCHES)
     while group := list(islice(left, next(sizes))):
         yield join(group)
 
 
-def _shapes(pool: Ids, longest: int) -> Iterator[Ids]:
+def _shapes(pool: Sequences, longest: int) -> Iterator[Sequences]:
     """Yields batches of every size and length, made of tokens of the texts. The first sequence is the longest.
 
     Batches of more than LONGEST tokens are left out.

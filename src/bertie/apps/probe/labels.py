@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence, spaced
-from bertie.data.ids import Int
+from bertie.data.sequences import Int
 from bertie.infer.engine import Array
 from bertie.infer.layers import pooled
 from bertie.metrics.base import Float

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from bertie.apps.probe.sentences import Sentence
-from bertie.data.ids import Int
+from bertie.data.sequences import Int
 from bertie.files import sync_folder
 from bertie.infer.engine import Array, Engine
 from bertie.infer.layers import NO_WORD, layers_of, pooled, token_vectors, words_of_tokens

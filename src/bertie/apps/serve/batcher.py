@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertie.apps.serve.admission import Rate
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
-from bertie.data.ids import Ids, Int
+from bertie.data.sequences import Int, Sequences
 from bertie.infer.batching import batches
 from bertie.infer.engine import Facts
 
@@ -44,7 +44,7 @@ class Job:
     first batch, and from then to the end of its last.
     """
 
-    ids: Ids
+    ids: Sequences
     outputs: tuple[str, ...]
     rows: Mapping[str, str]
     done: "asyncio.Future[Arrays]"
@@ -139,7 +139,7 @@ class Batcher:
         """Whether a sequence waits or runs."""
         return bool(self.waiting or self.running)
 
-    async def run(self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None) -> tuple[Arrays, Job]:
+    async def run(self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None) -> tuple[Arrays, Job]:
         """Returns the arrays of all sequences of a request, and the time they took. Raises Failed,
         and Refusal where no process of the model can be started.
 
@@ -290,9 +290,11 @@ class Batcher:
         return [(job, np.array(taken, np.int64)) for job, taken in numbers.items()]
 
 
-def joined(parts: Sequence[Part]) -> Ids:
+def joined(parts: Sequence[Part]) -> Sequences:
     """Returns the sequences of several jobs as one batch."""
-    return Ids.joined([job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts])
+    return Sequences.joined(
+        [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
+    )
 
 
 def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -314,8 +316,8 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
         at = {kind: begin + counts[kind] for kind, begin in at.items()}
 
 
-def _rows(ids: Ids, kind: str, sequences: Int) -> Int:
-    return {"token": ids.tokens, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
+def _rows(ids: Sequences, kind: str, sequences: Int) -> Int:
+    return {"token": ids.rows, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
 
 
 def _fail(job: Job, reason: str) -> None:

@@ -15,7 +15,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_texts, single_example
 from bertie.apps.serve.served import Call
-from bertie.data.ids import NOWHERE, Ids, Int
+from bertie.data.sequences import NOWHERE, Int, Sequences
 from bertie.errors import nearest
 from bertie.infer.engine import Array
 from bertie.infer.fill import as_filled
@@ -80,7 +80,7 @@ def check_choice(kind: str, body: schemas.ExplainBody) -> None:
         raise Refusal("Validation", message, param="label")
 
 
-def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Ids, Int]:
+def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, Int]:
     """Returns the text, the text without words, and without each of the tokens whose numbers are the second value.
 
     Raises Refusal for a masked-LM head and a text without a mask.
@@ -102,7 +102,7 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Ids, Int]:
             )
         positions = np.arange(len(versions)) * len(ids) + masks[0]
     types = np.tile(np.array(encoding.type_ids, np.int64), len(versions))
-    return Ids(versions.ravel(), types, np.full(len(versions), len(ids)), positions), hidden
+    return Sequences(versions.ravel(), types, np.full(len(versions), len(ids)), positions), hidden
 
 
 def label_number(names: Sequence[str], label: str | None, logits: Array) -> int:

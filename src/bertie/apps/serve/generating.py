@@ -39,10 +39,10 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     encoded = await call.begin(examples, task)
     call.cut(encoded, task)
     if not body.stream:
-        tokens = (await call.arrays(encoded.packed(), (output,)))[output]
+        tokens = (await call.arrays(encoded, (output,)))[output]
         return [{"generated_text": one.label} for one in task.decode(tokens, encoded, examples)]
     tokens_of = asyncio.Queue[int | None]()
-    work = asyncio.create_task(call.arrays(encoded.packed(), (output,), tokens_of.put_nowait))
+    work = asyncio.create_task(call.arrays(encoded, (output,), tokens_of.put_nowait))
     work.add_done_callback(lambda _: tokens_of.put_nowait(None))
     try:
         first = await tokens_of.get()

@@ -11,8 +11,8 @@ import numpy as np
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
-from bertie.data.ids import Ids
 from bertie.data.rows import flat
+from bertie.data.sequences import Sequences
 from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
 from bertie.infer.engine import Array
@@ -26,7 +26,7 @@ from bertie.tasks.capabilities import Chooses, Parts
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
 from bertie.tasks.several import Part, unread
-from bertie.tasks.source import Encoded, ids_of
+from bertie.tasks.source import ids_of
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.tokenizer import Tokenizer
 
@@ -107,7 +107,7 @@ async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: i
     return task.finished(await call.logits(encoded, task))
 
 
-async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Encoded:
+async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Sequences:
     """Returns one sequence per text, with the task's prompt, or per list of token ids."""
     check_count(inputs, most, name)
     examples = [Example((one if isinstance(one, str) else "",)) for one in inputs]
@@ -175,8 +175,8 @@ async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
     task = embedder(call, prompt_name=body.prompt_name)
     output = layer_named(call, body.layer)
     encoded = await sequences(call, inputs, task, most=MOST_INPUTS, name="inputs")
-    call.take_bytes(len(encoded.ids) * call.model.facts.hidden_size * NUMBER_BYTES)
-    found = (await call.arrays(encoded.packed(), (output,)))[output]
+    call.take_bytes(len(encoded.input_ids) * call.model.facts.hidden_size * NUMBER_BYTES)
+    found = (await call.arrays(encoded, (output,)))[output]
     return np.split(found, encoded.starts[1:-1])
 
 
@@ -454,7 +454,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     texts = [masked_text(call, text, number) for number, text in enumerate(inputs)]
     call.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))
     for group in groups(texts):
-        logits = (await call.arrays(Ids.joined([one.ids for one in group]), ("mlm",)))["mlm"]
+        logits = (await call.arrays(Sequences.joined([one.ids for one in group]), ("mlm",)))["mlm"]
         ends = np.cumsum([len(one.spots) for one in group])
         for one, rows in zip(group, np.split(logits, ends[:-1]), strict=True):
             fill = partial(fillings, tokenizer, one, rows, top)
@@ -491,7 +491,7 @@ async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))
     cut = call.cut(encoded, call.model.embedder)
-    logits = (await call.arrays(encoded.packed(), (HEAD,)))[HEAD]
+    logits = (await call.arrays(encoded, (HEAD,)))[HEAD]
     found = zip(verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
     answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
     return {"model": call.model.name, "answers": answers}

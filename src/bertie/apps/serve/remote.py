@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.serve import wire
 from bertie.apps.serve.log import LOG
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.engine import Facts
 
@@ -119,7 +119,7 @@ class Worker:
         return self.facts
 
     async def run(
-        self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None
+        self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None
     ) -> Mapping[str, NDArray[Any]]:
         """Calls `Engine.run` in the process, or `stream` if tokens are wanted as they come.
 

@@ -16,13 +16,12 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_filled
 from bertie.apps.serve.served import Call, Served
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import nearest
 from bertie.infer.engine import Facts
 from bertie.infer.pipeline import TextPipeline
 from bertie.infer.predict import Predictor
-from bertie.tasks.source import Encoded
 
 POOL = ThreadPoolExecutor(2, "bertie-search")
 RANKERS, READERS = ("rank", "choice", "regression"), ("span",)
@@ -90,7 +89,7 @@ class Queued:
         """Those of the model."""
         return self.call.model.facts
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """`Engine.run` in the model's process. Raises Refusal or Refused, as `Call.arrays`."""
         return asyncio.run_coroutine_threadsafe(self.call.arrays(ids, outputs), self.loop).result(STAGE_S)
 
@@ -101,7 +100,7 @@ class Counted(TextPipeline):
 
     call: Call
 
-    def encode(self, examples: Sequence[Example]) -> Encoded:
+    def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples."""
         encoded = super().encode(examples)
         self.call.cut_by(encoded, self.too_long)

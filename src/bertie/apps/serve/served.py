@@ -20,7 +20,7 @@ from bertie.apps.serve.admission import Admission, Refused
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.remote import OnToken
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import BertieError
 from bertie.infer.engine import Array, Facts
@@ -31,7 +31,7 @@ from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.arrays import vote
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.source import Encoded, encode_ids, ids_of
+from bertie.tasks.source import encode_ids, ids_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -223,14 +223,14 @@ class Call:
         encoded = await self.begin(examples, task)
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
-        predictions = await self.in_thread(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
-        raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded.lengths) else [None] * len(examples)
+        predictions = await self.in_thread(decode, inline=len(encoded.input_ids) <= INLINE_TOKENS)
+        raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded) else [None] * len(examples)
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         whole = encoded.fits | (self.policy_for(task) != "window")
         windows = np.where(whole, 1, np.diff(encoded.windows)).tolist()
         return [Answer(*parts) for parts in zip(predictions, tokens, cut, windows, raw, strict=True)]
 
-    async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
+    async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Sequences:
         """Admits the examples and returns their token ids. segments: makes the ids of their texts."""
         self.take(len(examples))
         lengths = [sum(map(len, example.texts)) for example in examples]
@@ -243,18 +243,18 @@ class Call:
         model = self.model
         return self.admission.put_ahead(model.name, min(tokens, max(longest, model.batcher.budget)))
 
-    async def logits(self, encoded: Encoded, task: Task) -> Array:
+    async def logits(self, encoded: Sequences, task: Task) -> Array:
         """Returns the arrays that a task decodes, for all sequences in order."""
-        return self.pipeline(task).logits(await self.arrays(encoded.packed(), task.outputs))
+        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs))
 
-    async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
+    async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Sequences:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""
         pipeline = self.pipeline(task)
         policy = pipeline.too_long
         if self.side == "left" and not _plain(task):
             raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
 
-        def encode() -> Encoded:
+        def encode() -> Sequences:
             if segments is None and self.side == "right":
                 return pipeline.encode(examples)
             return encode_ids(
@@ -285,19 +285,19 @@ class Call:
             )
         return encoded
 
-    def cut(self, encoded: Encoded, task: Task) -> list[bool]:
+    def cut(self, encoded: Sequences, task: Task) -> list[bool]:
         """Returns whether each example was truncated, and counts those."""
         return self.cut_by(encoded, self.policy_for(task))
 
-    def cut_by(self, encoded: Encoded, policy: TooLong) -> list[bool]:
+    def cut_by(self, encoded: Sequences, policy: TooLong) -> list[bool]:
         """Does so for a handling of long texts."""
-        long = np.zeros(len(encoded), bool) if policy == "window" else ~encoded.fits
+        long = np.zeros(encoded.examples, bool) if policy == "window" else ~encoded.fits
         long[encoded.cut] = True
         cut: list[bool] = long.tolist()
         self.truncated += sum(cut)
         return cut
 
-    async def arrays(self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None) -> dict[str, Array]:
+    async def arrays(self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None) -> dict[str, Array]:
         """Returns the model's arrays, or hands over the tokens of a text as they are generated.
 
         Raises Refusal when a budget is spent or the model fails.

@@ -9,17 +9,17 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 
 PREFIX = struct.Struct("<II")
 DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
 EXTRA = "extra."
+READ = ("input_ids", "token_type_ids", "lengths", "positions")  # of `Sequences`, by an engine
 ATTENTION, TELLING, WORDS = "attention", "telling", "words"  # of one text: asked for, or sent
 TOKEN = "token"  # of a text that is being generated
 AT_ONCE = 1 << 16  # bytes that are copied sooner than sent in parts
@@ -49,14 +49,13 @@ def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict
     return header, arrays
 
 
-def arrays_of(ids: Ids) -> dict[str, NDArray[Any]]:
+def arrays_of(ids: Sequences) -> dict[str, NDArray[Any]]:
     """Returns the arrays of a batch by name."""
-    own = {field.name: getattr(ids, field.name) for field in fields(ids) if field.name != "extra"}
+    own = {name: getattr(ids, name) for name in READ}
     return own | {EXTRA + name: array for name, array in ids.extra.items()}
 
 
-def ids_of(arrays: Arrays) -> Ids:
+def ids_of(arrays: Arrays) -> Sequences:
     """Returns the batch of such arrays."""
     extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
-    own = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
-    return Ids(**own, extra=extra)
+    return Sequences(**{name: arrays[name] for name in READ}, extra=extra)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from bertie.apps.serve import wire
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.files import file_hash
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertie.infer.engine import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
-Attend = Callable[[Ids], Mapping[str, Any]]
+Attend = Callable[[Sequences], Mapping[str, Any]]
 YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
@@ -95,7 +95,7 @@ class Lanes:
             with self.writing:
                 _send(self.connection, told, found)
 
-    def _stream(self, ids: Ids, header: Mapping[str, Any]) -> None:
+    def _stream(self, ids: Sequences, header: Mapping[str, Any]) -> None:
         """Sends each token of one text as it is generated. Only the torch engine generates."""
         import numpy as np
 
@@ -127,7 +127,7 @@ def attention_of(model: Path) -> "Attend":
     except UsageError as error:
         raise UsageError(f"{error} Omit --attention.") from None
 
-    def attend(ids: Ids) -> Mapping[str, Any]:
+    def attend(ids: Sequences) -> Mapping[str, Any]:
         probs = attentions(loaded, ids.input_ids.tolist(), ids.token_type_ids.tolist())
         return {wire.ATTENTION: probs, wire.TELLING: np.array(telling(probs, ids.extra[wire.WORDS]))}
 

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.ids import Int
+from bertie.data.sequences import Int
 from bertie.infer.native.library import open_library
 from bertie.models.int8 import MOST_GROUPS, Floats, Int8Weight
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertie.data.ids import Ids, Int
+from bertie.data.sequences import Int, Sequences
 from bertie.infer.native.encoder import ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import LabelConfig
@@ -50,7 +50,7 @@ def rows_read(config: EncoderConfig, outputs: Sequence[str]) -> Keep:
     return "firsts" if of_first.issuperset(outputs) else "tokens"
 
 
-def positions_of(config: EncoderConfig, ids: Ids) -> Int:
+def positions_of(config: EncoderConfig, ids: Sequences) -> Int:
     """Returns each token's position. -> (T,)"""
     if not config.position_offset:
         return np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from bertie.data.ids import Ids
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError
 from bertie.families import VARIANTS
 from bertie.files import check_readable
@@ -165,7 +165,7 @@ class FolderEngine:
             layers=self.config.num_hidden_layers,
         )
 
-    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """The arrays of one batch, as `Engine.run` has them."""
         longest, most = int(ids.lengths.max(initial=0)), self.config.max_length
         if longest > most:
@@ -185,7 +185,7 @@ class FolderEngine:
             found |= {name: self._array(name, hidden, first, ids) for name in others}
         return found
 
-    def _array(self, name: str, hidden: Array, first: Array, ids: Ids) -> Array:
+    def _array(self, name: str, hidden: Array, first: Array, ids: Sequences) -> Array:
         if name == "last_hidden_state":
             return hidden
         if name in ("cls", "last"):
