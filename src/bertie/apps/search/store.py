@@ -27,12 +27,17 @@ from bertie.apps.search.postings import LISTED, Postings, State
 from bertie.data.records import DroppedRecord
 from bertie.errors import DataError, Stopped
 from bertie.files import full_disk
-from bertie.folders import Kind
+from bertie.folders import Kind, check_kind
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
 FORMAT = 2
-INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"))
+INDEX = Kind(
+    "search index",
+    begins=(DATABASE,),
+    files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"),
+    use="bertie search {} QUESTION",
+)
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
 SMALL = 20_000  # passages: below, a term is looked up however frequent it is
 ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time
@@ -101,6 +106,7 @@ class Store:
         self.folder = folder
         path = folder / DATABASE
         if not write and not path.is_file():
+            check_kind(folder, INDEX.name)
             raise DataError(f"{folder} is not a search index. Make one: bertie index DOCUMENTS -o {folder}")
         try:
             self.db = self._opened(path, write)

@@ -17,6 +17,7 @@ from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
 from bertie.errors import BertieError, DataError, model_hint, nearest
+from bertie.folders import check_kind
 from bertie.hub.names import find
 from bertie.infer.predict import check_reads_texts
 from bertie.runs.models import model_folder, model_name
@@ -116,6 +117,7 @@ class Fleet:
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
         if not (folder / "config.json").is_file():
+            check_kind(path, "model")
             raise DataError(
                 f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
             )
