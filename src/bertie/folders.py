@@ -67,7 +67,7 @@ class Kind:
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
-KINDS: Registry[Kind] = Registry(
+FOLDER_KINDS: Registry[Kind] = Registry(
     "kind of folder",
     [
         ("search index", Later("bertie.apps.search.store", "INDEX")),
@@ -80,11 +80,11 @@ KINDS: Registry[Kind] = Registry(
 """What commands take as input. A folder that could be several of them is the first one."""
 
 
-def check_kind(folder: Path, *expected: str) -> None:
-    """Raises DataError for a folder of another of the `KINDS` than are expected, with a command that takes it."""
-    kind = next((kind for _, kind in KINDS.items() if kind.started(folder)), None)
+def check_folder_kind(folder: Path, *expected: str) -> None:
+    """Raises DataError for a folder of another kind than those expected, with a command that takes it."""
+    kind = next((kind for _, kind in FOLDER_KINDS.items() if kind.started(folder)), None)
     if kind is not None and kind.name not in expected:
-        names = " or ".join(f"{KINDS[name].article} {name}" for name in expected)
+        names = " or ".join(f"{FOLDER_KINDS[name].article} {name}" for name in expected)
         raise DataError(
             f"{folder} is {kind.article} {kind.name}, not {names}. To use it: {kind.use.format(quote(str(folder)))}"
         )

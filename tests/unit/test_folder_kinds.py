@@ -6,7 +6,7 @@ import pytest
 
 import bertie
 from bertie.errors import DataError
-from bertie.folders import KINDS, check_kind
+from bertie.folders import FOLDER_KINDS, check_folder_kind
 from bertie.text.tokenizer import Tokenizer
 
 FOLDERS = {
@@ -29,17 +29,17 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("folder", "kind"), [(kind, kind) for kind in FOLDERS], indirect=["folder"])
 def test_what_a_folder_is_and_who_takes_it(folder: Path, kind: str) -> None:
-    assert set(FOLDERS) == set(KINDS)
-    check_kind(folder, kind)
+    assert set(FOLDERS) == set(FOLDER_KINDS)
+    check_folder_kind(folder, kind)
     for other in FOLDERS.keys() - {kind}:
         with pytest.raises(DataError) as error:
-            check_kind(folder, other)
+            check_folder_kind(folder, other)
         assert f"is a {kind}, not a {other}. To use it: {FOLDERS[kind][1]}" in str(error.value)
 
 
 def test_any_other_folder_has_no_kind(tmp_path: Path) -> None:
-    check_kind(tmp_path, "model")
-    check_kind(tmp_path / "nowhere", "model")
+    check_folder_kind(tmp_path, "model")
+    check_folder_kind(tmp_path / "nowhere", "model")
 
 
 @pytest.mark.parametrize("folder", ["search index", "corpus", "tokenizer"], indirect=True)

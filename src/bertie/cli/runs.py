@@ -107,7 +107,6 @@ def compare(
       bertie compare runs/sst2 runs/mrpc --card models/base
     """
     from bertie.files import check_new_file
-    from bertie.folders import check_kind
     from bertie.report.card import put
     from bertie.report.card import table as markdown
     from bertie.runs import compare as comparing
@@ -115,7 +114,6 @@ def compare(
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     if card is not None and not (card / "config.json").is_file():
-        check_kind(card, "model")
         raise DataError(f"{card} is not a model folder: it has no config.json. Pass --card MODEL.")
     gathered = comparing.gather(runs)
     found = comparing.compare(gathered)

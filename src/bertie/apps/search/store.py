@@ -27,7 +27,7 @@ from bertie.apps.search.postings import LISTED, Postings, State
 from bertie.data.records import DroppedRecord
 from bertie.errors import DataError, Stopped
 from bertie.files import full_disk
-from bertie.folders import Kind, check_kind
+from bertie.folders import Kind
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
@@ -106,7 +106,6 @@ class Store:
         self.folder = folder
         path = folder / DATABASE
         if not write and not path.is_file():
-            check_kind(folder, INDEX.name)
             raise DataError(f"{folder} is not a search index. Make one: bertie index DOCUMENTS -o {folder}")
         try:
             self.db = self._opened(path, write)

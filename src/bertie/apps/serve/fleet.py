@@ -17,9 +17,9 @@ from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
 from bertie.errors import BertieError, DataError, model_hint, nearest
-from bertie.folders import check_kind
 from bertie.hub.names import find
 from bertie.infer.predict import check_reads_texts
+from bertie.models.variant import read_public
 from bertie.runs.models import model_folder, model_name
 
 if TYPE_CHECKING:
@@ -116,11 +116,7 @@ class Fleet:
         """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        if not (folder / "config.json").is_file():
-            check_kind(path, "model")
-            raise DataError(
-                f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
-            )
+        await asyncio.to_thread(read_public, folder)
         if generation > 1 and (folder / checksums.CHECKSUMS).exists():  # the old model goes on if this one is damaged
             damage = (await asyncio.to_thread(checksums.check, folder)).damage
             if wrong := [one for one in damage if checksums.CARD not in one]:
