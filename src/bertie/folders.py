@@ -17,11 +17,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from bertie import checksums, console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
+from bertie.registry import Later, Registry
 
 SHOWN = 5  # unknown files that an error lists
 
@@ -32,6 +34,7 @@ class Kind:
 
     begins: patterns of files, one of which always exists. files: patterns of names. folders: pattern of the name of a
     folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that the command deletes itself.
+    use: a command that takes the folder, whose path replaces {}.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Kind:
     folders: Mapping[str, "Kind | None"] = field(default_factory=dict)
     lock: str = LOCK
     clears: tuple[str, ...] = ()
+    use: str = ""
 
     @property
     def article(self) -> str:
@@ -63,6 +67,27 @@ class Kind:
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
+FOLDER_KINDS: Registry[Kind] = Registry(
+    "kind of folder",
+    [
+        ("search index", Later("bertie.apps.search.store", "INDEX")),
+        ("run", Later("bertie.runs.folder", "RUN")),
+        ("model", Later("bertie.models.folder", "MODEL_FOLDER")),
+        ("corpus", Later("bertie.data.corpus", "CORPUS")),  # a checkpoint has a manifest too
+        ("tokenizer", Later("bertie.text.vocabulary", "TOKENIZER_FOLDER")),
+    ],
+)
+"""What commands take as input. A folder that could be several of them is the first one."""
+
+
+def check_folder_kind(folder: Path, *expected: str) -> None:
+    """Raises DataError for a folder of another kind than those expected, with a command that takes it."""
+    kind = next((kind for _, kind in FOLDER_KINDS.items() if kind.started(folder)), None)
+    if kind is not None and kind.name not in expected:
+        names = " or ".join(f"{FOLDER_KINDS[name].article} {name}" for name in expected)
+        raise DataError(
+            f"{folder} is {kind.article} {kind.name}, not {names}. To use it: {kind.use.format(quote(str(folder)))}"
+        )
 
 
 def strangers(folder: Path, kind: Kind) -> list[str]:

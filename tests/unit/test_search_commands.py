@@ -85,7 +85,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("evaluate-search", "ready", "bare.jsonl"), 3, "no question with a document"),
         (("evaluate-search", "ready", "others.jsonl"), 3, "No question has a document in this index"),
         (("evaluate-search", "ready", "others.jsonl", "--embed", "."), 2, "has no vectors. Make them"),
-        (("evaluate", "ready", "others.jsonl"), 3, "ready/config.json does not exist"),
+        (("evaluate", "ready", "others.jsonl"), 3, "ready is a search index, not a model"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[str], code: int, told: str) -> None:

@@ -49,6 +49,7 @@ CORPUS = Kind(
     files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
     folders={".work": ANYTHING, "tokens-*": TOKENS},
     lock=".work/lock",
+    use="bertie pretrain --corpus {} -o RUN",
 )
 CHUNK = 1 << 16  # sentences decoded at once
 

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertie.errors import DataError
 from bertie.files import full_disk, read_json, seal, sync_folder, write_json
+from bertie.folders import check_folder_kind
 
 Array = NDArray[Any]
 Int64 = NDArray[np.int64]
@@ -300,6 +301,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "does not exist"
             raise DataError(f"{folder} {what}. Build a corpus folder with: bertie corpus FILES -o FOLDER")
+        check_folder_kind(folder, "corpus")
         raise DataError(
             f"{folder} has no manifest.json: it is not a corpus folder, or its build was interrupted. Run the "
             "build command again. It continues where it stopped."

@@ -52,6 +52,7 @@ MODEL_FOLDER = Kind(
         **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
     },
+    use="bertie info {}",
 )
 
 BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bertie.console import warn
 from bertie.errors import DataError, UsageError, model_hint
 from bertie.files import read_json
+from bertie.folders import check_folder_kind
 from bertie.models.beside import check_adapter, check_own_adapters
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
@@ -121,6 +122,7 @@ def read_public(folder: Path) -> dict[str, Any]:
         )
     check_adapter(folder)
     if not os.path.lexists(path):
+        check_folder_kind(folder, "model")
         raise DataError(f"{folder} is not a model folder: it has no config.json. Pass the folder of a model or a run.")
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):

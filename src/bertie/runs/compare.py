@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
@@ -222,6 +223,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
         yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))
     else:
+        check_folder_kind(path, "run")
         raise DataError(f"{path} is not a run: it has no {CONFIG}. Pass a folder of pretrain, finetune or tune.")
 
 

@@ -48,6 +48,7 @@ RUN = Kind(
         "*=*": None,  # a trial of a search, named by its settings
     },
     clears=(".checkpoint-*",),
+    use="bertie report {}",
 )
 
 

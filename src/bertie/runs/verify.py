@@ -21,6 +21,7 @@ from bertie.data.shards import Shards
 from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_small
+from bertie.folders import check_folder_kind
 from bertie.models import variant as models
 from bertie.models.folder import fingerprint
 from bertie.models.model import Model
@@ -62,6 +63,7 @@ def verify(folder: Path | str) -> dict[str, Any]:
 def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
     """Returns the config of a run. Raises DataError when it is missing or damaged."""
     if not (run / CONFIG).is_file():
+        check_folder_kind(run, "run")
         raise DataError(f"{run} is not a run: it has no {CONFIG}. Pass the folder of a single run.")
     try:
         tree = configs.read_yaml(run / CONFIG)

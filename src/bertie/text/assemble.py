@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from bertie.errors import DataError, model_hint
 from bertie.files import read_json, read_small
+from bertie.folders import check_folder_kind
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
 from bertie.text.formats import (
     BERT,
@@ -46,6 +47,7 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
                 '{"model_type": "xlm-roberta"}, or a tokenizer_config.json, '
                 '{"tokenizer_class": "AlbertTokenizer"}.'
             )
+        check_folder_kind(folder, "model", "tokenizer")
         wanted = " or ".join(row.files) if row else VOCABULARY
         if folder.is_dir():
             found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""

@@ -38,6 +38,7 @@ TOKENIZER_FOLDER = Kind(
     "tokenizer",
     begins=("tokenizer.json",),
     files=(*TOKENIZER_FILES, MERGES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    use="bertie pretrain --tokenizer {} --corpus CORPUS -o RUN",
 )
 MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
 MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s

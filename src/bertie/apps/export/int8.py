@@ -121,7 +121,7 @@ def _replace_products(
 ) -> None:
     n, k = weight_NK.shape
     group = torch.arange(k) // BLOCK
-    values, scale = gptq(torch.from_numpy(weight_NK), torch.from_numpy(hessian_KK).float(), group)
+    values, scale = gptq(torch.tensor(weight_NK), torch.from_numpy(hessian_KK).float(), group)
     packed = (values.numpy() + (1 << (BITS - 1))).astype(np.uint8).reshape(n, k // BLOCK, BLOCK)
     scales = np.ascontiguousarray(scale.numpy().T, np.float32).reshape(-1)
     graph.initializer.extend(

@@ -32,7 +32,12 @@ from bertie.folders import Kind
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
 FORMAT = 2
-INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"))
+INDEX = Kind(
+    "search index",
+    begins=(DATABASE,),
+    files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"),
+    use="bertie search {} QUESTION",
+)
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
 SMALL = 20_000  # passages: below, a term is looked up however frequent it is
 ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time

@@ -19,6 +19,7 @@ from bertie.apps.serve.served import Served
 from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
 from bertie.infer.pipeline import check_reads_texts
+from bertie.models.variant import read_public
 from bertie.runs.models import model_folder, model_name
 
 if TYPE_CHECKING:
@@ -115,10 +116,7 @@ class Fleet:
         """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        if not (folder / "config.json").is_file():
-            raise DataError(
-                f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
-            )
+        await asyncio.to_thread(read_public, folder)
         if generation > 1 and (folder / checksums.CHECKSUMS).exists():  # the old model goes on if this one is damaged
             damage = (await asyncio.to_thread(checksums.check, folder)).damage
             if wrong := [one for one in damage if checksums.CARD not in one]:
