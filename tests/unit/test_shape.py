@@ -155,10 +155,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_450, 45_000),
-    core_files: (414, 290),
+    core_lines: (60_580, 45_000),
+    core_files: (415, 290),
     imports_inside_functions: (415, 60),
-    uses_of_any: (1_318, 600),
+    uses_of_any: (1_323, 600),
     asserts: (110, 50),
     longest_function: (92, 80),
     names_in_several_modules: (454, 60),
