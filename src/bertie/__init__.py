@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertie.api.finetune import finetune
+    from bertie.api.pretrain import pretrain
     from bertie.api.results import Predictions, Run, Scores
     from bertie.api.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
     from bertie.apps.probe.api import probe, words
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.opening import load
-    from bertie.runs.pretrain import pretrain
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -40,7 +40,7 @@ _HOMES = {
     "load": "bertie.runs.opening",
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
-    "pretrain": "bertie.runs.pretrain",
+    "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",
     "similarity": "bertie.api.use",

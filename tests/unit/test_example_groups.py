@@ -149,3 +149,24 @@ def test_equal_texts_stay_on_one_side(tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "good\ta\nbad\tb\n" * 20)
     found = read_examples(FinetuneConfig(train_file=str(tmp_path / "train.tsv"), model=""))
     assert any(note.startswith("4 of 4 dev texts are also training texts") for note in found.notes), "two texts alone"
+
+
+def test_with_held_out_0_all_examples_are_learned(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(f'{{"text": "text {i}", "label": "{i % 2}"}}\n' for i in range(1000)))
+    config = FinetuneConfig(model="", train_file=str(file))
+    assert [len(part) for part in sides(config)] == [900, 100]
+    assert [len(part) for part in sides(config.model_copy(update={"held_out": 0.2}))] == [800, 200]
+    examples = read_examples(config.model_copy(update={"held_out": 0}))
+    assert (len(examples.train), len(examples.dev)) == (1000, 300)
+    assert {*examples.dev} < {*examples.train}
+    assert {example.label for example in examples.dev} == {"0", "1"}
+    assert any("scores are those of examples that were learned from" in note for note in examples.notes)
+    assert not any("dev texts are also" in note for note in examples.notes)
+    with_dev = config.model_copy(update={"held_out": 0, "dev_file": str(file)})
+    assert any("dev texts are also" in note for note in read_examples(with_dev).notes)
+
+
+def sides(config: FinetuneConfig) -> tuple[list[Example], list[Example]]:
+    examples = read_examples(config)
+    return examples.train, examples.dev

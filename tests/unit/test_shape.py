@@ -155,16 +155,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_711, 45_000),
-    core_files: (418, 290),
+    core_lines: (60_839, 45_000),
+    core_files: (419, 290),
     imports_inside_functions: (412, 60),
-    uses_of_any: (1_321, 600),
+    uses_of_any: (1_326, 600),
     asserts: (108, 50),
     longest_function: (92, 80),
     names_in_several_modules: (455, 60),
     participles_as_names: (3_926, 0),
     names_that_applications_use: (372, 120),
-    joined_packages: (55, 25),
+    joined_packages: (56, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

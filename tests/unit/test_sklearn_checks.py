@@ -102,6 +102,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         JoinedRegressor(MODEL, **QUICK),
     ],
     expected_failed_checks=expected,
+    xfail_strict=True,
 )
 def test_the_checks_of_scikit_learn_hold(
     estimator: BaseEstimator, check: Callable[[BaseEstimator], None], place: Path, monkeypatch: pytest.MonkeyPatch

@@ -318,7 +318,7 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
             lambda: bertie.finetune({"model": "m"}, tmp_path / "run"),
             "model is .*; a text or a path or None",
         ),  # type: ignore[arg-type]
-        (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; a PretrainConfig was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.pretrain(config="tiny.yaml"), "config is .*; a PretrainConfig or None was expected"),  # type: ignore[arg-type]
         (
             lambda: bertie.finetune(config=config, output=tmp_path / "run", callback=3),
             r"finetune\(\): callback is 3; a function or None",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 SHOWN = 10  # rows of a display
+MEASURED = ("loss", "accuracy")  # ends of the names of what pre-training measures
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +200,11 @@ class Run:
 
     @property
     def scores(self) -> Scores:
-        """The scores on the dev examples."""
-        return Scores(self.results["dev"], tuple(self.results["metrics"]))
+        """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training."""
+        if "dev" in self.results:
+            return Scores(self.results["dev"], tuple(self.results["metrics"]))
+        report = self.results["valid"] or self.results["train"]
+        return Scores(report, tuple(name for name in report if name.endswith(MEASURED)))
 
     @property
     def model(self) -> "Model":

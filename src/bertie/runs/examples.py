@@ -28,7 +28,7 @@ from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
-LEARNED = 1_000  # training examples that are evaluated on where none is held out
+LEARNED = 300  # training examples that are evaluated on where none is held out
 QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
@@ -133,7 +133,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
-    remedy = ""
+    remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
         both = in_both_forms(task.given_names, named)
         dev, dev_texts, more = _read(kind, [(path, replace(one, label_names=both)) for path, one in tables["dev"]])
@@ -149,8 +149,9 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         ):
             cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
-    elif not config.held_out:
-        dev = train[:: -(-len(train) // LEARNED)]
+    elif dev_is_learned:
+        drawn = np.argsort(key(SPLIT_SEED, np.arange(len(train))), kind="stable")[:LEARNED]
+        dev = [train[i] for i in sorted(drawn.tolist())]
         notes.append("no dev file, and no example is held out: the scores are those of examples that were learned from")
     else:
         many = len({example.texts for example in train}) >= DIFFERENT
@@ -158,7 +159,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         train, dev = hold_out(train, config.held_out, by=kind.stratify_by, group=group)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
-    trained = set() if config.features.column or not config.held_out else {example.texts for example in train}
+    trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
     if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
         notes.append(
             f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
