@@ -132,13 +132,13 @@ def test_an_exception_in_a_callback_loses_nothing(stopped, bertie, tmp_path, sel
             raise RuntimeError("good enough")
 
     with pytest.raises(RuntimeError, match="good enough") as raised:
-        package.finetune(config, run, callback=enough)
+        package.finetune(config=config, output=run, callback=enough)
     assert "checkpoint-4 is saved" in raised.value.__notes__[0]
     code, out, err = bertie("predict", run, stdin="the small cat\n")
     assert code == 0, err
     assert ("best weights on dev so far (accuracy" in " ".join(err.split())) == (select == "best")
     assert json.loads(out)["label"] in "ab"
-    assert package.finetune(config, run)["dev"]["examples"] == 40
+    assert package.finetune(config=config, output=run).scores["examples"] == 40
 
 
 def test_an_exception_in_a_callback_of_pre_training_loses_nothing(home, tmp_path):
