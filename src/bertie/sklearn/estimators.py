@@ -35,7 +35,6 @@ from bertie.sklearn.inputs import (
     texts_of,
     unread,
 )
-from bertie.train.loop import temporary_run
 
 NEVER = 10**9  # steps
 WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and measures nothing
@@ -84,7 +83,7 @@ class FineTuned(TextEstimator):
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
         """
         task, texts = fixed.pop("task"), texts_of(rows)
-        with _one_run, without_notes(), as_input_errors(), temporary_run() as place:
+        with _one_run, without_notes(), as_input_errors():
             try:
                 run = finetune(
                     self.model,
@@ -100,7 +99,6 @@ class FineTuned(TextEstimator):
                     device=self.device,
                     precision=self.precision,
                     settings={**WHOLE, **fixed, **(self.settings or {})},
-                    output=place / "run",
                 )
             except Stopped as stopped:
                 raise KeyboardInterrupt(stopped.message) from None
