@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 import bertie
 from bertie.data import memory
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, Stopped, UsageError
 from toys import toy_model
 
 WORDS = ["good", "bad", "a", "film", "the", "was"]
@@ -181,6 +182,12 @@ def test_nothing_stays_but_what_is_asked_for(trained: bertie.Run, start: Path, t
     assert not folder.exists()
     assert kept.model.labels == ("+", "-")
     assert not memory._tables, "no table stands for a path any more"
+
+
+def test_a_stopped_run_says_that_nothing_is_kept(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertie.runs.finetuning.Run._stepped", lambda run, step: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Stopped, match=r"^SIGINT after step 1\. Nothing is kept without output\. Pass a folder"):
+        bertie.finetune(start, ROWS, **COLUMNS, **QUICK)
 
 
 def test_values_show_themselves(trained: bertie.Run) -> None:

@@ -1,7 +1,9 @@
 """The estimators of scikit-learn: the numbers of `bertie.predict`, in scikit-learn's tools, with errors in words."""
 
+import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -173,6 +175,20 @@ def test_scikit_learn_permutes_and_joins_columns(start: Path) -> None:
     joined = make_pipeline(columns, LogisticRegression(max_iter=500)).fit(frame, SIGNS)
     assert joined.score(frame, SIGNS) == 1
     assert [*columns.fit(frame).get_feature_names_out()[[0, -1]]] == ["vectors__textembedder0", "number__size"]
+
+
+def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+
+    def interrupted(step: int) -> None:
+        fits.append(step)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("bertie.runs.finetuning.Run._stepped", lambda run, step: interrupted(step))
+    search = GridSearchCV(TextClassifier(start, **QUICK), {"lr": [1e-3, 5e-3]}, cv=2)
+    with pytest.raises(KeyboardInterrupt, match="SIGINT after step 1"):
+        search.fit(TEXTS, SIGNS)
+    assert fits == [1]
 
 
 def test_an_embedder_gives_what_embed_gives(start: Path) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertie import settings as configs
-from bertie.api.results import Run
+from bertie.api.results import Run, run_folder
 from bertie.console import say
 from bertie.data import memory
 from bertie.errors import UsageError, arguments
@@ -138,8 +137,7 @@ def finetune(
                 if memory.in_memory(path):
                     files["format"] = "jsonl"
         ready = config.model_copy(update=files) if config is not None else settings_of(chosen | files)
-        temporary = TemporaryDirectory(prefix="bertie-run-") if output is None else None
-        folder = Path(output if output is not None else Path(str(temporary and temporary.name)) / "run")
+        folder, temporary = stack.enter_context(run_folder(output))
         results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callback=callback)
     return Run(folder, results, temporary)
 

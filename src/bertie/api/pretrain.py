@@ -9,7 +9,7 @@ from typing import Any
 from bertie import settings as configs
 from bertie.api.finetune import COMMON
 from bertie.api.finetune import THEIRS as TRAINERS
-from bertie.api.results import Run
+from bertie.api.results import Run, run_folder
 from bertie.errors import UsageError, arguments
 from bertie.models.model import Model
 from bertie.runs import pretrain as runs
@@ -108,8 +108,7 @@ def pretrain(
             raise UsageError("No corpus given. Pass the folder that `bertie corpus` wrote.")
         if output is None:
             one_process("pretrain without output")
-        temporary = TemporaryDirectory(prefix="bertie-run-") if output is None else None
-        run = Path(output if output is not None else Path(str(temporary and temporary.name)) / "run")
+        run, temporary = stack.enter_context(run_folder(output))
         results = runs.pretrain(
             ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callback=callback
         )

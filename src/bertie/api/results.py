@@ -5,6 +5,7 @@ N rows · L labels
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import UsageError
+from bertie.errors import Stopped, UsageError
 from bertie.folders import new_folder
 from bertie.infer.records import Form, flattened
 from bertie.metrics.base import called
@@ -227,6 +228,20 @@ class Run:
 
     def _repr_html_(self) -> str:
         return f"{self.scores._repr_html_()}<p>{escape(self.results.get('worth', ''))}</p>"
+
+
+@contextmanager
+def run_folder(output: str | Path | None) -> "Iterator[tuple[Path, TemporaryDirectory[str] | None]]":
+    """Context with the folder of a run: `output`, or one in the temporary folder that is yielded too."""
+    if output is not None:
+        yield Path(output), None
+        return
+    temporary = TemporaryDirectory(prefix="bertie-run-")
+    try:
+        yield Path(temporary.name) / "run", temporary
+    except Stopped as stopped:
+        hint = "Nothing is kept without output. Pass a folder, and the same call resumes the run."
+        raise Stopped(stopped.message, hint=hint) from None
 
 
 def _with_interval(row: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from bertie.api.finetune import finetune
 from bertie.api.results import Predictions
 from bertie.api.use import predict
 from bertie.console import without_notes
+from bertie.errors import Stopped
 from bertie.runs.models import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
@@ -77,27 +78,33 @@ class FineTuned(TextEstimator):
         self.settings = settings
 
     def _learn(self, rows: Sequence[Row], labels: Sequence[Any], **fixed: Any) -> None:
-        """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change."""
-        task = fixed.pop("task")
+        """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
+
+        Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
+        """
+        task, texts = fixed.pop("task"), texts_of(rows)
         with _one_run, without_notes(), as_input_errors():
-            run = finetune(
-                self.model,
-                (texts_of(rows), labels),
-                task=task,
-                epochs=self.epochs,
-                lr=self.lr,
-                batch_size=self.batch_size,
-                max_length=self.max_length,
-                weight_decay=self.weight_decay,
-                warmup=self.warmup,
-                seed=self.seed,
-                device=self.device,
-                precision=self.precision,
-                settings={**WHOLE, **fixed, **(self.settings or {})},
-            )
-        if not self.settings and run.results["train_examples"] < len(rows):
-            raise InputError(f"Not all rows can be learned from. {'. '.join(run.results['notes'])}.")
-        self._files = ModelFiles.taken(run.folder / MODEL)
+            try:
+                run = finetune(
+                    self.model,
+                    (texts, labels),
+                    task=task,
+                    epochs=self.epochs,
+                    lr=self.lr,
+                    batch_size=self.batch_size,
+                    max_length=self.max_length,
+                    weight_decay=self.weight_decay,
+                    warmup=self.warmup,
+                    seed=self.seed,
+                    device=self.device,
+                    precision=self.precision,
+                    settings={**WHOLE, **fixed, **(self.settings or {})},
+                )
+            except Stopped as stopped:
+                raise KeyboardInterrupt(stopped.message) from None
+            if not self.settings and run.results["train_examples"] < len(rows):
+                raise InputError(f"Not all rows can be learned from. {'. '.join(run.results['notes'])}.")
+            self._files = ModelFiles.taken(run.folder / MODEL)
 
     def _predictions(self, X: Texts) -> Predictions:
         """Returns a prediction for each row. Raises InputError for a row without one."""
