@@ -155,7 +155,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_839, 45_000),
+    core_lines: (60_858, 45_000),
     core_files: (419, 290),
     imports_inside_functions: (412, 60),
     uses_of_any: (1_326, 600),
