@@ -6,7 +6,6 @@ the docstring of its field.
 """
 
 import copy
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
@@ -15,13 +14,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_small, write_bytes
-
-BOOLEAN = "tag:yaml.org,2002:bool"
 
 
 def _plain(value: Any) -> Any:
@@ -81,24 +77,10 @@ MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
 
-class Loader(yaml.SafeLoader):
-    """Safe YAML in which only true and false are booleans, as in YAML 1.2: yes and no are labels and words."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012  (as the base class has it)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
-
-
 def _parsed(text: str) -> Any:
-    loader = Loader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
+    from bertie import safe_yaml
+
+    return safe_yaml.parsed(text)
 
 
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
@@ -216,8 +198,9 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 def save(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load` reads as an equal value."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    write_bytes(path, text.encode())
+    from bertie import safe_yaml
+
+    write_bytes(path, safe_yaml.written(config.model_dump(mode="json")).encode())
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -237,7 +220,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except DataError as error:
         raise UsageError(str(error)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not readable YAML: {error}") from None
     if tree is None:
         tree = {}
@@ -274,5 +257,5 @@ def scalar(text: str) -> Any:
             return float(text)
     try:
         return _parsed(text)
-    except (ValueError, yaml.YAMLError):
+    except ValueError:
         return text

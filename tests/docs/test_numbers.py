@@ -12,8 +12,6 @@ from bertie.objectives import OBJECTIVES
 ROOT = Path(__file__).parents[2]
 WORDS = dict(zip("two three four five six seven eight nine ten eleven".split(), range(2, 12), strict=True))
 NUMBERS = [  # page, the text around the number, the number
-    ("README.md", r"a table of (\w+) made-up reviews", TABLES["reviews"].rows),
-    ("README.md", r"only knows its (\w+) sentences", TABLES["reviews"].rows),
     ("docs/get-started/quick-start.md", r"has (\w+) short reviews", TABLES["reviews"].rows),
     ("docs/get-started/quick-start.ko.md", r"짧은 리뷰 (\d+)개", TABLES["reviews"].rows),
     ("docs/get-started/quick-start.md", r"here (\w+) reviews", TABLES["reviews"].rows // 10),

@@ -141,14 +141,3 @@ def test_the_card_has_the_count_of_every_filter(tmp_path):
     assert card["records"] == {"in": 4, "kept": 2, "dropped": {"language: ko": 1, "quality: words outside 5..": 1}}
     assert card["inside_documents"] == {"lines removed: line_end": 1}
     assert "| language: ko " in (tmp_path / "c" / "card.md").read_text()
-
-
-def test_a_corpus_without_filters_keeps_its_identity(tmp_path):
-    """Options that are not used do not change the fingerprint, or every finished corpus would be built again."""
-    (tmp_path / "a.txt").write_text(ENGLISH)
-    corpus.build([tmp_path / "a.txt"], tmp_path / "c")
-    recorded = json.loads((tmp_path / "c" / "manifest.json").read_text())
-    options = {name: value for name, value in recorded["config"].items() if name not in ("language", "quality")}
-    assert recorded["inputs"]["hash"] == corpus._hash(
-        [options, [[str(tmp_path / "a.txt"), corpus.file_hash(tmp_path / "a.txt")]]]
-    )

@@ -155,13 +155,13 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_858, 45_000),
-    core_files: (419, 290),
-    imports_inside_functions: (412, 60),
-    uses_of_any: (1_326, 600),
+    core_lines: (60_874, 45_000),
+    core_files: (420, 290),
+    imports_inside_functions: (414, 60),
+    uses_of_any: (1_328, 600),
     asserts: (108, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (455, 60),
+    names_in_several_modules: (456, 60),
     participles_as_names: (3_926, 0),
     names_that_applications_use: (372, 120),
     joined_packages: (56, 25),

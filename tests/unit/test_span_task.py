@@ -261,7 +261,7 @@ def test_no_answer_only_where_it_is_allowed(tokenizer):
 def test_an_answer_is_not_weighed_against_none_where_none_is_not_allowed(tokenizer):
     example = Example((QUESTION, CONTEXT))
     found = encoded(SpanTask(), [example], tokenizer, 48)
-    logits = torch.zeros(len(found.ids), 2)
+    logits = torch.zeros(len(found.input_ids), 2)
     logits[0] = 1e4
     (answer,) = SpanTask(n_best=20).decode(logits.numpy(), found, [example])
     assert 0 < sum(span.probability for span in answer.spans) <= 1.000001

@@ -12,7 +12,7 @@ from bertie.infer.native.library import found_compiler
 UNUSED = (
     *("torch._dynamo", "torch._inductor", "sympy", "triton", "torch.distributed.fsdp", "torch.distributed.tensor"),
     *("scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "transformers", "ray", "optuna", "tensorboard"),
-    *("bertie.settings", "bertie.runs.config", "bertie.objectives", "bertie.report.page"),
+    *("yaml", "bertie.runs.config", "bertie.objectives", "bertie.report.page"),
 )
 SCRIPT = """
 import sys

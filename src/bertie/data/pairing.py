@@ -22,7 +22,7 @@ from bertie.registry import Registry
 SHORT_SHARE = 0.1
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class DocSentences:
     """One segment: as many consecutive whole sentences of one document as fit (DOC-SENTENCES in Liu et al. 2019, 4.2).
 
@@ -53,7 +53,7 @@ class DocSentences:
         return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class FullSentences(DocSentences):
     """One segment of consecutive whole sentences, of one document or several (FULL-SENTENCES in Liu et al. 2019, 4.2).
 
@@ -61,9 +61,6 @@ class FullSentences(DocSentences):
     """
 
     crosses: ClassVar[bool] = True
-
-    def __repr__(self) -> str:
-        return "FullSentences(crosses)"
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """Returns the instances of one pass."""
