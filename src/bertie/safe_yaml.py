@@ -1,4 +1,4 @@
-"""YAML that can run no code, with true and false as its only booleans. Commands without such a file do not import it."""
+"""YAML that can run no code, whose only booleans are true and false. It is imported when a file of it is read."""
 
 import re
 from typing import Any
