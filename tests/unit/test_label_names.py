@@ -47,7 +47,7 @@ def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, 
     )
     expected = bertie.evaluate(folder, tmp_path / "named.tsv")
     assert bertie.evaluate(folder, table, label_names=NAMES) == expected
-    told = run.good("evaluate", folder, table, *OPTION, "--json", "--engine", "torch")
+    told = run.good("evaluate", folder, table, *OPTION, "--json")
     assert json.loads(told) == json.loads(json.dumps(expected.to_dict()))
     code, _, err = run("evaluate", folder, table)
     assert (code, "no label is one of the model's" in " ".join(err.split())) == (0, True)
