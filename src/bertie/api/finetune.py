@@ -123,10 +123,9 @@ def finetune(
         "epochs": epochs,
         "max_length": max_length,
     }
-    values = (lr, weight_decay, warmup, batch_size, seed, device, precision)
-    chosen |= dict(zip(COMMON.values(), values, strict=True)) | dict(settings or {})
-    if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
-        raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")
+    chosen |= dict(zip(COMMON.values(), (lr, weight_decay, warmup, batch_size, seed, device, precision), strict=True))
+    chosen |= settings or {}
+    check_alone(config, chosen)
     if config is None and train is None and not data:
         raise UsageError("No training examples given. Pass train, or data and data_dir.")
     with ExitStack() as stack:
@@ -140,6 +139,12 @@ def finetune(
         folder, temporary = stack.enter_context(run_folder(output))
         results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callback=callback)
     return Run(folder, results, temporary)
+
+
+def check_alone(config: object, chosen: Mapping[str, Any]) -> None:
+    """Raises UsageError for a whole config beside settings by name."""
+    if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
+        raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")
 
 
 def settings_of(

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertie import settings as configs
-from bertie.api.finetune import COMMON
+from bertie.api.finetune import COMMON, check_alone
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.results import Run, run_folder
 from bertie.errors import UsageError, arguments
@@ -94,10 +94,9 @@ def pretrain(
         "train.steps": steps,
         "max_length": max_length,
     }
-    values = (lr, weight_decay, warmup, batch_size, seed, device, precision)
-    chosen |= dict(zip(COMMON.values(), values, strict=True)) | dict(settings or {})
-    if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
-        raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")
+    chosen |= dict(zip(COMMON.values(), (lr, weight_decay, warmup, batch_size, seed, device, precision), strict=True))
+    chosen |= settings or {}
+    check_alone(config, chosen)
     with ExitStack() as stack:
         if isinstance(tokenizer, Tokenizer):
             folder = stack.enter_context(TemporaryDirectory(prefix="bertie-tokenizer-"))

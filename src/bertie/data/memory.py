@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +31,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with named columns, as often as `rows` is called. columns: their names; None: those of the first row."""
+    """Rows with named columns, as often as `rows` is called."""
 
     rows: Callable[[], Iterable[Mapping[str, Any]]]
-    columns: tuple[str, ...] | None = None
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.rows())
@@ -88,8 +88,9 @@ def table_of(data: Any, *, labeled: bool) -> Table:
     """
     if isinstance(data, Table):
         return data
-    if (frame := _frame(data)) is not None:
-        return frame
+    if (frame := frame_of(data)) is not None:
+        series = len(frame.shape) == 1
+        return Table(lambda: ({"text": text} for text in frame) if series else frame.iter_rows(named=True))
     if isinstance(data, Mapping) and data and all(map(_is_list, data.values())):
         columns = {str(name): [*values] for name, values in data.items()}
         lengths = {name: len(values) for name, values in columns.items()}
@@ -103,7 +104,7 @@ def table_of(data: Any, *, labeled: bool) -> Table:
         )
     if isinstance(features := getattr(data, "features", None), Mapping):  # of the library `datasets`
         names = {name: kind.names for name, kind in features.items() if getattr(kind, "names", None)}
-        return Table(lambda: (_classes(row, names) for row in data), tuple(features))
+        return Table(lambda: (_classes(row, names) for row in data))
     if isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, str | Mapping) for part in data):
         texts, labels = (list(part) for part in data)
         if len(texts) != len(labels):
@@ -123,22 +124,18 @@ def table_of(data: Any, *, labeled: bool) -> Table:
     return Table(rest)
 
 
-def _is_list(values: Any) -> bool:
+def _is_list(values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
 
 
-def _frame(data: Any) -> Table | None:
-    """Returns the table of a DataFrame or a column of texts; None for data of another kind."""
+def frame_of(data: object) -> Any:
+    """Returns a DataFrame or a Series of any library as that of narwhals; None for data of another kind."""
     import narwhals
 
     frame = narwhals.from_native(data, pass_through=True, allow_series=True)
-    if isinstance(frame, narwhals.Series):
-        return Table(lambda: ({"text": value} for value in frame), ("text",))
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
-    if not isinstance(frame, narwhals.DataFrame):
-        return None
-    return Table(lambda: frame.iter_rows(named=True), tuple(map(str, frame.columns)))
+    return frame if isinstance(frame, narwhals.DataFrame | narwhals.Series) else None
 
 
 def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -172,8 +169,13 @@ def plain(value: Any) -> Any:
         value = str(value)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
-    missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    return None if missing else value
+    return None if is_missing(value) else value
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is None, NaN, or what pandas, which is not imported for it, has for no value."""
+    of_pandas = type(value).__name__ in ("NAType", "NaTType")
+    return value is None or of_pandas or (isinstance(value, Real | Decimal) and bool(value != value))
 
 
 def _within(value: Any) -> Any:

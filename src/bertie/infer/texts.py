@@ -10,6 +10,7 @@ import numpy as np
 
 from bertie import console
 from bertie.console import counted
+from bertie.data.memory import is_missing
 from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
@@ -40,11 +41,10 @@ def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False)
 
 def _read(text: Any) -> Any:
     """Returns a number as a text, and None for what tables of numbers have instead of a missing text."""
-    if text is None or type(text).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported for it
+    if is_missing(text):
         return None
-    if isinstance(text, Real | Decimal) and not isinstance(text, bool):  # those of numpy are neither int nor float
-        return str(text) if text == text else None
-    return text
+    number = isinstance(text, Real | Decimal) and not isinstance(text, bool)  # those of numpy are neither int nor float
+    return str(text) if number else text
 
 
 def tell_unread(rows: Sequence[InvalidRow], total: int) -> None:

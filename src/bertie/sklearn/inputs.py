@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import narwhals
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.memory import plain
+from bertie.data.memory import frame_of, is_missing
 from bertie.data.tables import Columns, Example, InvalidRow, example
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.texts import each_row
@@ -30,13 +29,8 @@ def rows_of(X: Texts) -> list[Row]:
     """Returns the values of each row of a table, or of a list of texts. Raises InputError for another form."""
     if hasattr(X, "toarray"):
         raise InputError("X is a sparse matrix. Pass texts: a list, or a column of a table.")
-    frame = narwhals.from_native(X, pass_through=True, allow_series=True)
-    if isinstance(frame, narwhals.LazyFrame):
-        frame = frame.collect()
-    if isinstance(frame, narwhals.DataFrame):
-        rows = frame.rows()
-    elif isinstance(frame, narwhals.Series):
-        rows = [(value,) for value in frame]
+    if (frame := frame_of(X)) is not None:
+        rows = frame.rows() if len(frame.shape) == 2 else [(value,) for value in frame]
     else:
         if hasattr(X, "__array__"):
             X = np.asarray(X).tolist()
@@ -76,7 +70,7 @@ def labels_of(y: Labels) -> Array:
     array = np.asarray(y.toarray() if hasattr(y, "toarray") else y)
     values = array.ravel().tolist()
     for number, value in enumerate(values):
-        if plain(value) is None:
+        if is_missing(value):
             row = number // max(1, array[:1].size) + 1
             raise InputError(f"Input y contains NaN: row {row} has no label. Leave out such rows.")
     if array.dtype == object and len({*map(type, values)}) == 1 and not isinstance(values[0], str):
