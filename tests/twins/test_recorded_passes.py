@@ -48,11 +48,9 @@ def test_recorded_passes_are_those_of_the_formulas(name: str, passes: int) -> No
         batches = [labelled(name, LENGTHS, seed + 10 * i) for i in range(passes)]
         ours, formula = (gradients(model, task, batches, one) for one in (recorded, None))
         assert ours.keys() == formula.keys()
-        for key, gradient in formula.items():
-            largest = max(float(gradient.abs().max()), 1e-3)
-            torch.testing.assert_close(
-                ours[key], gradient, rtol=0.05, atol=0.03 * largest, msg=lambda m, k=key: f"{k}: {m}"
-            )
+        for key, gradient in formula.items():  # bfloat16 has 8 bits, and the paths round in other places
+            difference = float((ours[key] - gradient).norm())
+            assert difference <= 0.05 * float(gradient.norm()) + 1e-4, key
     assert not recorded.why_not
     assert recorded.recordings, "nothing was recorded"
 

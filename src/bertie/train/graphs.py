@@ -189,13 +189,17 @@ class RecordedPasses:
         torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def _pass(self, batch: Batch, scales: Tensor, seeds: Tensor, first: bool) -> tuple[LossReport, Tensor, list[int]]:
-        with using_kernels(seeds):
+        # what accumulates cannot be written over
+        written = dict(zip(map(id, self.parameters), self.gradients, strict=True)) if first else {}
+        with using_kernels(seeds, written):
             report = self.objective.loss(self.model, self.objective.forward(self.model, batch), batch)
             means = torch.stack([part.weight * part.total for part in report.values()])
             gradients = torch.autograd.grad((means * scales).sum(), self.parameters, allow_unused=True)
         reached = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        into, values = [self.gradients[n] for n in reached], [gradients[n] for n in reached]
-        (torch._foreach_copy_ if first else torch._foreach_add_)(into, values)
+        pairs = [(self.gradients[n], gradients[n]) for n in reached]
+        pairs = [(into, gradient) for into, gradient in pairs if into.data_ptr() != gradient.data_ptr()]
+        add = torch._foreach_copy_ if first else torch._foreach_add_
+        add([into for into, _ in pairs], [gradient for _, gradient in pairs])
         sums = [x for part in report.values() for x in (part.total, part.correct) if x is not None]
         figures = torch.stack([x.detach().float() for x in sums])
         report = {
