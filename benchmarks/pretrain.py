@@ -70,7 +70,7 @@ class Setup:
     @property
     def warmup_steps(self) -> int:
         """Steps of a round before those, in which a GPU's layers are recorded for all shapes of the batches."""
-        return 3 if self.device == "cpu" else 80
+        return 3 if self.device == "cpu" else 200
 
 
 @dataclass
