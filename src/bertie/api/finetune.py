@@ -1,6 +1,6 @@
 """`bertie.finetune`: from labeled examples in any form to a trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from bertie.data import memory
 from bertie.errors import UsageError, arguments
 from bertie.runs import finetune as runs
 from bertie.runs.config import EPOCHS, FinetuneConfig
-from bertie.runs.finetuning import EvalCallback
 from bertie.tasks.datasets import DATASETS
+from bertie.train.callbacks import Callback
 
 COMMON = {  # arguments that everybody changes -> their settings
     "lr": "optim.lr",
@@ -73,7 +73,7 @@ def finetune(
     output: str | Path | None = None,
     resume: str = "auto",
     overwrite: bool = False,
-    callback: EvalCallback | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Fine-tunes a model for a task.
 
@@ -102,7 +102,7 @@ def finetune(
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
-        callback: Called at each evaluation as `callback(fraction, metrics)`. An exception from it ends the run.
+        callbacks: Called after every step and evaluation: early stopping, trackers, your own.
 
     Returns:
         The run, with `scores`, `model` and `report`.
@@ -137,7 +137,7 @@ def finetune(
                     files["format"] = "jsonl"
         ready = config.model_copy(update=files) if config is not None else settings_of(chosen | files)
         folder, temporary = stack.enter_context(run_folder(output))
-        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callback=callback)
+        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks)
     return Run(folder, results, temporary)
 
 

@@ -1,6 +1,6 @@
 """`bertie.pretrain`: from a corpus and a tokenizer to a pre-trained model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,10 +11,10 @@ from bertie.api.finetune import COMMON, check_alone
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.results import Run, run_folder
 from bertie.errors import UsageError, arguments
-from bertie.models.model import Model
 from bertie.runs import pretrain as runs
 from bertie.runs.config import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.callbacks import Callback
 from bertie.train.rendezvous import one_process
 
 THEIRS = {  # arguments of transformers
@@ -52,7 +52,7 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
-    callback: Callable[[Model, int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Pre-trains a model on a corpus.
 
@@ -76,7 +76,7 @@ def pretrain(
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
         allow_change: Settings that may differ from those of the run that is resumed.
-        callback: Called after every step as `callback(model, step)`. It must not modify the model.
+        callbacks: Called after every step and validation: early stopping, trackers, your own.
 
     Returns:
         The run, with `scores` on held-out text, `model` and `report`.
@@ -109,7 +109,7 @@ def pretrain(
             one_process("pretrain without output")
         run, temporary = stack.enter_context(run_folder(output))
         results = runs.pretrain(
-            ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callback=callback
+            ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callbacks=callbacks
         )
     return Run(run, results, temporary)
 

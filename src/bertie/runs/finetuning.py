@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,18 +42,16 @@ from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction, with_task
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train import checkpoint, log
-from bertie.train.loop import fit, temporary_run
+from bertie.train.callbacks import Callback, Callbacks
+from bertie.train.loop import Result, fit, temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
+from bertie.train.trackers import callbacks_of, without_callbacks
 from bertie.training_facts import TooLong, TrainingFacts
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 LOOKS = 10  # evaluations on dev in a long run
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
-
-EvalCallback = Callable[[float, Mapping[str, float]], None]
-"""Called at each evaluation on dev with the completed fraction of the run and the metrics. An exception ends the
-run."""
 
 Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
@@ -66,11 +64,12 @@ class Run:
         config: FinetuneConfig,
         run: Path,
         examples: Examples,
-        callback: EvalCallback | None = None,
+        callbacks: Sequence[Callback] = (),
         without: Without | None = None,
     ) -> None:
-        self.config, self.run, self.examples, self.callback = config, run, examples, callback
-        self.step, self.start = 0, model_folder(config.model)
+        self.config, self.run, self.examples = config, run, examples
+        self.start = model_folder(config.model)
+        self.callbacks = Callbacks([*callbacks_of(config.train, examples.metrics[0]), *callbacks])
         self.without = Without() if without is None else without
         self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
         size = config.train.batch_size
@@ -137,11 +136,11 @@ class Run:
         self.meter = usage.meter(config.train.device)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self.measure(FIRST_LOOK)
-        fit(
+        result = fit(
             self.model,
             self.task,
             self.source.with_computed(self.task.computed(self.model, self.train)),
-            train=config.train,
+            train=without_callbacks(config.train, self.examples.metrics[0]),
             optim=config.optim,
             run=self.run,
             config=config,
@@ -150,11 +149,13 @@ class Run:
             save_model=self.save_settled,
             resume=resume,
             allow_change=None,
-            on_start=self._begin,
-            on_step=self._stepped,
+            begin=self._begin,
+            callbacks=[self.callbacks],
             meter=self.meter,
         )
-        return self._finish(forecast)
+        results = self._finish(forecast, result)
+        self.callbacks.end(results)
+        return results
 
     def _settle(self) -> None:
         """Sets the weights that the loss does not train, from all others in float32."""
@@ -196,9 +197,6 @@ class Run:
             )
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
-
-    def _stepped(self, step: int) -> None:
-        self.step = step
 
     def _training_facts(self) -> TrainingFacts:
         config = self.config
@@ -249,12 +247,10 @@ class Run:
             self.notes.append(f"{what}: {len(bare):,} examples are empty after cleaning (line {lines}{more})")
         return encoded
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, step: int) -> dict[str, float]:
         found = self.measure()
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
             self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
-        if self.callback is not None:
-            self.callback(self.step / self.config.train.steps, found)
         return found
 
     def _is_best(self, value: float) -> bool:
@@ -320,8 +316,8 @@ class Run:
             write_json(folder / name, value)
 
     def _compares(self) -> bool:
-        """Whether baselines are evaluated too, which a trial of tuning does not need."""
-        return bool(self.config.baselines and self.callback is None and self.task.baselines)
+        """Whether baselines are evaluated too."""
+        return bool(self.config.baselines and self.task.baselines)
 
     def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
         """Returns the report with the scores of the baselines."""
@@ -334,8 +330,8 @@ class Run:
         return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
 
     def _label_check(self) -> dict[str, Any]:
-        """Returns the training rows whose labels are probably wrong, for the report; a trial of tuning has none."""
-        if self.callback is not None or not self.task.one_label:
+        """Returns the training rows whose labels are probably wrong, for the report."""
+        if not self.task.one_label:
             return {}
         return check_labels(self.config.label_check, self.examples, self.run, self._predict_fold)
 
@@ -349,7 +345,7 @@ class Run:
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
 
-    def _finish(self, forecast: RunForecast | None) -> dict[str, Any]:
+    def _finish(self, forecast: RunForecast | None, trained: Result) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
         if config.select == "best":
@@ -373,6 +369,7 @@ class Run:
             "labels": list(self.task.labels),
             "fresh": self.fresh,
             "train_examples": len(examples.train),
+            **({"ended_early": trained.reason} if trained.reason else {}),
             "metrics": list(examples.metrics),
             "dev": self._beside(scores.report(), answers),
             "notes": [*self.warnings, *self.notes],

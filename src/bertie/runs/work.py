@@ -35,7 +35,19 @@ from bertie.train.resume import flatten
 from bertie.train.step_metrics import measure
 
 # Settings that change how long a run is, or what it learns, but not the speed of a step.
-FREE_TRAIN = ("steps", "seed", "log_every", "eval_every", "save_every", "keep", "keep_checkpoints", "tensorboard")
+FREE_TRAIN = (
+    "steps",
+    "seed",
+    "log_every",
+    "eval_every",
+    "save_every",
+    "keep",
+    "keep_checkpoints",
+    "track",
+    "metric",
+    "patience",
+    "min_improvement",
+)
 FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "cooldown", "weight_decay", "max_grad_norm", "layer_decay")
 FREE = {
     *(f"train.{name}" for name in FREE_TRAIN),
