@@ -19,7 +19,8 @@ class Batch:
 
     input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
     names and shapes; labels share no tensor or sentinel. sample_ids (B,) int64: the numbers of the samples in the data
-    order. features: the vectors in the place of some tokens, where there are any.
+    order. features: the vectors in the place of some tokens, where there are any. fixed: whether its shapes are those
+    of other batches (fixed_shapes.py), so that no number of it is read but those of its `host`.
     """
 
     input_ids: Tensor
@@ -28,6 +29,7 @@ class Batch:
     sample_ids: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
     features: Features | None = None
+    fixed: bool = False
     moved_from: "Batch | None" = field(default=None, repr=False)
 
     def with_labels(self, **labels: Tensor) -> "Batch":
@@ -45,6 +47,7 @@ class Batch:
             self.sample_ids,
             {name: moved(label, device) for name, label in self.labels.items()},
             None if self.features is None else self.features.to(device),
+            self.fixed,
             self.host,
         )
 
@@ -52,6 +55,11 @@ class Batch:
     def host(self) -> "Batch":
         """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
+
+    @property
+    def positions(self) -> "Batch":
+        """The batch whose layout and labels say which tokens are read: the original one, or this one where `fixed`."""
+        return self if self.fixed else self.host
 
     @property
     def size(self) -> int:

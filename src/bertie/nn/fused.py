@@ -22,6 +22,7 @@ from bertie.nn.seeds import current_seeds
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
 PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
 LONGEST = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
+HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 TILE = 2, 1024  # rows and columns of an activation's program: 120 us on an H200 where 8 x 128 takes 310
 ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "silu": 2, "relu": 3, "geglu_erf": 0, "geglu": 1, "swiglu": 2, "reglu": 3}
 """Name -> number in kernels.py."""

@@ -305,4 +305,9 @@ def _take(cells: Tensor, index: Tensor, rows: int) -> Tensor:
     return taken
 
 
+def rows_at(tokens: Tensor, positions: Tensor) -> Tensor:
+    """Returns tokens[positions], whose positions have no repeats, so that its gradient adds nothing up. -> (N, H)"""
+    return _take(tokens, positions, len(positions))
+
+
 Layout = Packed | Padded
