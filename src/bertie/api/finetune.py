@@ -11,19 +11,11 @@ from bertie.console import say
 from bertie.data import memory
 from bertie.errors import UsageError, arguments
 from bertie.runs import finetune as runs
+from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.tasks.datasets import DATASETS
 from bertie.train.callbacks import Callback
 
-COMMON = {  # arguments that everybody changes -> their settings
-    "lr": "optim.lr",
-    "weight_decay": "optim.weight_decay",
-    "warmup": "optim.warmup",
-    "batch_size": "train.batch_size",
-    "seed": "train.seed",
-    "device": "train.device",
-    "precision": "train.precision",
-}
 THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
     "learning_rate": "lr",
     "num_train_epochs": "epochs",
@@ -68,6 +60,9 @@ def finetune(
     seed: int | None = None,
     device: str | None = None,
     precision: str | None = None,
+    patience: int | None = None,
+    metric: str | None = None,
+    track: str | Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     config: FinetuneConfig | None = None,
     output: str | Path | None = None,
@@ -97,6 +92,9 @@ def finetune(
         seed: Seed of the order, of dropout and of the new weights.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
+        patience: Evaluations without an improvement after which the run ends, with the best weights.
+        metric: Metric that selects weights and stops the run. Default: the main metric of the task.
+        track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
         config: All settings of a run, instead of the arguments above. With `train` or `dev`, these are its examples.
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
@@ -112,19 +110,8 @@ def finetune(
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    chosen: dict[str, Any] = {
-        "model": None if model is None else str(model),
-        "text": ((text,) if isinstance(text, str) else tuple(text)) or None,
-        "label": label or None,
-        "task": task,
-        "label_names": None if label_names is None else {str(one): str(name) for one, name in label_names.items()},
-        "data": data or None,
-        "data_dir": None if data_dir is None else str(data_dir),
-        "epochs": epochs,
-        "max_length": max_length,
-    }
-    chosen |= dict(zip(COMMON.values(), (lr, weight_decay, warmup, batch_size, seed, device, precision), strict=True))
-    chosen |= settings or {}
+    chosen = chosen_of(FINETUNE, locals())
+    chosen["model"] = None if model is None else str(model)
     check_alone(config, chosen)
     if config is None and train is None and not data:
         raise UsageError("No training examples given. Pass train, or data and data_dir.")
@@ -139,6 +126,24 @@ def finetune(
         folder, temporary = stack.enter_context(run_folder(output))
         results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks)
     return Run(folder, results, temporary)
+
+
+def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a call chooses, by their dotted names: its arguments, then its `settings`.
+
+    names: argument -> setting. An empty text or list is none.
+    """
+    chosen = {key: arguments[name] for name, key in names.items()}
+    for key, value in chosen.items():
+        if isinstance(value, Path):
+            chosen[key] = str(value)
+        elif key in ("text", "train.track") and value is not None:
+            chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
+        elif value == "":
+            chosen[key] = None
+        elif key == "label_names" and value is not None:
+            chosen[key] = {str(one): str(name) for one, name in value.items()}
+    return chosen | dict(arguments["settings"] or {})
 
 
 def check_alone(config: object, chosen: Mapping[str, Any]) -> None:

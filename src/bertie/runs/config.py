@@ -241,9 +241,12 @@ class FinetuneConfig(LabeledFiles):
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
     epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
     """Passes over the training examples; sets train.steps. Source: Devlin et al. 2018, A.3: 2 to 4."""
-    select: Literal["last", "best"] = "last"
-    """Weights of the final model: those after the last step, or the best on dev. Source: google-research/bert,
-    run_classifier.py."""
+    select: Literal["last", "best"] | None = None
+    """Weights of the final model: those after the last step, or those of the best evaluation. Not set: best with
+    train.patience, otherwise last. Source: google-research/bert, run_classifier.py."""
+    select_on: Literal["auto", "dev", "train"] = "auto"
+    """Rows that select weights and stop the run: dev, whose scores are then optimistic, or a share (held_out) of the
+    training rows, which are not learned from. auto: train with 1,000 training rows or more of your own."""
     label_check: Literal["none", "words", "folds"] = "words"
     """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
     characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""
@@ -267,6 +270,11 @@ class FinetuneConfig(LabeledFiles):
         name, data = tree.get("task", usual), tree.get("data", "")
         name = DATASETS[data].task if name == usual and data in DATASETS else name
         return (TASKS[name] if name in TASKS else None), path[1:]  # noqa: SIM401  (which raises)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the final model has the weights of the best evaluation."""
+        return (self.select or ("last" if self.train.patience is None else "best")) == "best"
 
     @property
     def rate_is_set(self) -> bool:

@@ -42,7 +42,7 @@ from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction, with_task
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train import checkpoint, log
-from bertie.train.callbacks import Callback, Callbacks
+from bertie.train.callbacks import LOSS, Callback, Callbacks, improves, is_loss, metric_of
 from bertie.train.loop import Result, fit, temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
@@ -69,7 +69,10 @@ class Run:
     ) -> None:
         self.config, self.run, self.examples = config, run, examples
         self.start = model_folder(config.model)
-        self.callbacks = Callbacks([*callbacks_of(config.train, examples.metrics[0]), *callbacks])
+        self.metric = config.train.metric or examples.metrics[0]
+        self.callbacks = Callbacks([*callbacks_of(config.train, self.metric), *callbacks])
+        if config.train.metric:  # refused now, not at the first evaluation
+            metric_of(dict.fromkeys((LOSS, *examples.task.scores().compute()), 0.0), self.metric)
         self.without = Without() if without is None else without
         self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
         size = config.train.batch_size
@@ -96,6 +99,7 @@ class Run:
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
+        self.selecting = (examples.select, self._encode(examples.select, "selecting")) if examples.select else None
         targets = self.task.targets(examples.train, self.train)
         self._check_targets(targets)
         if note := self.task.cut_targets(examples.train, targets):
@@ -113,6 +117,11 @@ class Run:
             "model": fingerprint(self.model),
             "train_file": self.source.fingerprint,
             "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
+            **(
+                {"selecting": _fingerprint_of(self.looked_at, [str(one.label) for one in examples.select])}
+                if self.selecting
+                else {}
+            ),
             "data_dir": "",
         }
 
@@ -140,7 +149,7 @@ class Run:
             self.model,
             self.task,
             self.source.with_computed(self.task.computed(self.model, self.train)),
-            train=without_callbacks(config.train, self.examples.metrics[0]),
+            train=without_callbacks(config.train, self.metric),
             optim=config.optim,
             run=self.run,
             config=config,
@@ -175,7 +184,7 @@ class Run:
         """Prepares the folder. Best weights that are not of this run's steps up to `found` are deleted."""
         if found is None or not found.belongs_to(self.run):  # of a run that was killed before its first checkpoint
             shutil.rmtree(self.run / BEST, ignore_errors=True)
-            if found is not None and self.config.select == "best":
+            if found is not None and self.config.keeps_best:
                 self._take_best(found)
         RunFolder(self.run).begin(partial(self.save, weights=False))
 
@@ -184,11 +193,11 @@ class Run:
 
         Raises UsageError when later, better ones have replaced them.
         """
-        source, metric = found.folder.resolve().parent, self.examples.metrics[0]
+        source, metric = found.folder.resolve().parent, self.metric
         looks = [line for line in log.read(source) if line["kind"] == "valid" and line["step"] <= found.step]
         if not looks:
             return
-        best = max(line[metric] for line in looks)
+        best = (min if is_loss(metric) else max)(line[metric] for line in looks)
         if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
             raise UsageError(
                 f"{found.folder} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
@@ -249,21 +258,24 @@ class Run:
 
     def _evaluate(self, step: int) -> dict[str, float]:
         found = self.measure()
-        if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
-            self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
+        if self.config.keeps_best and self._is_best(found[self.metric]):
+            self._save(self.run / BEST, {SCORE: {self.metric: found[self.metric]}})
         return found
 
     def _is_best(self, value: float) -> bool:
         path = self.run / BEST / SCORE
-        return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
+        return not path.exists() or improves(self.metric, value, float(read_json(path)[self.metric]))
 
     def measure(self, most: int | None = None) -> dict[str, float]:
-        """Returns loss and metrics of the (first) dev examples. Those with unknown labels count only in the metrics."""
+        """Returns loss and metrics of the (first) examples that select the weights, dev if no others do.
+
+        Those with unknown labels count only in the metrics.
+        """
         self._settle()
         was_training = self.model.training
         self.model.eval()
         scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
-        for examples, encoded, logits in self._dev_logits(most):
+        for examples, encoded, logits in self._logits(most, self.selecting):
             targets = self.task.targets(examples, encoded)
             for name, part in self.task.dev_losses(self.model, encoded, targets, torch.from_numpy(logits)).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
@@ -272,13 +284,21 @@ class Run:
         self.model.train(was_training)
         return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
 
-    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Sequences, Array]]:
-        """Yields the (first) dev examples with their logits, in chunks as in prediction."""
-        total = min(most or self.dev.examples, self.dev.examples)
+    @property
+    def looked_at(self) -> Sequences:
+        """The examples of an evaluation during training."""
+        return self.selecting[1] if self.selecting else self.dev
+
+    def _logits(
+        self, most: int | None = None, of: tuple[list[Example], Sequences] | None = None
+    ) -> Iterator[tuple[list[Example], Sequences, Array]]:
+        """Yields the (first) examples, by default of dev, with their logits, in chunks as in prediction."""
+        examples, encoded = of or (self.examples.dev, self.dev)
+        total = min(most or encoded.examples, encoded.examples)
         for start in range(0, total, CHUNK):
             stop = min(start + CHUNK, total)
-            encoded = self.dev.part(start, stop)
-            yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
+            part = encoded.part(start, stop)
+            yield examples[start:stop], part, self.predictor.logits(part)
 
     def answer_first(self, most: int) -> None:
         """Answers the first dev examples as `_finish` does, for a trial of the time."""
@@ -291,10 +311,14 @@ class Run:
         self.model.load_state_dict(saved.state_dict())
 
     def _answers(
-        self, scores: Scores, findings: Findings | None = None, most: int | None = None
+        self,
+        scores: Scores,
+        findings: Findings | None = None,
+        most: int | None = None,
+        of: tuple[list[Example], Sequences] | None = None,
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Yields the (first) dev examples with their predictions, and counts them."""
-        for examples, encoded, logits in self._dev_logits(most):
+        """Yields the (first) examples, by default of dev, with their predictions, and counts them."""
+        for examples, encoded, logits in self._logits(most, of):
             answers = self.task.decode(logits, encoded, examples)
             self.task.count(scores, examples, answers)
             if findings is not None:
@@ -338,23 +362,40 @@ class Run:
     def _predict_fold(self, train: list[Example], asked: list[Example]) -> list[Prediction]:
         """Fine-tunes the start model on other rows with the same settings, and predicts these."""
         with temporary_run() as place:
-            changed = {"label_check": "none", "baselines": False, "select": "last"}
+            plain = self.config.train.model_copy(update={"patience": None, "track": ()})
+            changed = {"label_check": "none", "baselines": False, "select": "last", "train": plain}
             config = with_steps(self.config.model_copy(update=changed), len(train))
-            run = Run(config, place, replace(self.examples, train=train, dev=asked, notes=[]))
+            run = Run(config, place, replace(self.examples, train=train, dev=asked, select=[], notes=[]))
             run.notes, run.warnings = [], []
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
 
+    def _selection(self, trained: Result) -> list[str]:
+        """Returns notes on why the run ended early, and which examples selected its weights."""
+        ended = [f"the run ended early, after step {trained.step:,}: {trained.reason}"] if trained.reason else []
+        if not self.config.keeps_best:
+            return ended
+        looks = [line for line in log.read(self.run) if line["kind"] == "valid"]
+        best = (min if is_loss(self.metric) else max)(line[self.metric] for line in looks)
+        step = next(line["step"] for line in looks if line[self.metric] == best)
+        rows = f"{self.looked_at.examples:,} {'held-out training' if self.selecting else 'dev'} examples"
+        leak = "" if self.selecting else ". The scores of dev are optimistic: measure the model on other examples"
+        chosen = f"of {len(looks)} evaluations on {rows}, step {step:,} is the best ({self.metric} {best:.4g})"
+        return [*ended, f"{chosen}, and the model has its weights{leak}"]
+
     def _finish(self, forecast: RunForecast | None, trained: Result) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
-        if config.select == "best":
+        if config.keeps_best:
             take_model(self.run / BEST, self.run / MODEL)
         self.reload(self.run / MODEL)
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()
-        tuned = untuned.tune_on_dev(self._answers(before))
+        # On examples that are not reported, where there are such.
+        tuned = untuned.tune_on_dev(
+            self._answers(untuned.scores(), of=self.selecting) if self.selecting else self._answers(before)
+        )
         self.task = tuned.with_tokenizer(self.predictor.tokenizer)
         if self.task != untuned:
             self.model.training_facts = self._training_facts()
@@ -370,13 +411,14 @@ class Run:
             "fresh": self.fresh,
             "train_examples": len(examples.train),
             **({"ended_early": trained.reason} if trained.reason else {}),
+            **({"selecting": self.looked_at.examples} if self.selecting else {}),
             "metrics": list(examples.metrics),
             "dev": self._beside(scores.report(), answers),
-            "notes": [*self.warnings, *self.notes],
+            "notes": [*self.warnings, *self.notes, *self._selection(trained)],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),
         }
-        if self.task != untuned:
+        if self.task != untuned and not self.selecting:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         model_card.write_finetuning(self.run / MODEL, config, results)
         model_card.write_cost(self.run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
@@ -400,10 +442,13 @@ def take_model(source: Path, out: Path) -> None:
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
     """Returns the config with the number of steps of its epochs and, unless it was set, of steps between evaluations.
 
-    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps.
+    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps. With
+    patience, each epoch has one.
     """
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
     known = {"steps": steps}
     if not {"train", "eval_every"} <= config.model_fields_set | config.train.model_fields_set:
-        known["eval_every"] = max(config.train.eval_every, -(-steps // LOOKS))
+        epoch = steps_of(examples, batch_size=config.train.batch_size, epochs=1)
+        often = epoch if config.train.patience is not None else max(config.train.eval_every, -(-steps // LOOKS))
+        known["eval_every"] = often
     return config.model_copy(update={"train": config.train.model_copy(update=known)})

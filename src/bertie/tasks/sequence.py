@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from unicodedata import normalize
 
 import numpy as np
@@ -43,6 +43,7 @@ CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 SHOWN_TEXT = 60  # characters of a text in a note
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
+Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class SequenceTask(Task):
     calibrate: bool = False
     temperature: float = 1.0
     positive: str = ""
-    main: Literal["accuracy", "macro_f1", "mcc", "f1"] | None = None
+    main: Main | None = None
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"label": "sequence", "weight": "sequence"}
@@ -129,6 +130,11 @@ class SequenceTask(Task):
             if free and rarest(Counter(str(example.label) for example in train))
             else self
         )
+
+    def led_by(self, metric: str) -> Self:
+        """Returns the task with another main metric, unless its options set one."""
+        known: dict[str, Main] = {main: main for main in get_args(Main)}
+        return self if self.main is not None else replace(self, main=known.get(metric))
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown

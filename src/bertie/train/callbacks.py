@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EVENTS = ("on_start", "on_step", "on_evaluate", "on_end")
 LOSS = "loss"
+LESS = (LOSS, "mse", "perplexity")  # ends of the names of metrics of which less is better
 
 
 class StopTraining(Exception):
@@ -153,7 +154,7 @@ def metric_of(scores: Mapping[str, float], metric: str) -> float:
 
 def is_loss(metric: str) -> bool:
     """Returns whether less of a metric is better."""
-    return metric.partition("/")[0].endswith(LOSS)
+    return metric.partition("/")[0].endswith(LESS)
 
 
 def improves(metric: str, value: float, best: float | None, *, by: float = 0.0) -> bool:
