@@ -21,7 +21,7 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
-WARMUP, MEASURED, PROFILED, LISTED = 24, 30, 5, 48
+WARMUP, MEASURED, PROFILED, LISTED = 60, 40, 5, 60
 
 
 def main(name: str, batch_size: int, length: int) -> None:

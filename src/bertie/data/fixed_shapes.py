@@ -15,26 +15,29 @@ import torch
 from torch import Tensor
 
 from bertie.data.batch import Batch
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Packed, rounded
 
 LabelAxis = Literal["sequence", "token", "sequence_target", "prediction_target", "position"]
 """What a row of a label is: of a sequence, a token, or a prediction. Targets without a weight are `NO_TARGET` where
 they do not count, and all others have the weight 0. position: of a prediction in input_ids."""
 NO_TARGET = -1
-SIZES = 8  # from a power of two to the next: at most an eighth more rows, a twentieth on average
+MORE = 8  # at most an eighth of the rows belong to no text
 
 
-def next_size(rows: int) -> int:
-    """Returns the next of `SIZES` sizes from each power of two to the next."""
-    step = 1 << max(0, rows.bit_length() - SIZES.bit_length())
-    return -(-rows // step) * step
+def next_size(predictions: int) -> int:
+    """Returns the next of 8 sizes from each power of two to the next: at most an eighth more."""
+    step = 1 << max(0, predictions.bit_length() - 4)
+    return -(-predictions // step) * step
 
 
-def with_fixed_shape(batch: Batch, axes: Mapping[str, LabelAxis], longest: int) -> Batch | None:
+def with_fixed_shape(
+    batch: Batch, axes: Mapping[str, LabelAxis], longest: int, *, rows: int = 0, predictions: int = 0
+) -> Batch | None:
     """Returns a batch in main memory with few different shapes; None for a batch that cannot have one.
 
-    axes: the axis of every label. longest: tokens of the model's longest sequence. The batch returned is `fixed`, and
-    its `host` is the one given. A padded batch, one with features, and one with other labels have no fixed shape.
+    axes: the axis of every label. longest: tokens of the model's longest sequence. rows, predictions: the least of
+    them. The batch returned is `fixed`, and its `host` is the one given. A padded batch, one with features, and one
+    with other labels have no fixed shape.
     """
     layout = batch.layout
     if not isinstance(layout, Packed) or batch.features is not None or batch.labels.keys() != axes.keys():
@@ -42,7 +45,9 @@ def with_fixed_shape(batch: Batch, axes: Mapping[str, LabelAxis], longest: int) 
     if not layout.num_tokens or bool((layout.cu_seqlens.diff() < 1).any()):
         return None
     widest = min(longest, max(16, 1 << (layout.max_seqlen - 1).bit_length()))
-    lengths = _lengths_after(layout.num_tokens, widest)
+    lengths = _lengths_after(layout.num_tokens, widest, rows)
+    if lengths is None:
+        return None
     rows, ends = layout.num_tokens + sum(lengths), np.cumsum(lengths, dtype=np.int32) + layout.num_tokens
     cu_seqlens = torch.cat([layout.cu_seqlens, torch.from_numpy(ends.astype(np.int32))])
     fixed = Batch(
@@ -58,25 +63,29 @@ def with_fixed_shape(batch: Batch, axes: Mapping[str, LabelAxis], longest: int) 
     for name, axis in axes.items():
         label = batch.labels[name]
         if axis == "position":
-            free = _free(fixed, label, next_size(len(label)) - len(label))
+            free = _free(fixed, label, max(predictions, next_size(len(label))) - len(label))
             if free is None:
                 return None
             labels[name] = torch.cat([label, free])
         else:
-            size = sizes.get(axis) or next_size(len(label))
+            size = sizes.get(axis) or max(predictions, next_size(len(label)))
             labels[name] = _filled(label, size, NO_TARGET if axis.endswith("target") else 0)
     return replace(fixed, labels=labels)
 
 
-def _lengths_after(tokens: int, longest: int) -> list[int]:
-    """Returns the lengths of the sequences after the texts. Their number depends on the number of rows alone."""
-    rows = next_size(tokens)
+def _lengths_after(tokens: int, longest: int, rows: int) -> list[int] | None:
+    """Returns the lengths of the sequences after the texts. Their number depends on the number of rows alone.
+
+    None where they would be too long.
+    """
+    rows = max(rows, rounded(tokens))
     while True:  # the more rows, the more sequences, of one token at least
-        count = -(-(rows // SIZES + 1) // (longest - 1)) + 1
+        count = -(-(rows // MORE + 1) // (longest - 1)) + 1
         if rows - tokens >= count:
             break
-        rows = next_size(rows + 1)
-    return [len(part) for part in np.array_split(np.empty(rows - tokens), count)]
+        rows = rounded(rows + 1)
+    lengths = [len(part) for part in np.array_split(np.empty(rows - tokens), count)]
+    return None if max(lengths) > longest else lengths
 
 
 def _filled(x: Tensor, rows: int, value: int = 0) -> Tensor:

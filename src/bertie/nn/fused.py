@@ -20,7 +20,7 @@ from bertie.nn.linear import LayerNorm, Linear, RMSNorm, UnbiasedNorm
 from bertie.nn.seeds import current_seeds
 
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
-PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
+PROGRAMS = 4  # of a backward pass per processor of the GPU: each sums its rows for the weights
 LONGEST = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
 HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 TILE = 2, 1024  # rows and columns of an activation's program: 120 us on an H200 where 8 x 128 takes 310
@@ -71,11 +71,38 @@ def add_norm(residual: Tensor, x: Tensor, bias: Tensor | None, module: nn.Module
     return normed
 
 
+class Skipped:
+    """The gradient that reaches a norm's output through the residual connection around the layers above it.
+
+    The norm above leaves it here, and the norm's own pass adds it to the gradient from those layers, which comes later.
+    torch would add the two in a pass of its own.
+    """
+
+    def __init__(self) -> None:
+        self.gradient: Tensor | None = None
+
+    def take(self) -> Tensor | None:
+        """Returns the gradient and forgets it."""
+        gradient, self.gradient = self.gradient, None
+        return gradient
+
+
 def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: Norm, p: float) -> Tensor:
     shift = module.bias if isinstance(module, LayerNorm) else None
+    own, below = Skipped(), getattr(residual, "skipped", None)
     y: Tensor = AddNorm.apply(  # type: ignore[no-untyped-call]
-        residual, x, bias, module.weight, shift, module.eps, not isinstance(module, RMSNorm), Dropout.next(p)
+        residual,
+        x,
+        bias,
+        module.weight,
+        shift,
+        module.eps,
+        not isinstance(module, RMSNorm),
+        Dropout.next(p),
+        own,
+        below,
     )
+    y.skipped = own  # type: ignore[attr-defined]
     return y
 
 
@@ -105,6 +132,8 @@ class AddNorm(torch.autograd.Function):
         eps: float,
         centered: bool,
         dropout: Dropout,
+        own: Skipped,
+        below: Skipped | None,
     ) -> Tensor:
         """See the class."""
         from bertie.nn import kernels
@@ -121,7 +150,7 @@ class AddNorm(torch.autograd.Function):
             SHIFT=shift is not None, CENTERED=centered, DROPOUT=dropout.on, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         ctx.save_for_backward(total, weight, mean, rstd)
-        ctx.centered, ctx.dropout = centered, dropout
+        ctx.centered, ctx.dropout, ctx.own, ctx.below = centered, dropout, own, below
         return y
 
     @staticmethod
@@ -137,19 +166,24 @@ class AddNorm(torch.autograd.Function):
         grad_residual = torch.empty_like(total)
         grad_x = torch.empty_like(total) if ctx.dropout.on else grad_residual
         partial = torch.empty(programs, 3, size, dtype=torch.float32, device=total.device)
+        more = ctx.own.take()
         kernels.add_norm_backward[(programs,)](
-            grad_y.contiguous(), total, weight, mean, rstd, grad_residual, grad_x, partial,
-            rows, size, *ctx.dropout.arguments, CENTERED=ctx.centered, DROPOUT=ctx.dropout.on, BLOCK=block,
-            num_warps=_warps(block),
+            grad_y.contiguous(), more, total, weight, mean, rstd, grad_residual, grad_x, partial,
+            rows, size, *ctx.dropout.arguments, MORE=more is not None, CENTERED=ctx.centered,
+            DROPOUT=ctx.dropout.on, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         of_weight, of_shift, of_bias = partial.sum(0)
         needed = ctx.needs_input_grad
+        if ctx.below is not None:
+            ctx.below.gradient = grad_residual
         return (
-            grad_residual if needed[0] else None,
+            grad_residual if needed[0] and ctx.below is None else None,
             grad_x,
             of_bias if needed[2] else None,
             of_weight,
             of_shift if needed[4] else None,
+            None,
+            None,
             None,
             None,
             None,

@@ -39,7 +39,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), device=hidden_NH.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden, grad_weight, grad_bias = [], None, None
-        chunk = rows_at_a_time(weight_VH)
+        chunk, copies = rows_at_a_time(weight_VH), 8 if weight_VH.is_cuda else 1  # a row alone leaves tensor cores idle
         for start in range(0, max(1, len(hidden_NH)), chunk):
             h_CH, targets_C = hidden_NH[start : start + chunk], targets_N[start : start + chunk]
             counts_C1, at_C1 = (targets_C >= 0).to(h_CH.dtype)[:, None], targets_C.clamp(min=0)[:, None]
@@ -53,7 +53,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_hidden.append(probs_CV @ w_VH * counts_C1)
                 grad_weight = _add(grad_weight, probs_CV.T @ (h_CH * counts_C1))
                 # a product: torch's sum over rows in float32 would copy all of them first
-                grad_bias = _add(grad_bias, (counts_C1.T @ probs_CV)[0])
+                grad_bias = _add(grad_bias, (counts_C1.T.expand(copies, -1) @ probs_CV)[0])
         if grad_hidden:
             size = len(weight_VH)
             ctx.save_for_backward(torch.cat(grad_hidden), grad_weight[:size], grad_bias[:size])  # type: ignore[index]

@@ -3,20 +3,22 @@
 The thousands of kernels of a step take longer to launch than to run, in small models by a multiple. A graph launches
 all of them at once. Layers then run as the kernels of nn/fused.py, whose launches alone would cost more than they gain.
 
-Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the second time; a batch of any
-other shape runs as on every other device. So does all that waits for the GPU, which is noticed before it is recorded.
+Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the second time, or later where a
+batch can be filled up to a larger one. Any other batch runs as on every other device. So does all that waits for the
+GPU, which is noticed before it is recorded.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from bertie import console
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import with_fixed_shape
+from bertie.data.fixed_shapes import MORE, LabelAxis, with_fixed_shape
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import Model
@@ -28,7 +30,31 @@ from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.train.base import Trainable
 
 MOST = 32  # shapes that are recorded; batches of more shapes run without
+SEVERAL = 6  # times that a shape occurs until it is recorded although a larger one serves: recording takes 0.3 s
 OUTSIDE = 8  # sites of dropout in embeddings and heads, at most
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a recording is for: batches of so many sequences, rows and predictions, as the first of a step or not."""
+
+    longest: int
+    texts: int
+    rows: int
+    predictions: int
+    first: bool
+
+    @classmethod
+    def of(cls, fixed: Batch, axes: Mapping[str, LabelAxis], first: bool) -> Self:
+        """Returns the shape of a fixed batch."""
+        predictions = max((len(fixed.labels[name]) for name, axis in axes.items() if axis == "position"), default=0)
+        return cls(fixed.layout.max_seqlen, fixed.size, len(fixed.input_ids), predictions, first)
+
+    def holds(self, other: "Shape") -> bool:
+        """Whether a batch of another shape can be filled up to this one, with few more rows."""
+        same = (self.longest, self.texts, self.first) == (other.longest, other.texts, other.first)
+        enough = self.rows >= other.rows and self.predictions >= other.predictions
+        return same and enough and self.rows - other.rows <= other.rows // (2 * MORE)
 
 
 @dataclass
@@ -55,8 +81,8 @@ class RecordedPasses:
         self.model, self.objective, self.device = model, objective, device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients: list[Tensor] = []
-        self.recordings: dict[Hashable, Recording] = {}
-        self.occurred: Counter[Hashable] = Counter()
+        self.recordings: dict[Shape, Recording] = {}
+        self.occurred: Counter[Shape] = Counter()
         self.pool = torch.cuda.graph_pool_handle()
         self.why_not = ""
         """Why no pass is recorded any more: one waits for the GPU."""
@@ -73,23 +99,33 @@ class RecordedPasses:
 
         None, with nothing done, for a batch that no recording is for. counts: as of `step.backward`.
         """
-        axes = self.objective.label_axes
-        fixed = None if self.why_not or axes is None else with_fixed_shape(batch, axes, self.model.config.max_length)
-        if fixed is None:
+        fixed, axes = self._fixed(batch), self.objective.label_axes
+        if fixed is None or axes is None:
             return None
         first = all(parameter.grad is None for parameter in self.parameters)
-        key = (shape_of(fixed), first)
-        if key not in self.recordings:
-            self.occurred[key] += 1
-            if self.occurred[key] < 2 or len(self.recordings) == MOST:
+        shape = Shape.of(fixed, axes, first)
+        if shape not in self.recordings:
+            larger = self._larger(shape)
+            self.occurred[shape] += 1
+            if self.occurred[shape] == (SEVERAL if larger else 2) and len(self.recordings) < MOST:
+                self._record(shape, fixed, first)
+            elif larger is not None:
+                fixed, shape = self._fixed(batch, rows=larger.rows, predictions=larger.predictions), larger
+            if fixed is None or shape not in self.recordings:
                 return None
-            recording = self._record(fixed, first)
-            if recording is None:
-                return None
-            self.recordings[key] = recording
         if not first:
             self._adopt()
-        return self._replay(self.recordings[key], fixed, counts)
+        return self._replay(self.recordings[shape], fixed, counts)
+
+    def _fixed(self, batch: Batch, **least: int) -> Batch | None:
+        axes = self.objective.label_axes
+        if self.why_not or axes is None:
+            return None
+        return with_fixed_shape(batch, axes, self.model.config.max_length, **least)
+
+    def _larger(self, shape: "Shape") -> "Shape | None":
+        """Returns the smallest recorded shape that a batch of this shape can be filled up to."""
+        return min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
 
     def _replay(self, recording: Recording, fixed: Batch, counts: Mapping[str, int]) -> LossReport:
         for into, tensor in zip(tensors_of(recording.batch), tensors_of(fixed), strict=True):
@@ -114,7 +150,7 @@ class RecordedPasses:
             elif parameter.grad is not gradient:
                 gradient.copy_(parameter.grad)
 
-    def _record(self, fixed: Batch, first: bool) -> Recording | None:
+    def _record(self, shape: "Shape", fixed: Batch, first: bool) -> None:
         """Records a batch's passes. first: whether gradients are written, or added to those of earlier passes."""
         if not self.gradients:
             self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -133,13 +169,13 @@ class RecordedPasses:
                 raise
             self.why_not = str(error).splitlines()[0]
             console.say(f"Steps are not recorded as CUDA graphs: {self.why_not}")
-            return None
+            return
         finally:
             torch.cuda.set_sync_debug_mode(mode)
         for gradient, value in zip(self.gradients, before, strict=True):
             gradient.copy_(value)
         torch.cuda.empty_cache()  # of what warming up took: graphs have memory of their own
-        return Recording(graph, batch, scales, seeds, report, figures, reached)
+        self.recordings[shape] = Recording(graph, batch, scales, seeds, report, figures, reached)
 
     def _warm_up(self, batch: Batch, scales: Tensor, seeds: Tensor, first: bool) -> None:
         """Runs passes on another stream, as torch asks for. Raises RuntimeError where one waits for the GPU."""
@@ -179,8 +215,3 @@ def tensors_of(batch: Batch) -> list[Tensor]:
     """Returns all tensors of a batch that a model reads."""
     assert isinstance(batch.layout, Packed), "a batch of a fixed shape is packed"
     return [batch.input_ids, batch.token_type_ids, batch.layout.cu_seqlens, *batch.labels.values()]
-
-
-def shape_of(batch: Batch) -> Hashable:
-    """Returns what a recording depends on."""
-    return (batch.layout.max_seqlen, *(tuple(tensor.shape) for tensor in tensors_of(batch)))

@@ -132,4 +132,5 @@ def backward(
         (0 * loss if again else loss).backward()  # type: ignore[no-untyped-call]
         if not again:
             sums.add(report)
+        del loss, report  # with what they keep of this pass, the next one could not be recorded
     return sums
