@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from bertie.data.sequences import Arrays, Sequences
+from bertie.data.sequences import Arrays, LabelAxis, Sequences
 from bertie.data.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
     from bertie.models.model import Model
@@ -30,7 +29,7 @@ class Learner(ABC):
     """
 
     labels: tuple[str, ...]
-    label_axes: "ClassVar[Mapping[str, LabelAxis] | None]" = None
+    label_axes: ClassVar[Mapping[str, LabelAxis] | None] = None
     """The axis of each target in a batch, where the loss multiplies by targets named "weight"; None: unknown."""
 
     @property

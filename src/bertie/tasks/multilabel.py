@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.data.annotations import cell_labels, is_annotated
 from bertie.data.rows import as_text
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
@@ -76,7 +75,7 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"has": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.decimals import number_of
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 LARGEST = 1e15  # the square of a label and its mean over a batch must be float32 numbers
@@ -42,7 +41,7 @@ class RegressionTask(Task):
     activation: Literal["none", "sigmoid"] = "none"
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"number": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"number": "sequence", "weight": "sequence"}
     reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")

@@ -17,7 +17,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a")  # as R, pandas, databases and Excel write a missing value
@@ -61,7 +60,7 @@ class SequenceTask(Task):
     main: Main | None = None
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"label": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
     exclusive = True

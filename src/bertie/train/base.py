@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import LabelAxis
+from bertie.data.sequences import LabelAxis
 from bertie.models.loss import LossReport
 from bertie.models.model import Model
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from bertie import console
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import MORE, LabelAxis, with_fixed_shape
+from bertie.data.fixed_shapes import MORE, with_fixed_shape
+from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import Model
