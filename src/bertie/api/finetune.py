@@ -14,6 +14,7 @@ from bertie.runs import finetune as runs
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
 THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
@@ -49,6 +50,12 @@ def finetune(
     label: str = "",
     task: str | None = None,
     label_names: Mapping[str, str] | None = None,
+    weight: str = "",
+    class_weights: str | Mapping[str, float] | None = None,
+    sampling: str | None = None,
+    loss: str | LossFunction | None = None,
+    focal_gamma: float | None = None,
+    label_smoothing: float | None = None,
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -81,6 +88,12 @@ def finetune(
         label: Column of the label. Default: recognized by name.
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
+        weight: Column of the weight of a row, in the loss and in the metrics.
+        class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
+        sampling: "balanced" has equally many examples of each label in an epoch.
+        loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
+        focal_gamma: The power of the focal loss.
+        label_smoothing: Share of a target that all labels have in equal parts.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
@@ -110,8 +123,8 @@ def finetune(
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    chosen = chosen_of(FINETUNE, locals())
-    chosen["model"] = None if model is None else str(model)
+    chosen = {"model": None if model is None else str(model), **chosen_of(FINETUNE, locals())}
+    function = loss if callable(loss) else None
     check_alone(config, chosen)
     if config is None and train is None and not data:
         raise UsageError("No training examples given. Pass train, or data and data_dir.")
@@ -124,7 +137,7 @@ def finetune(
                     files["format"] = "jsonl"
         ready = config.model_copy(update=files) if config is not None else settings_of(chosen | files)
         folder, temporary = stack.enter_context(run_folder(output))
-        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks)
+        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
 
 
@@ -141,8 +154,10 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
             chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
         elif value == "":
             chosen[key] = None
-        elif key == "label_names" and value is not None:
-            chosen[key] = {str(one): str(name) for one, name in value.items()}
+        elif callable(value):
+            chosen[key] = "function"
+        elif isinstance(value, Mapping):
+            chosen[key] = {str(one): other for one, other in value.items()}  # labels may be numbers
     return chosen | dict(arguments["settings"] or {})
 
 

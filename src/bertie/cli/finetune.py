@@ -26,6 +26,7 @@ SETTINGS: dict[str, str | Flag] = {
     "lr": Flag("optim.lr", default="by the model's width"),
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
+    "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",

@@ -10,6 +10,7 @@ since importing pydantic and the configs would make --help slow.
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
@@ -107,7 +108,7 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
         default = {True: "yes", False: "no"}.get(default, default)
     if isinstance(default, tuple):
         default = ", ".join("the current folder" if one == "." else str(one) for one in default)
-    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else ""
+    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if re.fullmatch(r"Literal\[[^]]*\]", base) else ""
     shown = setting.help + (f" One of {choices}." if choices else "")
     shown += f" Default: {default}." if default not in (None, "", {}) else ""
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]

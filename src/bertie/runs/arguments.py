@@ -24,6 +24,12 @@ FINETUNE = {
     "text": "text",
     "label": "label",
     "label_names": "label_names",
+    "weight": "weight",
+    "class_weights": "class_weights",
+    "sampling": "sampling",
+    "loss": "loss",
+    "focal_gamma": "focal_gamma",
+    "label_smoothing": "label_smoothing",
     "epochs": "epochs",
     **COMMON,
 }

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.draws import key
 from bertie.data.lines import reads_as_utf8
-from bertie.data.mixed import MixedOrder, taken
+from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.data.streams import FAILURES, opened, suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
@@ -52,6 +53,7 @@ class Examples:
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
     select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
+    balanced: bool = False  # whether an epoch has equally many examples of each label
 
     @property
     def epoch(self) -> int:
@@ -59,7 +61,9 @@ class Examples:
         return sum(self.taken) or len(self.train)
 
     def order(self, seed: int) -> MixedOrder | None:
-        """Returns the order of the training examples of several tasks; None for one task."""
+        """Returns the order of the training examples of several tasks or balanced labels; None for any order."""
+        if self.balanced:
+            return balanced([self.task.stratify_by(example) for example in self.train], seed)
         return MixedOrder(self.sizes, self.taken, seed) if self.sizes else None
 
 
@@ -105,6 +109,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             "sequence, multilabel or regression with --train, or omit --features."
         )
     kind = kind_of(config)
+    check_honoured(config, kind)
     if config.label_separator and not kind.several_labels:
         raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
     if dataset and not issubclass(kind, TASKS[dataset.task]):
@@ -136,6 +141,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
+    if config.weight and not any(example.weight for example in train):
+        raise DataError(f"The weight column {config.weight!r} is 0 in all training rows. Give some rows a weight.")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
         both = in_both_forms(task.given_names, named)
@@ -186,7 +193,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
-    return Examples(task, train, dev, metrics, texts, notes, select=select)
+    return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
 
 
 def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
@@ -302,6 +309,7 @@ def format_of(config: LabeledFiles) -> TableFormat:
         config.encoding,
         config.format,
         label_separator=config.label_separator,
+        weight=config.weight,
     )
 
 

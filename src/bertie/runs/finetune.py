@@ -26,6 +26,7 @@ from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.models import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 from bertie.train.precision import choose_device
 from bertie.train.rendezvous import one_process
@@ -41,6 +42,7 @@ def finetune(
     resume: str = "auto",
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
+    loss: LossFunction | None = None,
     without: Without | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a model. The same call resumes a run that was stopped.
@@ -52,6 +54,7 @@ def finetune(
             continues from that checkpoint.
         overwrite: Whether to delete first what Bertie wrote in the folder.
         callbacks: Called after every step and evaluation. One that raises StopTraining ends the run well.
+        loss: The function of loss=function: (logits, labels, weights) -> sum over rows, count.
         without: Scores of the baselines, computed by the first of several seeds and reused by the others.
 
     Returns:
@@ -72,7 +75,7 @@ def finetune(
         )
     examples = read_examples(config)
     config = with_steps(config, examples.epoch)
-    ready = Run(config, folder.path, examples, callbacks, without)
+    ready = Run(config, folder.path, examples, callbacks, without, loss)
     choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):

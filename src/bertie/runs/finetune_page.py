@@ -21,7 +21,7 @@ from bertie.report.page import Report, StatCard, link
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
-from bertie.runs import usage
+from bertie.runs import balance, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
@@ -74,6 +74,7 @@ def page(run: Path | str) -> Report:
         before = results.get("untuned", {}).get("dev")
         untuned = with_intervals(before) if before else None
         sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        balance.section(report, results)
         usage.section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)

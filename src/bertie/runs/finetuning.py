@@ -1,7 +1,6 @@
 """One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,7 +29,7 @@ from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
 from bertie.models.sentence import read_sentence, with_activation
-from bertie.runs import model_card, usage
+from bertie.runs import balance, model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -40,6 +39,7 @@ from bertie.runs.label_check import check_labels
 from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction, with_task
+from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train import checkpoint, log
 from bertie.train.callbacks import LOSS, Callback, Callbacks, improves, is_loss, metric_of
@@ -66,7 +66,9 @@ class Run:
         examples: Examples,
         callbacks: Sequence[Callback] = (),
         without: Without | None = None,
+        loss: LossFunction | None = None,
     ) -> None:
+        self.loss = loss
         self.config, self.run, self.examples = config, run, examples
         self.start = model_folder(config.model)
         self.metric = config.train.metric or examples.metrics[0]
@@ -83,6 +85,8 @@ class Run:
             )
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = [*examples.notes, *kept]
+        if config.weight and "weighted_scores" not in self.task.honours:
+            self.notes.append("weights of rows are in the loss; the scores of this task have none")
         sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
         self.model, self.fresh = start_model(config, self.start, self.task, max(sizes, default=None))
         assert self.model.tokenizer is not None
@@ -90,12 +94,14 @@ class Run:
         activation = self.task.activation_of_score if examples.texts == 2 else None
         self.model.public = with_activation(self.model.public, activation)
         self.task = self.task.with_tokenizer(self.model.tokenizer)
+        if self.task.honours:
+            self.task = self.task.with_loss(balance.loss_options(config, self.task, examples.train, loss))
         self.model.training_facts = self._training_facts()
         if told := only_here(own_settings(self.model)):
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
         self.warnings = odd(config, self.model, examples.train if self.task.labels else ())
-        self.warnings += self.task.warnings(examples.train)
+        self.warnings += self.task.warnings(examples.train) + balance.warning(config, self.task, examples.train)
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
@@ -123,6 +129,7 @@ class Run:
                 else {}
             ),
             "data_dir": "",
+            **({"loss_function": f"{loss.__module__}.{loss.__qualname__}"} if loss is not None else {}),
         }
 
     @classmethod
@@ -274,15 +281,15 @@ class Run:
         self._settle()
         was_training = self.model.training
         self.model.eval()
-        scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
+        scores, totals, counts = self.task.scores(), dict[str, float](), dict[str, float]()
         for examples, encoded, logits in self._logits(most, self.selecting):
             targets = self.task.targets(examples, encoded)
             for name, part in self.task.dev_losses(self.model, encoded, targets, torch.from_numpy(logits)).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
-                counts[name] += part.count
+                counts[name] = counts.get(name, 0.0) + part.count
             self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
         self.model.train(was_training)
-        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
+        return {"loss": sum(totals[name] / (counts[name] or 1) for name in totals), **scores.compute()}
 
     @property
     def looked_at(self) -> Sequences:
@@ -365,7 +372,8 @@ class Run:
             plain = self.config.train.model_copy(update={"patience": None, "track": ()})
             changed = {"label_check": "none", "baselines": False, "select": "last", "train": plain}
             config = with_steps(self.config.model_copy(update=changed), len(train))
-            run = Run(config, place, replace(self.examples, train=train, dev=asked, select=[], notes=[]))
+            examples = replace(self.examples, train=train, dev=asked, select=[], notes=[])
+            run = Run(config, place, examples, loss=self.loss)
             run.notes, run.warnings = [], []
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
@@ -413,7 +421,8 @@ class Run:
             **({"ended_early": trained.reason} if trained.reason else {}),
             **({"selecting": self.looked_at.examples} if self.selecting else {}),
             "metrics": list(examples.metrics),
-            "dev": self._beside(scores.report(), answers),
+            "dev": (dev := self._beside(scores.report(), answers)),
+            **balance.as_json(config, self.task, examples.train, dev),
             "notes": [*self.warnings, *self.notes, *self._selection(trained)],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),

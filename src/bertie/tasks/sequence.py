@@ -62,6 +62,7 @@ class SequenceTask(Task):
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
+    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"})
     one_label = True
     exclusive = True
     reads_vectors: ClassVar[bool] = True
@@ -136,33 +137,28 @@ class SequenceTask(Task):
         return self if self.main is not None else replace(self, main=known.get(metric))
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
-        """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
-        label."""
+        """Returns "label" (W,) int64; "weight" (W,) float32: sums to that of the example over its windows, 0 for an
+        unknown label."""
         number = {label: i for i, label in enumerate(self.labels)}
         label_E = np.array([number.get(example.label, 0) for example in examples], np.int64)
-        known_E = np.array([example.label in number for example in examples], np.float32)
-        of_W = encoded.example
-        return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * known_E[of_W]})
+        weight_L = {label: self.loss_options.class_weights.get(label, 1.0) for label in self.labels}
+        weights = [example.weight * weight_L.get(example.label, 0.0) for example in examples]
+        weight_E, of_W = np.array(weights, np.float32), encoded.example
+        return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * weight_E[of_W]})
 
-    def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of examples. The windows of a long text count as one."""
-        return {"label": round(float(batch.labels["weight"].sum()))}
+    def counts(self, batch: "Batch") -> Mapping[str, float]:
+        """Returns the sum of the examples' weights. The windows of a long text count as one."""
+        return {"label": self.loss_options.count(batch.labels["label"], batch.labels["weight"], len(self.labels))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Returns the cross-entropy. logits (B, L); reads labels "label" and "weight"."""
-        from torch.nn.functional import cross_entropy
-
+        """Returns the cross-entropy, or the loss of the run. logits (B, L); reads labels "label" and "weight"."""
         from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
-        loss_B = cross_entropy(logits, target_B, reduction="none")
+        total = self.loss_options.total(self.loss_options.of_labels, logits, target_B, weight_B)
         correct = (weight_B * right(logits, target_B)).sum()
-        return {
-            "label": LossTerm(
-                (weight_B * loss_B).sum(), SequenceTask.counts(self, batch.host)["label"], correct.detach()
-            )
-        }
+        return {"label": LossTerm(total, SequenceTask.counts(self, batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""
@@ -184,9 +180,10 @@ class SequenceTask(Task):
         return Confusion(self.labels, positive=self.positive)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Adds the labels and the probabilities of the predictions, where they have one."""
-        super().count(scores, examples, predictions)
+        """Adds the labels and the probabilities of the predictions, where they have one, with the examples' weights."""
         assert isinstance(scores, Confusion)
+        weights = [one.weight for one in examples] if "weighted_scores" in self.honours else None
+        scores.add([one.label for one in examples], [answer.label for answer in predictions], weights)
         found = zip(examples, predictions, strict=True)
         known = [
             (answer.probability, answer.label == one.label) for one, answer in found if answer.probability is not None

@@ -20,8 +20,9 @@ class Trainable(Protocol):
         """The axis of each label of a batch, where the loss leaves out labels of weight 0 and targets below 0."""
         ...
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns the number of predictions in this batch by loss name, without running the model."""
+    def counts(self, batch: Batch) -> Mapping[str, float]:
+        """Returns the number of predictions in this batch by loss name, or the sum of their weights, without running
+        the model."""
         ...
 
     def forward(self, model: Model, batch: Batch) -> "EncoderOutput":

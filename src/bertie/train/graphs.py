@@ -95,7 +95,7 @@ class RecordedPasses:
         nvidia = device.type == "cuda" and torch.version.cuda is not None and has_triton()
         return half and nvidia and has_fixed_shapes(model, objective)
 
-    def add_gradients(self, batch: Batch, counts: Mapping[str, int]) -> LossReport | None:
+    def add_gradients(self, batch: Batch, counts: Mapping[str, float]) -> LossReport | None:
         """Adds the gradients of a micro-batch in main memory to the parameters' `.grad`, and returns its loss terms.
 
         None, with nothing done, for a batch that no recording is for. counts: as of `step.backward`.
@@ -128,10 +128,10 @@ class RecordedPasses:
         """Returns the smallest recorded shape that a batch of this shape can be filled up to."""
         return min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
 
-    def _replay(self, recording: Recording, fixed: Batch, counts: Mapping[str, int]) -> LossReport:
+    def _replay(self, recording: Recording, fixed: Batch, counts: Mapping[str, float]) -> LossReport:
         for into, tensor in zip(tensors_of(recording.batch), tensors_of(fixed), strict=True):
             into.copy_(tensor.pin_memory(), non_blocking=True)
-        scales = torch.tensor([1 / max(1, counts[name]) for name in recording.report])
+        scales = torch.tensor([1 / (counts[name] or 1) for name in recording.report])
         recording.scales.copy_(scales.pin_memory(), non_blocking=True)
         recording.seeds.copy_(draw_seeds(len(recording.seeds), self.device))
         recording.graph.replay()

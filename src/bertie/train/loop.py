@@ -267,7 +267,7 @@ class _Loop:
                 if counts.pop(END):
                     self._finish_early()
                     break
-                tokens = counts.pop(TOKENS)
+                tokens = int(counts.pop(TOKENS))
                 self._step(step, part, counts, tokens)
                 self.done = step
                 advance(1, **self._shown())
@@ -283,7 +283,7 @@ class _Loop:
             except StopTraining as stop:
                 self.reason = self.reason or str(stop) or "a callback asked to"
 
-    def _step(self, step: int, part: RankBatch, counts: dict[str, int], tokens: int) -> None:
+    def _step(self, step: int, part: RankBatch, counts: dict[str, float], tokens: int) -> None:
         """Runs one update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)

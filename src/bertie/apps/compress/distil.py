@@ -64,7 +64,7 @@ class Distillation:
         asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
         return tuple(name for name, weight in asked.items() if weight)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, float]:
         """Returns the number of labels, rows of logits and tokens, by part."""
         own = self.task.counts(batch) if self.hard else {}
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
