@@ -34,6 +34,7 @@ from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
 from bertie.plan.meter import peak_bytes
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
@@ -130,7 +131,7 @@ class BertieRunner:
                 ),
                 optim=OptimConfig(),
                 run=run,
-                on_step=mark,
+                callbacks=[EachStep(mark)],
             )
         timed = range(self.setup.warmup_steps, last)
         tokens = sum(batch.tokens for step in timed for batch in self.source.batches(step))

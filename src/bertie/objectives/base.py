@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.fixed_shapes import LabelAxis
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
+from bertie.data.sequences import LabelAxis
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, LossTerm

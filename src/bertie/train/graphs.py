@@ -19,7 +19,8 @@ from torch import Tensor
 
 from bertie import console
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import MORE, LabelAxis, with_fixed_shape
+from bertie.data.fixed_shapes import MORE, with_fixed_shape
+from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import Model
@@ -104,7 +105,7 @@ class RecordedPasses:
         nvidia = device.type == "cuda" and torch.version.cuda is not None and has_triton()
         return half and nvidia and has_fixed_shapes(model, objective)
 
-    def add_gradients(self, batch: Batch, counts: Mapping[str, int]) -> LossReport | None:
+    def add_gradients(self, batch: Batch, counts: Mapping[str, float]) -> LossReport | None:
         """Adds the gradients of a micro-batch in main memory to the parameters' `.grad`, and returns its loss terms.
 
         None, with nothing done, for a batch without a fixed shape. counts: as of `step.backward`.
@@ -118,7 +119,7 @@ class RecordedPasses:
         shape = Shape.of(fixed, axes, first)
         if shape not in self.recordings and self.device.type == "cuda":
             fixed, shape = self._record_or_fill(batch, fixed, shape)
-        scales = torch.tensor([1 / max(1, counts[name]) for name in self.objective.counts(batch)])
+        scales = torch.tensor([1 / (counts[name] or 1) for name in self.objective.counts(batch)])
         scales, seeds = moved(scales, self.device), draw_seeds(self.sites, self.device)
         recording = self.recordings.get(shape)
         if recording is None:

@@ -28,6 +28,7 @@ from bertie.infer.predict import Predictor
 from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.tasks.source import steps_of
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.importance import judged
 from bertie.train.rates import usual_rate
@@ -158,7 +159,7 @@ def _moved(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: P
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
     objective = replace(usual(student, model, lessons), relations=0.0, hidden=1.0)
     with masks.on(student):
-        lessons.train(student, model, objective, run, answers=answers, on_step=masks.reached)
+        lessons.train(student, model, objective, run, answers=answers, callbacks=[EachStep(masks.reached)])
     return masks.cut(student)
 
 

@@ -7,7 +7,7 @@ With the user's own text, it is whether two passages are from one document (pair
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from bertie.errors import UsageError
 from bertie.files import file_hash, read_json, write_json
 from bertie.folders import ANYTHING, Kind, held
 from bertie.infer.predict import Predictor
-from bertie.models.model import Model
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetune import finetune
 from bertie.runs.folder import RUN
@@ -37,6 +36,7 @@ from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
+from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.resume import check_unchanged
 
 DEMO = Kind(
@@ -203,11 +203,14 @@ class DemoPipeline:
         if self.text is not None:
             sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
 
-        def callback(model: Model, step: int) -> None:
-            if step in looks and sentences:
-                masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
+        guesses = self.run / "guesses.jsonl"
 
-        planned = pretrain(config, self.run / "pretrain", callback=callback)["plan"]
+        class Look(Callback):
+            def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+                if step in looks and sentences:
+                    masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
+
+        planned = pretrain(config, self.run / "pretrain", callbacks=[Look()])["plan"]
         lines = [line for line in log.read(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
