@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch
 from bertie.errors import BertieError, Stopped
 from bertie.files import read_json, seal, user_cache, write_json
 from bertie.models.model import Model
 from bertie.nn import machine
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
 from bertie.train.base import Source, Trainable

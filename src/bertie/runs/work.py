@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
 from bertie.errors import Stopped, UsageError
 from bertie.models.count import parameters
 from bertie.models.model import Model
 from bertie.models.seq2seq import Seq2Seq
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of

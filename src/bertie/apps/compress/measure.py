@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from bertie.costs.meter import Rapl
 from bertie.data.sequences import Sequences
 from bertie.infer.batching import run
 from bertie.infer.engine import Engine
-from bertie.plan.meter import Rapl
 
 ROUNDS = 5
 TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence
-from bertie.data.sample import table
+from bertie.apps.sample import table
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_tokens

@@ -48,7 +48,7 @@ def sample(
       bertie sample names -o train.conll
       bertie sample names --rows 100 --seed 1 -o test.conll
     """
-    from bertie.data.sample import TABLES, table, written
+    from bertie.apps.sample import TABLES, table, written
     from bertie.files import check_new_file, write_bytes
 
     kind = TABLES[name]

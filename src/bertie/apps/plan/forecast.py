@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertie.plan import cost
-from bertie.plan.catalog import Device, Grid
-from bertie.plan.job import Job
+from bertie.costs import cost
+from bertie.costs.catalog import Device, Grid
+from bertie.costs.job import Job
 
 USABLE = 0.92  # of a device's memory; the rest is the driver's and the libraries'
 

@@ -17,9 +17,9 @@ from bertie.errors import UsageError
 from bertie.report.values import count, duration, size
 
 if TYPE_CHECKING:
-    from bertie.plan.catalog import Catalog, Device, Grid
-    from bertie.plan.forecast import Assumptions, Forecast
-    from bertie.plan.job import Job
+    from bertie.apps.plan.forecast import Assumptions, Forecast
+    from bertie.costs.catalog import Catalog, Device, Grid
+    from bertie.costs.job import Job
     from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 THIS = "this"
@@ -65,8 +65,8 @@ class AssumptionOptions:
 
     def of(self, grid: "Grid", key: str) -> "Assumptions":
         """Returns the assumptions for a device."""
-        from bertie.plan import cost
-        from bertie.plan.forecast import Assumptions
+        from bertie.apps.plan.forecast import Assumptions
+        from bertie.costs import cost
         from bertie.runs.forecast import PROCESSOR_UTILIZATION
 
         here = key == THIS
@@ -105,10 +105,10 @@ def plan(
       bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
+    from bertie.apps.plan.forecast import cheapest, forecast
+    from bertie.costs import catalog as catalogs
+    from bertie.costs import cost
     from bertie.files import check_new_file
-    from bertie.plan import catalog as catalogs
-    from bertie.plan import cost
-    from bertie.plan.forecast import cheapest, forecast
     from bertie.runs.planning import job_of
 
     used = assumptions.utilization
@@ -136,7 +136,7 @@ def plan(
     found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
     best = cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
-        from bertie.plan.page import page
+        from bertie.apps.plan.page import page
 
         page(config.stem if config else settings.model, job, found, given, known).save(output)
     if console.verbosity.json:
@@ -247,9 +247,9 @@ def _show_budget(
     output: Path | None,
     measured: bool,
 ) -> None:
-    from bertie.plan.page import better_loss, budget_page
+    from bertie.apps.plan.page import better_loss, budget_page
+    from bertie.apps.plan.presets import presets_within
     from bertie.runs.config import PretrainConfig
-    from bertie.runs.planning import presets_within
 
     if not isinstance(settings, PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")

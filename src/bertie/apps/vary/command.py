@@ -35,8 +35,8 @@ def vary(
       bertie predict runs/large/model texts.jsonl --text review -o answers.jsonl
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
+    from bertie.apps.vary.vary import vary as varied
     from bertie.data.tables import Columns, TableFormat, collect, stream
-    from bertie.data.vary import vary as varied
     from bertie.files import check_new_file
 
     check_new_file(output, overwrite=overwrite, inputs=[file])

@@ -30,7 +30,7 @@ def submission(
       bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
       bertie submission glue.zip
     """
-    from bertie.evaluation import glue
+    from bertie.apps.submission import glue
     from bertie.files import check_new_file
 
     if not models:

@@ -10,7 +10,7 @@ from bertie import console
 from bertie.cli.app import emit
 
 if TYPE_CHECKING:
-    from bertie.infer.trace import Step
+    from bertie.apps.trace.trace import Step
 
 
 def trace(
@@ -35,7 +35,7 @@ def trace(
       bertie trace "The cat sat on the mat." --model starter-en --seed 3
       bertie trace "The cat sat on the mat." --json
     """
-    from bertie.infer import trace as steps
+    from bertie.apps.trace import trace as steps
     from bertie.runs.models import load
 
     if model is None:

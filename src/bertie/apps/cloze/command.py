@@ -41,8 +41,8 @@ def cloze(
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
       bertie cloze corpora/mine -o pairs.txt
     """
-    from bertie.data.cloze import Count, as_document
-    from bertie.data.cloze import cloze as questions
+    from bertie.apps.cloze.cloze import Count, as_document
+    from bertie.apps.cloze.cloze import cloze as questions
     from bertie.data.shards import Shards
     from bertie.files import check_new_file
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.data.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
+from bertie.apps.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
 from bertie.errors import UsageError
 from bertie.registry import Registry
 

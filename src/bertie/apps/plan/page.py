@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
+from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
 from bertie.console import counted
-from bertie.plan import cost
-from bertie.plan.catalog import Catalog, Device
-from bertie.plan.forecast import Assumptions, Forecast, cheapest
-from bertie.plan.job import Job
-from bertie.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.plan.meter import THREAD_WATTS
+from bertie.costs import cost
+from bertie.costs.catalog import Catalog, Device
+from bertie.costs.job import Job
+from bertie.costs.meter import THREAD_WATTS
 from bertie.report.charts import bar_chart
 from bertie.report.page import Report, StatCard
 from bertie.report.values import count, duration, flops, size

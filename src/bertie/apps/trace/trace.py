@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from bertie import families
+from bertie.apps.sample import table
 from bertie.data.batch import Batch
 from bertie.data.collate import pad
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.sample import table
 from bertie.errors import DataError, UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.vocabulary import VocabularyHead
