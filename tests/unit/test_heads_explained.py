@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bertie import families
+from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
 from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
@@ -17,7 +18,6 @@ from bertie.errors import DataError, UsageError
 from bertie.models.surgery import rebuilt
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.importance import HEADS, importance, judged, without_heads
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]

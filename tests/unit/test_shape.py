@@ -155,16 +155,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (58_383, 45_000),
-    core_files: (398, 290),
+    core_lines: (57_931, 45_000),
+    core_files: (393, 290),
     imports_inside_functions: (414, 60),
     uses_of_any: (1_328, 600),
     asserts: (108, 50),
     longest_function: (92, 80),
     names_in_several_modules: (456, 60),
     participles_as_names: (3_926, 0),
-    names_that_applications_use: (408, 120),
-    joined_packages: (54, 25),
+    names_that_applications_use: (387, 120),
+    joined_packages: (53, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

@@ -23,13 +23,13 @@ from bertie.apps.audit.figures import Scored, figures, scored
 from bertie.apps.audit.journal import Journal
 from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
+from bertie.apps.next_sentence.pairs import HEAD, kind_of
 from bertie.data.tables import TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import files_in, read_json, some_of, write_json
 from bertie.folders import Kind, held
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import EngineName
-from bertie.infer.pairs import HEAD, kind_of
 from bertie.infer.pipeline import check_reads_texts
 from bertie.models.folder import fingerprint, randomized
 from bertie.models.model import Model

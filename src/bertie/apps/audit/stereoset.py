@@ -21,11 +21,11 @@ import numpy as np
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering, left_to_right, log_p
+from bertie.apps.next_sentence.pairs import judge
 from bertie.data.lines import InvalidRow
 from bertie.data.rows import Fields
 from bertie.errors import DataError
 from bertie.files import read_json
-from bertie.infer.pairs import judge
 from bertie.metrics.base import Float
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")

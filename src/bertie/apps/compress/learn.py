@@ -18,6 +18,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from bertie.apps.compress.distil import Distillation, distil
+from bertie.apps.compress.importance import judged
 from bertie.apps.compress.movement import Masks
 from bertie.apps.compress.prune import check, prune
 from bertie.apps.compress.recipe import Recipe
@@ -29,7 +30,6 @@ from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.tasks.source import steps_of
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.importance import judged
 from bertie.train.rates import usual_rate
 
 BATCH = 32

@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.nn.layer import Layer
-from bertie.train import importance
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them

@@ -7,7 +7,7 @@ Every layer keeps the same number, so a config can describe the model: `intermed
 `num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for heads. The Hugging Face format has
 no key for the last one, so only Bertie opens such a folder, and its model card says so.
 
-Importance: train/importance.py. Refitting: Kwon et al. 2022, 4.3.
+Importance: apps/compress/importance.py. Refitting: Kwon et al. 2022, 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
@@ -22,7 +23,6 @@ from bertie.models.kinds import Full, Residual, Unshared
 from bertie.models.model import Model
 from bertie.models.surgery import rebuilt, take_layers
 from bertie.train.base import Trainable
-from bertie.train.importance import HEADS, NEURONS, Importance, Seen, importance
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 

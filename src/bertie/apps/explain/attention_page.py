@@ -22,13 +22,13 @@ from bertie.apps.explain.attention import (
 )
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
+from bertie.apps.explain.picture import heat_table, small, with_words
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import check_reads_texts
 from bertie.models.model import Model
 from bertie.report import card
 from bertie.report.page import Report, StatCard
-from bertie.report.picture import heat_table, small, with_words
 from bertie.text.encoding import Encoding
 
 MOST_TOKENS = 128

@@ -1,6 +1,6 @@
 """Which attention heads a task needs: their importance, and the metric as they are removed in this order.
 
-    importance   I = mean |dL / dxi| (train/importance.py), divided by the l2 norm of its layer
+    importance   I = mean |dL / dxi| (apps/compress/importance.py), divided by the l2 norm of its layer
     curve        the metric without the k least important heads, and without k heads in random order
 
 The first half of the examples ranks the heads, and the second half measures the metric. Michel et al. 2019.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertie import console
+from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain.attention import Floats
 from bertie.data.tables import Example
 from bertie.errors import DataError
@@ -23,7 +24,6 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import called
 from bertie.models.model import Model
 from bertie.tasks.answerer import Prediction
-from bertie.train.importance import HEADS, importance, judged, without_heads
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders

@@ -8,10 +8,10 @@ import numpy as np
 from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
+from bertie.apps.explain.picture import heat_table
 from bertie.report import card
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Html, Report, interval, scale
-from bertie.report.picture import heat_table
 from bertie.report.values import metric_name
 
 SPAN = (0.0, 1.0)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
+from bertie.apps.search.retrieval import NAMES, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
 from bertie.console import progress
 from bertie.errors import DataError
 from bertie.evaluation.compare import paired_metrics
 from bertie.metrics.answers import SCRIPTS
 from bertie.metrics.resample import intervals, summed
-from bertie.metrics.retrieval import NAMES, means, of_ranking
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")

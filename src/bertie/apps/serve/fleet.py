@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
 from bertie.infer.pipeline import check_reads_texts
 from bertie.models.variant import read_public
-from bertie.runs.models import model_folder, model_name
+from bertie.runs.models import model_folder
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
@@ -270,3 +270,13 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
             raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
         found[name] = path
     return found
+
+
+def model_name(path: Path, taken: Collection[str]) -> str:
+    """Returns a model's name: that of its folder or run, with a number if it is taken."""
+    folder = path.resolve()
+    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
+    name, number = usual, 2
+    while name in taken:
+        name, number = f"{usual}-{number}", number + 1
+    return name

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bertie.apps.next_sentence.pairs import HEAD, check_kind, verdicts
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
@@ -17,7 +18,6 @@ from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
 from bertie.infer.engine import Array
 from bertie.infer.fill import Masked, MaskPrediction, groups
-from bertie.infer.pairs import HEAD, check_kind, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
 from bertie.models.facts import layer_output
 from bertie.tasks import Prediction

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertie import checksums
+from bertie.apps.next_sentence.pairs import HEAD, Kind, kind_of
 from bertie.apps.serve.admission import Admission, Refused
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
@@ -24,7 +25,6 @@ from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import BertieError
 from bertie.infer.engine import Array, Facts
-from bertie.infer.pairs import HEAD, Kind, kind_of
 from bertie.infer.pipeline import TextPipeline
 from bertie.models.variant import read_public
 from bertie.tasks import Prediction, Task, name_of

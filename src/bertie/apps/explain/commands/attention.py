@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
+from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, emit
 
@@ -14,7 +15,7 @@ WIDTH = 24  # characters of the longest bar
 
 def attention(
     model: tables.ModelFolder,
-    texts: tables.OneOrTwoTexts,
+    texts: OneOrTwoTexts,
     head: Annotated[
         str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
     ] = "",
@@ -60,7 +61,7 @@ def attention(
     from bertie.runs.models import load
 
     tables.check_card(card, model)
-    tables.check_one_or_two(texts)
+    check_one_or_two(texts)
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = load(model)

@@ -61,7 +61,7 @@ def evaluate_search(
 def _show_stages(report: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from bertie.metrics.retrieval import NAMES
+    from bertie.apps.search.retrieval import NAMES
 
     table = Table("stage", title=console.counted(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))

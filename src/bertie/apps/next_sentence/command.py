@@ -35,7 +35,7 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    from bertie.infer.pairs import judge, kind_of
+    from bertie.apps.next_sentence.pairs import judge, kind_of
 
     predictor = tables.predictor(model, None, None, "fp32", device)
     (verdict,) = judge(
