@@ -85,8 +85,6 @@ def in_place(model: "TorchModel | Engine", device: str | None, precision: str | 
 
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
-
-    Usable = TorchModel | Engine | str | Path
     from bertie.train.precision import choose_device, choose_dtype
 
     check_names(precision or "fp32")
