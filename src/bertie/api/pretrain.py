@@ -11,7 +11,7 @@ from bertie.api.finetune import COMMON, check_alone
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.results import Run, run_folder
 from bertie.errors import UsageError, arguments
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.runs import pretrain as runs
 from bertie.runs.config import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
@@ -52,7 +52,7 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
-    callback: Callable[[Model, int], None] | None = None,
+    callback: Callable[[TorchModel, int], None] | None = None,
 ) -> Run:
     """Pre-trains a model on a corpus.
 

@@ -19,7 +19,7 @@ from bertie.hub import names
 from bertie.models.beside import check_adapter
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.train.checkpoint import Checkpoint
 
 MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
@@ -55,7 +55,7 @@ def model_folder(path: Path | str) -> Path:
 
 
 @arguments()
-def load(folder: str | Path) -> "Model":
+def load(folder: str | Path) -> "TorchModel":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:

@@ -19,7 +19,7 @@ from bertie.console import counted
 from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.report.values import size
@@ -50,7 +50,7 @@ def pretrain(
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
     reference_run: Path | str | None = None,
-    callback: Callable[[Model, int], None] | None = None,
+    callback: Callable[[TorchModel, int], None] | None = None,
 ) -> dict[str, Any]:
     """Pre-trains a model. The same call resumes a run that was stopped.
 
@@ -100,7 +100,7 @@ def _go(
     resume: str,
     allow_change: Sequence[str],
     reference_run: Path | None,
-    callback: Callable[[Model, int], None] | None,
+    callback: Callable[[TorchModel, int], None] | None,
 ) -> dict[str, Any]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path

@@ -31,7 +31,7 @@ from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
@@ -65,7 +65,7 @@ class Result:
 
 @arguments()
 def fit(
-    model: Model,
+    model: TorchModel,
     objective: Trainable,
     source: Source,
     *,
@@ -178,7 +178,7 @@ class _Loop:
 
     def __init__(
         self,
-        model: Model,
+        model: TorchModel,
         objective: Trainable,
         source: Source,
         train: TrainConfig,

@@ -23,7 +23,7 @@ from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.models import model_folder
@@ -67,7 +67,7 @@ def debias(
     for config in (tuned or {}).values():
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
-    assert isinstance(loaded, Model)
+    assert isinstance(loaded, TorchModel)
     check_reads_texts(loaded.training_facts, "bertie debias")
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
@@ -106,7 +106,7 @@ def _reads(config: FinetuneConfig, place: Place) -> bool:
     return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
 
 
-def _price(model: Model, texts: Sequence[str], when: str) -> float | None:
+def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
     """Returns the pseudo-perplexity per word; None for a model without a masked-LM head."""
     if "mlm" not in model.heads:
         return None

@@ -28,7 +28,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.infer.batching import chunks, run
 from bertie.metrics.base import Float
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.sentence import MODULES
 from bertie.text.swaps import Swaps
 
@@ -64,7 +64,7 @@ class Removed:
     covariance_after: float
 
 
-def places(model: Model) -> list[Place]:
+def places(model: TorchModel) -> list[Place]:
     """Returns where a model reads vectors. Raises UsageError for a model with none that can be changed."""
     found = []
     if "mlm" in model.heads and hasattr(model.heads["mlm"], "dense"):
@@ -81,7 +81,7 @@ def places(model: Model) -> list[Place]:
     return found
 
 
-def check_removable(model: Model, texts: Sequence[str], swaps: Swaps, how: str) -> None:
+def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: str) -> None:
     """Raises the errors of `remove` that are known without any vector: DataError and UsageError."""
     _pairs(texts, swaps)
     for place in places(model):
@@ -92,7 +92,7 @@ def check_removable(model: Model, texts: Sequence[str], swaps: Swaps, how: str) 
 
 
 def remove(
-    model: Model, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
+    model: TorchModel, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
 ) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
 

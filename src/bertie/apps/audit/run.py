@@ -32,7 +32,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.engine import EngineName
 from bertie.infer.pipeline import check_reads_texts
 from bertie.models.folder import fingerprint, randomized
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.report.page import draw
 from bertie.runs.models import model_folder
 from bertie.train.resume import check_unchanged
@@ -83,7 +83,7 @@ def audit(
     folder, asked = model_folder(model), asked or Asked()
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
-    assert isinstance(loaded, Model)
+    assert isinstance(loaded, TorchModel)
     check_reads_texts(loaded.training_facts, "bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
@@ -170,7 +170,7 @@ class _Run:
     """The audit of one model."""
 
     asked: Asked
-    model: Model
+    model: TorchModel
     folder: Path
     engine: EngineName
     scores: dict[str, Scored]
@@ -185,7 +185,7 @@ class _Run:
         """The same model with random weights."""
         return self._subject(randomized(self.model, self.asked.seed))
 
-    def _subject(self, model: Model) -> Subject:
+    def _subject(self, model: TorchModel) -> Subject:
         if model.tokenizer is None:
             raise UsageError(
                 f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bertie.data.sequences import Sequences
     from bertie.data.tables import Example, TableFormat
     from bertie.infer.predict import Predictor
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -289,7 +289,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
     _tell(asked.model, asked.output, near and gate.Fidelity(**near))
 
 
-def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
+def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
     from bertie.infer.pipeline import check_reads_texts
     from bertie.runs.models import load
@@ -310,7 +310,7 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     return found
 
 
-def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
+def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
     from bertie.apps.compress.learn import Lessons, made
     from bertie.apps.compress.prune import prune
     from bertie.infer.predict import Predictor
@@ -333,7 +333,7 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
     return small
 
 
-def _calibration(asked: _Asked, found: "Model") -> "Sequences":
+def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
     """The texts to calibrate weights on, as the model reads them."""
     from bertie.apps.compress import gate
     from bertie.infer.predict import Predictor
@@ -350,7 +350,7 @@ def _calibration(asked: _Asked, found: "Model") -> "Sequences":
     return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
 
-def _trimmed(found: "Model", texts: list[str]) -> "Model":
+def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 

@@ -31,7 +31,7 @@ from bertie.errors import UsageError
 from bertie.infer.batching import batches
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.loss import LossReport, LossTerm
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layer import Layer
 from bertie.tasks import Task
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
@@ -68,12 +68,12 @@ class Distillation:
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
         return {**own, **others, **{name: batch.tokens for name in OF_TOKENS if getattr(self, name)}}
 
-    def forward(self, model: Model, batch: Batch) -> EncoderOutput:
+    def forward(self, model: TorchModel, batch: Batch) -> EncoderOutput:
         """Returns the encoder's output, with all layers if heads are compared."""
         every = self.relations or self.attention
         return model.encode(batch, output_hidden_states=True) if every else self.task.forward(model, batch)
 
-    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the parts that have a weight."""
         counts, told = self.counts(batch.host), batch.labels
         report = dict[str, LossTerm]()
@@ -100,7 +100,7 @@ class Distillation:
         terms = {name: LossTerm(total, counts[name], weight=getattr(self, name)) for name, total in apart.items()}
         return {**report, **terms}
 
-    def check(self, student: Model, teacher: Model) -> None:
+    def check(self, student: TorchModel, teacher: TorchModel) -> None:
         """Raises UsageError for a student that cannot learn from this teacher."""
         if (self.hidden or self.features) and student.config.hidden_size != teacher.config.hidden_size:
             raise UsageError(
@@ -125,7 +125,7 @@ class Distillation:
             )
 
 
-def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
+def last_qkv(model: TorchModel, output: EncoderOutput) -> Tensor:
     """Computes query, key and value of the last layer from its input. -> (T, 3 H)"""
     layer = list(model.encoder.in_order())[-1]
     assert isinstance(layer, Layer)
@@ -167,7 +167,7 @@ def _apart(
 
 
 def answered(
-    teacher: Model, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
+    teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
@@ -185,14 +185,14 @@ def answered(
     )
 
 
-def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
+def _of_tokens(teacher: TorchModel, objective: Distillation) -> set[str]:
     """Returns the names of the answers that have a row per token."""
     head = dict(teacher.heads).get(objective.task.output)
     return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
 
 
 def _write(
-    teacher: Model, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
+    teacher: TorchModel, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
 ) -> None:
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
@@ -213,7 +213,7 @@ def _write(
 
 
 @torch.inference_mode()
-def _said(teacher: Model, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
+def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
     output = teacher.eval().encode(batch, output_hidden_states=QKV in names)
     said = {LOGITS: objective.task.logits(teacher, output)} if LOGITS in names else {}
     said |= {HIDDEN: output.last_hidden_state} if HIDDEN in names else {}
@@ -221,8 +221,8 @@ def _said(teacher: Model, objective: Distillation, batch: Batch, names: Containe
 
 
 def distil(
-    student: Model,
-    teacher: Model,
+    student: TorchModel,
+    teacher: TorchModel,
     objective: Distillation,
     examples: Sequence[Example],
     run: Path,

@@ -22,7 +22,7 @@ from bertie.infer.batching import run
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Array
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.source import encode
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
@@ -78,7 +78,7 @@ class Fidelity:
         return {**asdict(self), "enough": self.enough}
 
 
-def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Sequences:
+def read(model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Sequences:
     """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
     assert model.tokenizer is not None
     rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
@@ -86,7 +86,7 @@ def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Sequences:
 
 
 @console.working("calibrating and measuring quantized weights")
-def quantized(model: Model, texts: Sequences, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
+def quantized(model: TorchModel, texts: Sequences, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
     """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 
     texts: token ids, as the model reads them: a pair of texts is one sequence. embeddings: bits of the word embeddings

@@ -26,7 +26,7 @@ from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.files import atomic_write
 from bertie.infer.predict import Predictor
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
 from bertie.tasks.source import steps_of
 from bertie.train.config import OptimConfig, TrainConfig
@@ -59,8 +59,8 @@ class Lessons:
 
     def train(
         self,
-        student: Model,
-        teacher: Model,
+        student: TorchModel,
+        teacher: TorchModel,
         objective: Distillation,
         run: Path,
         *,
@@ -86,7 +86,7 @@ class Lessons:
         return steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
 
 
-def made(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> Model:
+def made(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> TorchModel:
     """Returns the smaller model of a recipe, before quantization. A training that was stopped is resumed from `run`.
 
     answers: a folder for the teacher's answers, if several students share them. Raises UsageError for a recipe that
@@ -99,7 +99,7 @@ def made(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Pat
     return LEARNED[recipe.learned](model, recipe, lessons, run, answers or run / "teacher").eval()
 
 
-def _cut(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _cut(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     teacher = lessons.teacher
     ranked = recipe.heads is not None or recipe.neurons is not None
     batches = (
@@ -111,13 +111,13 @@ def _cut(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Pat
     return prune(model, learner=teacher.task, batches=batches, **cuts)
 
 
-def _distilled(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _distilled(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     small = _cut(model, recipe, lessons, run, answers)
     lessons.train(small, model, usual(small, model, lessons), run, answers=answers)
     return small
 
 
-def _layer_wise(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _layer_wise(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     small = _cut(model, recipe, lessons, run, answers)
     if small.config.num_hidden_layers != model.config.num_hidden_layers:
         raise UsageError(
@@ -134,7 +134,9 @@ def _layer_wise(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answe
     return small
 
 
-def _learn_layer(small: Model, model: Model, number: int, objective: Distillation, lessons: Lessons, run: Path) -> None:
+def _learn_layer(
+    small: TorchModel, model: TorchModel, number: int, objective: Distillation, lessons: Lessons, run: Path
+) -> None:
     """Trains one layer of a student in place. A finished layer is read from its file."""
     done, where = run / f"layer-{number}.safetensors", run / f"layer-{number}"
     layer = f"encoder.layers.{number}."
@@ -151,7 +153,7 @@ def _learn_layer(small: Model, model: Model, number: int, objective: Distillatio
     small.load_state_dict(load_file(done), strict=False)
 
 
-def _moved(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     check(model, recipe.heads, recipe.neurons)
     student = take_layers(model, range(model.config.num_hidden_layers))  # a copy
     masks = Masks(model.config, recipe.kept, lessons.steps(lessons.epochs))
@@ -162,13 +164,13 @@ def _moved(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: P
     return masks.cut(student)
 
 
-def usual(student: Model, teacher: Model, lessons: Lessons) -> Distillation:
+def usual(student: TorchModel, teacher: TorchModel, lessons: Lessons) -> Distillation:
     """Returns the default objective of a student."""
     alike = all(one.config.attends_to_all for one in (student, teacher))
     return Distillation(lessons.teacher.task, relations=1.0 if alike else 0.0)
 
 
-LEARNED: Mapping[str, Callable[[Model, Recipe, Lessons, Path, Path], Model]] = {
+LEARNED: Mapping[str, Callable[[TorchModel, Recipe, Lessons, Path, Path], TorchModel]] = {
     "": _cut,
     "distilled": _distilled,
     "layer-wise": _layer_wise,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
 from bertie.nn.layer import Layer
 
@@ -77,7 +77,7 @@ class Masks(nn.Module):
         return scores.detach().topk(self.count(name), -1).indices.sort().values
 
     @contextmanager
-    def on(self, model: Model) -> Iterator[None]:
+    def on(self, model: TorchModel) -> Iterator[None]:
         """Multiplies the outputs of the model's units by their factors. The scores become companions of the model."""
         model.companions["masks"] = self.to(model.device)
         with model.computing_all(), ExitStack() as stack:
@@ -98,7 +98,7 @@ class Masks(nn.Module):
         """Sets the number of finished steps."""
         self.step.fill_(step)
 
-    def cut(self, model: Model) -> Model:
+    def cut(self, model: TorchModel) -> TorchModel:
         """Returns the model without the units that are not kept. It computes the same as the masked model."""
         chosen = {
             (number, part): self.kept(name)[number].cpu()

@@ -20,7 +20,7 @@ from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.kinds import Full, Residual, Unshared
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import rebuilt, take_layers
 from bertie.train.base import Trainable
 
@@ -35,14 +35,14 @@ def spread(layers: int, kept: int) -> list[int]:
 
 
 def prune(
-    model: Model,
+    model: TorchModel,
     *,
     layers: int | None = None,
     heads: int | None = None,
     neurons: int | None = None,
     learner: Trainable | None = None,
     batches: Sequence[Batch] = (),
-) -> Model:
+) -> TorchModel:
     """Returns a new model with fewer layers, heads per layer and neurons per layer.
 
     learner, batches: labeled examples to measure importance with; layers need none. Raises UsageError for a model that
@@ -65,7 +65,9 @@ def prune(
     return narrowed(model, chosen, found)
 
 
-def narrowed(model: Model, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None) -> Model:
+def narrowed(
+    model: TorchModel, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None
+) -> TorchModel:
     """Returns a model with some of the heads and neurons, by layer and part; as many in every layer.
 
     found: statistics to refit the remaining weights with. None: the weights stay as they are.
@@ -91,7 +93,7 @@ def narrowed(model: Model, chosen: Mapping[tuple[int, str], Tensor], found: Impo
     return rebuilt(model, config.replace(**changes), state)
 
 
-def check(model: Model, heads: int | None, neurons: int | None) -> None:
+def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:
     """Raises UsageError for a model whose heads and neurons cannot be pruned, or for more than it has."""
     config = model.config
     plain = type(model.encoder) is Encoder and isinstance(config.layer, Residual) and isinstance(config.attention, Full)

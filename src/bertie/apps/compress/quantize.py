@@ -26,7 +26,7 @@ from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
 from bertie.models.encoder import Encoder
 from bertie.models.int8 import Int8Weight, added_together, excess
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.packed import PackedWeight
 from bertie.models.weights import WORD
 from bertie.nn.layer import Layer
@@ -64,7 +64,7 @@ def rounding() -> Rounding:
     return Rounding(library.bertie_top(), library.bertie_most())
 
 
-def quantize(model: Model, texts: Sequences) -> Quantized:
+def quantize(model: TorchModel, texts: Sequences) -> Quantized:
     """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
     Raises UsageError as `check_supported`.
@@ -74,7 +74,7 @@ def quantize(model: Model, texts: Sequences) -> Quantized:
         return _Calibration(model.encoder, texts, rounding()).run()
 
 
-def check_supported(model: Model) -> None:
+def check_supported(model: TorchModel) -> None:
     """Raises UsageError for a model that the native encoder does not support."""
     if reason := unsupported(model):
         raise UsageError(
@@ -82,7 +82,7 @@ def check_supported(model: Model) -> None:
         )
 
 
-def apply(model: Model, found: Quantized) -> None:
+def apply(model: TorchModel, found: Quantized) -> None:
     """Sets the quantized weights of a model, dequantized for torch, and the biases."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():

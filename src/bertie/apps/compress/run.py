@@ -39,7 +39,7 @@ from bertie.infer.predict import Predictor
 from bertie.metrics.base import called
 from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.report.page import draw
 from bertie.runs.folder import REPORT, RESULTS
 from bertie.runs.models import MODEL, load
@@ -210,7 +210,7 @@ class _Search:
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
         console.say(f"  {told(row, self.metric, self.positive)}")
 
-    def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
+    def _made(self, recipe: Recipe) -> tuple[TorchModel, gate.Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
             small = load(self.out / TRIED / base.folder if base.cuts else self.folder)
@@ -223,7 +223,7 @@ class _Search:
         return {"max_length": self.predictor.max_length, "too_long": "truncate"}
 
     @console.working("measuring")
-    def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
+    def _measured(self, small: TorchModel, folder: Path) -> dict[str, Any]:
         predictor = Predictor(small, pipeline=self.predictor.pipeline)
         rows = [
             (example, ours, theirs)
@@ -240,7 +240,7 @@ class _Search:
             "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
-    def _apart(self, small: Model, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
+    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
         if small is self.model:
             return PairedDifference(0.0, 0.0, 0.0, 1.0)
         return paired_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]

@@ -22,7 +22,7 @@ from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import LEVELS, Int4Weight, groups
 from bertie.models.int8 import Int8Weight
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.packed import PackedWeight
 from bertie.models.weights import WORD
 from bertie.nn.layout import Packed
@@ -31,7 +31,7 @@ SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the leve
 AT_ONCE = 1 << 13  # rows
 
 
-def quantize_weights(model: Model, texts: Sequences, *, embeddings: int = 8) -> Quantized:
+def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8) -> Quantized:
     """Gives the matrices of a model's layers 4 bits, and its word embeddings 4 or 8. Returns them.
 
     Raises UsageError for a model that is not an encoder of layers with even sizes.
@@ -51,7 +51,7 @@ def quantize_weights(model: Model, texts: Sequences, *, embeddings: int = 8) -> 
     return found
 
 
-def _layers(model: Model, texts: Sequences, found: Quantized) -> None:
+def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
     encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}

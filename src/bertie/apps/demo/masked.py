@@ -7,7 +7,7 @@ from typing import Any
 
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.text.tokenizer import Tokenizer
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
@@ -29,7 +29,13 @@ def looks(steps: int) -> set[int]:
 
 
 def look(
-    model: Model, tokenizer: Tokenizer, sentences: Sequence[tuple[str, str]], *, step: int, path: Path, top: int = 2
+    model: TorchModel,
+    tokenizer: Tokenizer,
+    sentences: Sequence[tuple[str, str]],
+    *,
+    step: int,
+    path: Path,
+    top: int = 2,
 ) -> None:
     """Predicts the masked words, and writes the predictions. Lines of later steps, of an interrupted run, are
     removed."""

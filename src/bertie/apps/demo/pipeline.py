@@ -28,7 +28,7 @@ from bertie.errors import UsageError
 from bertie.files import file_hash, read_json, write_json
 from bertie.folders import ANYTHING, Kind, held
 from bertie.infer.predict import Predictor
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetune import finetune
 from bertie.runs.folder import RUN
@@ -203,7 +203,7 @@ class DemoPipeline:
         if self.text is not None:
             sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
 
-        def callback(model: Model, step: int) -> None:
+        def callback(model: TorchModel, step: int) -> None:
             if step in looks and sentences:
                 masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.models.kinds import Window
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 from bertie.text.tokenizer import Tokenizer
 
@@ -38,7 +38,7 @@ MEASURES = {
 }
 
 
-def attentions(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Floats:
+def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -> Floats:
     """Returns the attention probabilities of one text, row for query and column for key. -> (L, N, S, S) float32
 
     Windowed attention has zeros outside of its windows. Raises UsageError for a family without attention.
@@ -80,7 +80,7 @@ def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int
 
 
 @torch.no_grad()
-def read_vectors(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Tensor:
+def read_vectors(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -> Tensor:
     """Returns what each head adds where it attends to a token: (x W_V + b_V) W_O. -> (L, N, S, H)
 
     Raises UsageError for a family whose layers have no fused projection, or separate ones for global tokens.

@@ -26,7 +26,7 @@ from bertie.apps.explain.picture import heat_table, small, with_words
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import check_reads_texts
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.report import card
 from bertie.report.page import Report, StatCard
 from bertie.text.encoding import Encoding
@@ -40,7 +40,7 @@ READING = (
 )
 
 
-def most_tokens(model: Model) -> int:
+def most_tokens(model: TorchModel) -> int:
     """Returns the longest text whose page stays below 2 MB: a cell of a head needs 4 bits, and 4/3 of it as text."""
     heads = model.config.num_hidden_layers * model.config.num_attention_heads
     return min(MOST_TOKENS, model.config.max_length, isqrt(PICTURES * 3 // (2 * max(1, heads))))
@@ -60,7 +60,13 @@ class TextAttention:
 
     @classmethod
     def of(
-        cls, model: Model, texts: tuple[str, ...], *, head: str = "", max_length: int | None = None, norms: bool = False
+        cls,
+        model: TorchModel,
+        texts: tuple[str, ...],
+        *,
+        head: str = "",
+        max_length: int | None = None,
+        norms: bool = False,
     ) -> "TextAttention":
         """Computes the attention of a text or a pair. head: "3.7", layer and head from 1; "" chooses one.
 

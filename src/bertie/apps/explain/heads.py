@@ -22,7 +22,7 @@ from bertie.errors import DataError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import called
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.answerer import Prediction
 
 Head = tuple[int, int]  # layer and head, from 0
@@ -79,7 +79,7 @@ def least_important(importance_LN: Floats) -> list[Head]:
     return [divmod(int(at), importance_LN.shape[1]) for at in order]
 
 
-def removal(model: Model, examples: Sequence[Example], *, points: int, max_length: int | None = None) -> Removal:
+def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_length: int | None = None) -> Removal:
     """Ranks the heads of a fine-tuned model, and measures it as they are removed.
 
     points: how many numbers of removed heads are measured. Raises UsageError for a model without a task head, or whose
@@ -109,16 +109,16 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     return Removal(found, metric, curve(order), [curve(one) for one in orders], counts)
 
 
-def predictor_of(model: Model, max_length: int | None = None) -> Predictor:
+def predictor_of(model: TorchModel, max_length: int | None = None) -> Predictor:
     """Returns a predictor that runs the model itself, where heads can be removed."""
     return Predictor(TorchEngine(model), model.tokenizer, max_length=max_length)
 
 
-def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[Model, Sequence[Head]], float]:
+def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[TorchModel, Sequence[Head]], float]:
     task = predictor.task
     encoded = task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
-    def score(model: Model, removed: Sequence[Head]) -> float:
+    def score(model: TorchModel, removed: Sequence[Head]) -> float:
         with without_heads(model, removed):
             answers: list[Prediction] = task.decode(predictor.logits(encoded), encoded, examples)
         scores = task.scores()

@@ -27,7 +27,7 @@ from bertie.data.sequences import Int
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.parse import NONE, pieces_of
 from bertie.tasks.places import encode_places
 from bertie.text.tokenizer import Tokenizer
@@ -117,7 +117,7 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
 
 
 def counted(
-    model: Model,
+    model: TorchModel,
     tokenizer: Tokenizer,
     examples: Sequence[Example],
     *,
@@ -154,7 +154,7 @@ def counted(
 
 
 def _read(
-    model: Model, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
+    model: TorchModel, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
 ) -> Iterator[tuple[Int, Floats, list[int], Int, Int]]:
     """Yields for each sentence the words that are read, the attention, the ids, and the words' tokens."""
     encoded = encode_places(examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length)

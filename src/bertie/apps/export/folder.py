@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.onnx_engine import FOLDER, KEY, MODEL, QUANTIZED, OnnxEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import POOLED
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
@@ -45,7 +45,7 @@ class Written:
 
 
 def onnx_folder(
-    model: Model, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
+    model: TorchModel, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
 ) -> list[Written]:
     """Writes a model's graph, config and tokenizer. int8: also writes a graph with 8-bit weights.
 

@@ -26,7 +26,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, facts_of
 from bertie.models.heads.parse import with_last_pieces
 from bertie.models.kinds import Alternating, Full
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ NO_GRAPH = {
 class Graph(nn.Module):
     """A model as a function from tensors to a tuple of tensors, on a padded batch."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TorchModel) -> None:
         super().__init__()
         self.model = model
         self.choices = tuple(model.heads) == ("choice",)
@@ -90,7 +90,7 @@ class Graph(nn.Module):
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
-def _signature(model: Model) -> Signature:
+def _signature(model: TorchModel) -> Signature:
     facts = facts_of(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
@@ -105,7 +105,7 @@ def _signature(model: Model) -> Signature:
     return Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
-def refusal(model: Model) -> str | None:
+def refusal(model: TorchModel) -> str | None:
     """Returns why a model cannot be exported, as far as known before tracing, or None."""
     for name in model.heads:
         if name in NO_GRAPH:
@@ -122,7 +122,7 @@ def refusal(model: Model) -> str | None:
 
 
 @console.working("tracing the graph")
-def traced(model: Model) -> "onnx_ir.Model":
+def traced(model: TorchModel) -> "onnx_ir.Model":
     """Returns the graph of a model in evaluation mode, with its signature in the metadata.
 
     Raises UsageError with the reason if the model cannot be exported.

@@ -14,12 +14,12 @@ from bertie.errors import arguments
 from bertie.infer.texts import each_text
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 @arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
 def probe(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     train: str | Path | Sequence[str | Path],
     *,
     output: Path | str,
@@ -61,7 +61,7 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
 
 @arguments("word", "baseline", "pooling", "seed", **THEIRS)
 def words(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     texts: Iterable[str],
     *,
     device: str | None = None,

@@ -23,7 +23,7 @@ from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_token
 from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.texts import check_text
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.arrays import unit
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
@@ -84,7 +84,7 @@ def _shared(texts: Sequence[str]) -> str:
 
 
 def words(
-    model: Model,
+    model: TorchModel,
     texts: Sequence[str],
     *,
     word: str = "",
@@ -142,7 +142,7 @@ def _all_words(context: Context) -> tuple[Span, ...]:
 
 
 def _vectors(
-    model: Model, sentences: Sequence[Sentence], pooling: str
+    model: TorchModel, sentences: Sequence[Sentence], pooling: str
 ) -> tuple[Mapping[int, Array], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     engine = TorchEngine(model)
@@ -168,7 +168,7 @@ def _sample(texts: Sequence[str]) -> list[str]:
     return [row["text"] for row in table("reviews", language)]
 
 
-def _random_words(model: Model, texts: Sequence[str], pooling: str, seed: int) -> tuple[dict[int, float], int]:
+def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: int) -> tuple[dict[int, float], int]:
     """Returns the mean cosine of random different words of different texts by layer, and the number of words."""
     rng, chosen, seen = random.Random(seed), list[Sentence](), set[str]()
     for text in rng.sample(list(texts), min(BASELINE, len(texts))):

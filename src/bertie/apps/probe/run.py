@@ -30,7 +30,7 @@ from bertie.infer.engine import Array, Engine
 from bertie.infer.layers import check_pooling, layers_of
 from bertie.infer.pipeline import check_reads_texts
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.report.page import draw
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.resume import check_unchanged
@@ -142,7 +142,9 @@ class Unit:
         return rows
 
 
-def probe(model: Model, settings: Settings, run: Path, *, name: str = "", overwrite: bool = False) -> dict[str, Any]:
+def probe(
+    model: TorchModel, settings: Settings, run: Path, *, name: str = "", overwrite: bool = False
+) -> dict[str, Any]:
     """Probes every layer of a model and of the same model with random weights. Returns the contents of results.json.
 
     A run that was stopped continues with the next layer. name: of the model in the report. Raises UsageError for wrong
@@ -180,7 +182,7 @@ def probe(model: Model, settings: Settings, run: Path, *, name: str = "", overwr
     return results
 
 
-def _identity(model: Model, settings: Settings) -> dict[str, Any]:
+def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
@@ -213,7 +215,7 @@ def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
     return found
 
 
-def _units(model: Model, settings: Settings, folder: Path) -> Iterator[Unit]:
+def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit]:
     """Yields the probes that the files allow. Raises DataError when there is none, or one was asked for by name."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
@@ -274,7 +276,7 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
     return [one for one, fine in zip(found, np.tile(fits, 2), strict=True) if fine]
 
 
-def random_weights(model: Model, seed: int) -> Model:
+def random_weights(model: TorchModel, seed: int) -> TorchModel:
     """Returns a model of the same shape with random weights, in evaluation mode."""
     kind = model.variant.model_type if model.variant else "bert"
     found = families.build(model.config, variant=kind, seed=seed).eval().to(model.device)

@@ -25,7 +25,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.objectives.mlm import MaskedLM
 from bertie.text.encoding import Encoding
 from bertie.text.normalize import Normalizer
@@ -56,7 +56,7 @@ class Step:
     values: tuple[dict[str, Any], ...]
 
 
-def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
+def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     """Returns the steps of one text through a masked language model.
 
     Args:
@@ -102,7 +102,7 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
     ]  # fmt: skip
 
 
-def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
+def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer, so it cannot read text. Copy its files into the model's folder.")
     if "mlm" not in model.heads:
@@ -114,7 +114,7 @@ def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
     return model.tokenizer, head
 
 
-def untrained(text: str, seed: int = 0) -> Model:
+def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
     tokenizer = train(count_words(texts), size=VOCABULARY, min_frequency=1, normalizer=Normalizer(lowercase=True))

@@ -13,7 +13,7 @@ from bertie.errors import UsageError
 if TYPE_CHECKING:
     from bertie.apps.explain.attention import HeadStatistics
     from bertie.apps.explain.heads import Removal
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 SHOWN = 15  # rows in the terminal
 LENGTH = 512  # tokens of a text, at most
@@ -102,7 +102,7 @@ def _first(read: list[Any], most: int, file: Path) -> list[Any]:
     return read[:most]
 
 
-def _length(model: "Model", max_length: int | None) -> int:
+def _length(model: "TorchModel", max_length: int | None) -> int:
     most = min(model.config.max_length, LENGTH)
     if max_length is not None and not 4 <= max_length <= most:
         raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for this model.")
@@ -111,7 +111,7 @@ def _length(model: "Model", max_length: int | None) -> int:
     return max_length or most
 
 
-def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
+def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
     from bertie.apps.explain.attention import HeadStatistics, attentions
     from bertie.apps.explain.attention_page import kinds
     from bertie.data.lines import texts_of
@@ -140,7 +140,7 @@ def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -
     return found
 
 
-def _relations(model: "Model", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
+def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
     from bertie import families
     from bertie.apps.explain.relations import counted, table
     from bertie.data.parsed import trees
@@ -173,7 +173,7 @@ def _relations(model: "Model", file: Path, most: int, max_length: int | None) ->
 
 
 def _removal(
-    model: "Model", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
+    model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
     from bertie.apps.explain.heads import predictor_of, removal
     from bertie.data.tables import TableFormat, collect
