@@ -281,3 +281,22 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
     if time.monotonic() - started >= BRIEF_S:
         with unread():
             print(line(), file=sys.stderr, flush=True)
+
+
+class Terminal:
+    """What a program tells its user: results to stdout, messages and progress to stderr."""
+
+    counted = staticmethod(counted)
+    progress = staticmethod(progress)
+    say = staticmethod(say)
+    show = staticmethod(show)
+    warn = staticmethod(warn)
+    working = staticmethod(working)
+
+    @property
+    def verbosity(self) -> Verbosity:
+        """How much is said, and whether stdout is reserved for JSON."""
+        return verbosity
+
+
+console = Terminal()

@@ -36,7 +36,7 @@ from bertie.tasks.sequence import with_positive
 READS = ("tokenizer", "max_length", "too_long", "head")  # options of a `Predictor`
 VECTORS = ("tokenizer", "max_length", "prompt", "prefix", "pooling", "normalize", "truncate_dim")  # of an `embedder`
 WHERE = ("device", "precision")
-THEIRS = {  # arguments of sentence-transformers and transformers
+THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
     "normalize_embeddings": "normalize",
     "prompt_name": "prompt",
     "max_seq_length": "max_length",

@@ -22,11 +22,7 @@ from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subje
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering, left_to_right, log_p
 from bertie.apps.next_sentence.pairs import judge
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import Fields
-from bertie.errors import DataError
-from bertie.files import read_json
-from bertie.metrics.base import Float
+from bertie.platform import DataError, Fields, Float, InvalidRow, read_json
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")

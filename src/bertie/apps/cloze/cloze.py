@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.data.order import permutation
-from bertie.data.shards import Shards
-from bertie.errors import UsageError
+from bertie.platform import Shards, UsageError, permutation
 
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 50, 1000
 """The limits of a context's length, in words."""

@@ -24,19 +24,25 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.infer.batching import batches
-from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.loss import LossReport, LossTerm
-from bertie.models.model import TorchModel
-from bertie.nn.layer import Layer
-from bertie.tasks import Task
-from bertie.tasks.source import Targets, TaskSource, batch_of_examples
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.loop import fit
+from bertie import Encoder, fit
+from bertie.platform import (
+    Batch,
+    EncoderOutput,
+    Example,
+    Layer,
+    LossReport,
+    LossTerm,
+    OptimConfig,
+    Sequences,
+    Targets,
+    Task,
+    TaskSource,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    batch_of_examples,
+    batches_of,
+)
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
 OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
@@ -197,7 +203,7 @@ def _write(
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
-    for chosen in batches(encoded.lengths, max_tokens=max_tokens):
+    for chosen in batches_of(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
             teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():

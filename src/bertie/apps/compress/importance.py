@@ -16,16 +16,19 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from bertie import console
-from bertie.data.batch import Batch
-from bertie.data.tables import Example
-from bertie.errors import DataError, UsageError
-from bertie.models.model import TorchModel
-from bertie.nn.layout import Packed
-from bertie.tasks import Task
-from bertie.tasks.source import TaskSource
-from bertie.text.tokenizer import Tokenizer
-from bertie.train.base import Trainable
+from bertie import Tokenizer
+from bertie.platform import (
+    Batch,
+    DataError,
+    Example,
+    Packed,
+    Task,
+    TaskSource,
+    TorchModel,
+    Trainable,
+    UsageError,
+    console,
+)
 
 JUDGED, BATCH = 1024, 32  # examples that say what matters
 HEADS, NEURONS = "attention.output", "down"  # the matrices of a layer that read heads and neurons

@@ -17,20 +17,23 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from bertie import Predictor
 from bertie.apps.compress.distil import Distillation, distil
 from bertie.apps.compress.importance import judged
 from bertie.apps.compress.movement import Masks
 from bertie.apps.compress.prune import check, prune
 from bertie.apps.compress.recipe import Recipe
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.files import atomic_write
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.models.surgery import take_layers
-from bertie.tasks.source import steps_of
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.rates import usual_rate
+from bertie.platform import (
+    Example,
+    OptimConfig,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    atomic_write,
+    steps_of,
+    take_layers,
+    usual_rate,
+)
 
 BATCH = 32
 OF_A_LAYER = 0.5  # of the epochs: those of each layer

@@ -15,14 +15,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from bertie import Encoder
 from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
-from bertie.data.batch import Batch
-from bertie.errors import UsageError
-from bertie.models.encoder import Encoder
-from bertie.models.kinds import Full, Residual, Unshared
-from bertie.models.model import TorchModel
-from bertie.models.surgery import rebuilt, take_layers
-from bertie.train.base import Trainable
+from bertie.platform import (
+    Batch,
+    Full,
+    Residual,
+    TorchModel,
+    Trainable,
+    Unshared,
+    UsageError,
+    rebuilt_model,
+    take_layers,
+)
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
@@ -90,7 +95,7 @@ def narrowed(
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
             _refit(state, name, features, found.seen[number, part])
-    return rebuilt(model, config.replace(**changes), state)
+    return rebuilt_model(model, config.replace(**changes), state)
 
 
 def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.settings import STARTS
-from bertie.evaluation.compare import over_seeds
-from bertie.files import read_json
+from bertie.platform import over_seeds, read_json
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
 BAG = "bag of words"

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.files import write_bytes
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.text.tokenizer import Tokenizer
+from bertie import Predictor, Tokenizer
+from bertie.platform import TorchModel, write_bytes
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"

@@ -14,42 +14,54 @@ from typing import Any
 
 import xxhash
 
-from bertie import console, families
+from bertie import Predictor, PretrainConfig, Tokenizer
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
-from bertie.data import corpus, sources
-from bertie.data.corpus import CorpusConfig
-from bertie.data.executors import cores
-from bertie.data.plans import held_out
-from bertie.data.records import ReadOptions
-from bertie.errors import UsageError
-from bertie.files import file_hash, read_json, write_json
-from bertie.folders import ANYTHING, Kind, held
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.runs.config import PretrainConfig
-from bertie.runs.finetune import finetune
-from bertie.runs.folder import RUN
-from bertie.runs.pretrain import pretrain
-from bertie.text import vocabulary
-from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Tokenizer
-from bertie.train import log
-from bertie.train.resume import check_unchanged
+from bertie.platform import (
+    ANY_FOLDER,
+    CORPUS,
+    RUN_FOLDER,
+    TOKENIZER_FOLDER,
+    CorpusConfig,
+    FolderKind,
+    Normalizer,
+    ReadOptions,
+    TorchModel,
+    UsageError,
+    build_corpus,
+    check_unchanged,
+    console,
+    cores,
+    corpus_documents,
+    corpus_texts,
+    count_words,
+    encode_corpus,
+    expand_inputs,
+    file_hash,
+    held_folder,
+    held_out,
+    open_family_model,
+    read_json,
+    read_log,
+    run_finetuning,
+    run_pretraining,
+    train_vocabulary,
+    write_json,
+)
 
-DEMO = Kind(
+DEMO = FolderKind(
     "demo",
     begins=("demo.json",),
     files=("*.json", "*.jsonl", "report.html"),
     folders={
-        "corpus": corpus.CORPUS,
-        "tokenizer": vocabulary.TOKENIZER_FOLDER,
-        "pretrain": RUN,
-        "trial": RUN,
-        "finetune": Kind("folder", ("",), (), {"*": RUN}),
-        "task": ANYTHING,
+        "corpus": CORPUS,
+        "tokenizer": TOKENIZER_FOLDER,
+        "pretrain": RUN_FOLDER,
+        "trial": RUN_FOLDER,
+        "finetune": FolderKind("folder", ("",), (), {"*": RUN_FOLDER}),
+        "task": ANY_FOLDER,
     },
 )
 SHOWN = 8  # predictions on the page
@@ -62,7 +74,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     UsageError when the folder contains something else, and errors of the stages.
     """
     asked = {"text": text, "minutes": minutes}
-    with held(run, DEMO, overwrite=overwrite):
+    with held_folder(run, DEMO, overwrite=overwrite):
         if not (run / "demo.json").exists():
             write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
         elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
@@ -76,7 +88,7 @@ def _content(text: str | None) -> dict[str, str]:
     """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
     if text is None:
         return {}
-    names, *_ = sources.expand([text], ReadOptions())
+    names, *_ = expand_inputs([text], ReadOptions())
     hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
@@ -162,7 +174,7 @@ class DemoPipeline:
         ours = self.text is None
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusConfig(dedup="paragraphs" if ours else "documents")
-        corpus.build(inputs, self.run / "corpus", config, workers=cores())
+        build_corpus(inputs, self.run / "corpus", config, workers=cores())
         card = read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
@@ -182,10 +194,10 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = vocabulary.count_words(corpus.texts(self.run / "corpus"))
-        tokenizer = vocabulary.train(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
+        words = count_words(corpus_texts(self.run / "corpus"))
+        tokenizer = train_vocabulary(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
         tokenizer.save(self.run / "tokenizer")
-        shards = corpus.encode(self.run / "corpus", tokenizer, workers=cores())
+        shards = encode_corpus(self.run / "corpus", tokenizer, workers=cores())
         pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
         return {
             "tokens": shards.num_values,
@@ -207,8 +219,8 @@ class DemoPipeline:
             if step in looks and sentences:
                 masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
 
-        planned = pretrain(config, self.run / "pretrain", callback=callback)["plan"]
-        lines = [line for line in log.read(self.run / "pretrain") if line["kind"] == "train"]
+        planned = run_pretraining(config, self.run / "pretrain", callback=callback)["plan"]
+        lines = [line for line in read_log(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
@@ -229,7 +241,7 @@ class DemoPipeline:
         config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
-        trial = pretrain(config, self.run / "trial", overwrite=True)
+        trial = run_pretraining(config, self.run / "trial", overwrite=True)
         steps, seeds = settings.planned(
             settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
@@ -259,7 +271,7 @@ class DemoPipeline:
             for start, name in settings.STARTS.items():
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
-                found = finetune(config, self.run / f"finetune/{start}-{seed}")
+                found = run_finetuning(config, self.run / f"finetune/{start}-{seed}")
                 console.say(f"accuracy {found['dev']['accuracy']:z.3f}")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             seeds.append(seed)
@@ -273,7 +285,7 @@ class DemoPipeline:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = families.load(folder)
+        model, _ = open_family_model(folder)
         model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)
@@ -287,10 +299,10 @@ class DemoPipeline:
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
-        shards = corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
+        shards = encode_corpus(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, is_out in zip(corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
+        for document, is_out in zip(corpus_documents(self.run / "corpus"), out.tolist(), strict=True):
             found[is_out].append(document)
         return found
 

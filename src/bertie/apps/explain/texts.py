@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bertie.errors import UsageError
+from bertie.platform import UsageError
 
 OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
 

@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.platform import DeviceOption, console, emit_json, open_predictor, resolved_model
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -19,11 +17,11 @@ SAID = {
 
 def next_sentence(
     model: Annotated[
-        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=resolved_model)
     ],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
-    device: tables.Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Predict whether one text follows another.
 
@@ -37,11 +35,11 @@ def next_sentence(
     """
     from bertie.apps.next_sentence.pairs import judge, kind_of
 
-    predictor = tables.predictor(model, None, None, "fp32", device)
+    predictor = open_predictor(model, None, None, "fp32", device)
     (verdict,) = judge(
         predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
     )
     if console.verbosity.json:
-        emit(verdict.as_json())
+        emit_json(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

@@ -2,22 +2,16 @@
 
 from typing import Any
 
-from bertie import families
+from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.costs import cost
-from bertie.costs.catalog import Device
-from bertie.costs.job import Job
-from bertie.models.count import parameters
-from bertie.runs.config import PretrainConfig
-from bertie.runs.here import utilizations
-from bertie.runs.planning import job_of
+from bertie.platform import Job, Processor, count_parameters, family_config, family_of, job_of, seconds_of, utilizations
 
 TOKENS_PER_PARAMETER = 20
 
 
 def presets_within(
-    config: PretrainConfig, device: Device, given: Assumptions, seconds: float, *, tried: bool = False
+    config: PretrainConfig, device: Processor, given: Assumptions, seconds: float, *, tried: bool = False
 ) -> list[dict[str, Any]]:
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
@@ -30,9 +24,9 @@ def presets_within(
     jobs = _sizes(config)
     used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
     for name, job in jobs.items():
-        share = seconds / cost.seconds(job.flops, device.tflops, count=given.count, used=used[name])
+        share = seconds / seconds_of(job.flops, device.tflops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
-        layers = parameters(job.config)["layers"]
+        layers = count_parameters(job.config)["layers"]
         rows.append(
             {
                 "preset": name,
@@ -57,8 +51,8 @@ def presets_within(
 def _sizes(config: PretrainConfig) -> dict[str, Job]:
     """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
     that with the shortest name."""
-    vocabulary, presets = families.config(config.model).vocab_size, families.family(config.model).presets
-    names = sorted((name for name in presets if families.config(name).vocab_size == vocabulary), key=len)
+    vocabulary, presets = family_config(config.model).vocab_size, family_of(config.model).presets
+    names = sorted((name for name in presets if family_config(name).vocab_size == vocabulary), key=len)
     lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
     jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
     found = dict[str, Job]()

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.report import card
-from bertie.report.charts import Line, line_chart, map_chart
-from bertie.report.page import Html, Report, StatCard
+from bertie.platform import ChartLine, Html, Report, StatCard, card_table, line_chart, map_chart
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -57,7 +55,7 @@ def card_parts(found: Mapping[str, Any]) -> list[str]:
         (one["layer"], f"{one['mean_similarity']:z.3f}", f"{one['baseline']:z.3f}", f"{one['adjusted']:+z.3f}")
         for one in found["layers"]
     ]
-    return ["\n".join(texts), card.table(["layer", "mean similarity", "random words", "difference"], rows)]
+    return ["\n".join(texts), card_table(["layer", "mean similarity", "random words", "difference"], rows)]
 
 
 def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -76,9 +74,9 @@ def _lines(found: Mapping[str, Any]) -> str:
     layers = found["layers"]
     x = [one["layer"] for one in layers]
     lines = [
-        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
-    ] or [Line("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
-    lines.append(Line("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
+        ChartLine(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
+    ] or [ChartLine("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
+    lines.append(ChartLine("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
     return line_chart(lines, x_label="layer", y_label="cosine")
 
 

@@ -16,27 +16,40 @@ import numpy as np
 import torch
 import xxhash
 
-from bertie import checksums, console, families, folders
+from bertie import Tokenizer
 from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
 from bertie.apps.probe.page import page
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
-from bertie.errors import DataError, UsageError
-from bertie.files import LOCK, read_json, write_json
-from bertie.folders import ANYTHING, Kind
-from bertie.infer.engine import Array, Engine
-from bertie.infer.layers import check_pooling, layers_of
-from bertie.infer.pipeline import check_reads_texts
-from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import TorchModel
-from bertie.report.page import draw
-from bertie.text.tokenizer import Tokenizer
-from bertie.train.resume import check_unchanged
+from bertie.platform import (
+    ANY_FOLDER,
+    CHECKSUMS,
+    LOCK,
+    Array,
+    DataError,
+    Engine,
+    FolderKind,
+    TorchEngine,
+    TorchModel,
+    UsageError,
+    build_model,
+    check_pooling,
+    check_reads_texts,
+    check_unchanged,
+    console,
+    content_of,
+    draw_page,
+    held_folder,
+    layers_of,
+    read_json,
+    write_checksums,
+    write_json,
+)
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
-PROBED = Kind("run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: ANYTHING})
+PROBED = FolderKind("run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: ANY_FOLDER})
 MODELS = ("model", "random")
 
 
@@ -155,7 +168,7 @@ def probe(
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(model.training_facts, "bertie probe")
     layers = layers_of("all", TorchEngine(model).facts)
-    with folders.held(run, PROBED, overwrite=overwrite):
+    with held_folder(run, PROBED, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
@@ -176,9 +189,9 @@ def probe(
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
         write_json(run / RESULTS, results)
-        draw(run / REPORT, lambda: page(results))
+        draw_page(run / REPORT, lambda: page(results))
         shutil.rmtree(run / VECTORS, ignore_errors=True)
-        checksums.write(run, PROBED.name, covered=lambda path: path.endswith(LOCK))
+        write_checksums(run, PROBED.name, covered=lambda path: path.endswith(LOCK))
     return results
 
 
@@ -187,7 +200,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     assert model.tokenizer is not None
-    files = {path: checksums.content(Path(path)) for path in (*settings.train, *settings.test)}
+    files = {path: content_of(Path(path)) for path in (*settings.train, *settings.test)}
     return {**vars(settings), "weights": digest.hexdigest(), "tokenizer": model.tokenizer.fingerprint, "files": files}
 
 
@@ -196,7 +209,7 @@ def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     if not (run / SETTINGS).exists():
         return None
     check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
-    if not (run / checksums.CHECKSUMS).exists():
+    if not (run / CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
     results: dict[str, Any] = read_json(run / RESULTS)
@@ -279,7 +292,7 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
 def random_weights(model: TorchModel, seed: int) -> TorchModel:
     """Returns a model of the same shape with random weights, in evaluation mode."""
     kind = model.variant.model_type if model.variant else "bert"
-    found = families.build(model.config, variant=kind, seed=seed).eval().to(model.device)
+    found = build_model(model.config, variant=kind, seed=seed).eval().to(model.device)
     found.compute_dtype = model.compute_dtype
     return found
 

@@ -10,8 +10,7 @@ import numpy as np
 from bertie.apps.search import postings
 from bertie.apps.search.store import Store, text_hash
 from bertie.apps.search.vectors import VectorFile
-from bertie.errors import DataError
-from bertie.files import file_hash
+from bertie.platform import DataError, file_hash
 
 WORD = re.compile(r"\w")
 

@@ -24,10 +24,7 @@ from bertie.apps.search.readers import Document, Reading
 from bertie.apps.search.store import DATABASE, INDEX, Store
 from bertie.apps.search.terms import Terms
 from bertie.apps.search.vectors import ROWS, write
-from bertie.console import progress
-from bertie.data.records import DroppedRecord
-from bertie.errors import DataError, UsageError, nearest
-from bertie.folders import held
+from bertie.platform import DataError, DroppedRecord, UsageError, held_folder, nearest, progress
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
 
@@ -122,7 +119,7 @@ def index(
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)
-    with held(folder, INDEX, overwrite=overwrite and not replaced):
+    with held_folder(folder, INDEX, overwrite=overwrite and not replaced):
         store = Embedded(folder, write=True)
         try:
             _sweep(store)
@@ -168,7 +165,7 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
     """
     folder, changes = Path(folder), Changes()
     Store(folder).close()
-    with held(folder, INDEX):
+    with held_folder(folder, INDEX):
         store = Store(folder, write=True)
         try:
             _sweep(store)

@@ -17,9 +17,7 @@ import numpy as np
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.vectors import Gone, VectorFile, nearest
-from bertie.errors import DataError, UsageError
-from bertie.files import file_hash, sync_folder
-from bertie.models.int8 import nearest_rows
+from bertie.platform import DataError, UsageError, file_hash, nearest_rows, sync_folder
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared

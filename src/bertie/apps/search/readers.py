@@ -14,14 +14,41 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertie.data import formats, isolated, pages, rows, sources
-from bertie.data.lines import InvalidRow
-from bertie.data.questions import questions
-from bertie.data.records import DroppedRecord, ReadOptions, file_size
-from bertie.data.streams import FAILURES, cause, opened, uncompressed
-from bertie.errors import DataError
-from bertie.files import file_hash, files_in, seal
-from bertie.registry import Registry, library
+from bertie.platform import (
+    FAILURES,
+    SOURCE_SUFFIXES,
+    SOURCES,
+    DataError,
+    DroppedRecord,
+    InvalidRow,
+    ReadOptions,
+    Registry,
+    SourceInputs,
+    SourceUnit,
+    TableFormat,
+    call_isolated,
+    cause_of_failure,
+    documented_modules,
+    expand_inputs,
+    file_hash,
+    file_size,
+    files_in,
+    kind_of_source,
+    main_text,
+    needed_library,
+    no_text_reason,
+    open_compressed,
+    optional_library,
+    read_articles,
+    read_documentation,
+    read_page,
+    read_questions,
+    read_records,
+    read_source,
+    results_isolated,
+    seal,
+    uncompressed,
+)
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -61,7 +88,7 @@ Reader = Callable[[str, Reading], Found]
 def table(path: str, reading: Reading) -> Found:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
-    for line, row in rows.records(path, rows.TableFormat(encoding=reading.encoding)):
+    for line, row in read_records(path, TableFormat(encoding=reading.encoding)):
         if isinstance(row, InvalidRow):
             yield DroppedRecord(row.reason, path, row.line)
             continue
@@ -80,13 +107,13 @@ def table(path: str, reading: Reading) -> Found:
 
 def json(path: str, reading: Reading) -> Found:
     """The paragraphs of a file in SQuAD's format, each once; otherwise the rows of a table."""
-    with opened(path) as file:
+    with open_compressed(path) as file:
         squad = re.search(rb'"paragraphs"\s*:', file.read(1 << 16)) is not None
     if not squad:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in questions(path, rows.TableFormat(labelled=False)):
+    for row in read_questions(path, TableFormat(labelled=False)):
         if isinstance(row, InvalidRow):
             yield DroppedRecord(row.reason, path)
         elif row.texts[1] not in seen:
@@ -97,18 +124,18 @@ def json(path: str, reading: Reading) -> Found:
 def text(path: str, reading: Reading) -> Found:
     """A plain text as one document, and WikiExtractor's output as many."""
     plain = uncompressed(path)
-    known = plain.suffix.lower().removeprefix(".") in sources.SUFFIXES
+    known = plain.suffix.lower().removeprefix(".") in SOURCE_SUFFIXES
     options = ReadOptions("" if known else "txt", encoding=reading.encoding, documents="file")
-    kind, about = sources.kind_of(path, options)
+    kind, about = kind_of_source(path, options)
     if kind == "jsonl":
         yield from table(path, reading)
         return
-    items = [item for item, _ in sources.SOURCES[kind].plan(about, options)]
+    items = [item for item, _ in SOURCES[kind].plan(about, options)]
     if kind == "wiki":
-        for one in chain.from_iterable(formats.articles(item, options, Counter()) for item in items):
+        for one in chain.from_iterable(read_articles(item, options, Counter()) for item in items):
             yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0])
         return
-    for found in sources.read(sources.Unit(kind, items, 0), options, Counter()):
+    for found in read_source(SourceUnit(kind, items, 0), options, Counter()):
         yield found if isinstance(found, DroppedRecord) else Document(found, line=int(kind == "txt"))
 
 
@@ -124,24 +151,24 @@ def markdown(path: str, reading: Reading) -> Found:
 
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
-    pages.needed()
-    content = pages.read_page(path)
-    title, found = isolated.call(pages.main_text, content, prose=False, size=len(content))
-    yield Document(found, title=title) if found else DroppedRecord(pages.no_text(content), path)
+    needed_library()
+    content = read_page(path)
+    title, found = call_isolated(main_text, content, prose=False, size=len(content))
+    yield Document(found, title=title) if found else DroppedRecord(no_text_reason(content), path)
 
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
-    library("pypdf", "PDF files", "documents")
-    yield from isolated.results(_pdf_pages, os.path.abspath(path), path, size=file_size(path))
+    optional_library("pypdf", "PDF files", "documents")
+    yield from results_isolated(_pdf_pages, os.path.abspath(path), path, size=file_size(path))
 
 
 def _pdf_pages(file_path: str, path: str) -> Found:
     """Yields the pages of a PDF. path: its name in records."""
-    pypdf: Any = library("pypdf", "PDF files", "documents")
+    pypdf: Any = optional_library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
-    with opened(file_path, seekable=True) as file:
+    with open_compressed(file_path, seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
@@ -189,7 +216,7 @@ def kind_of(path: str) -> str:
     return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
 
 
-def expand(inputs: list[str]) -> sources.Inputs:
+def expand(inputs: list[str]) -> SourceInputs:
     """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
@@ -201,7 +228,7 @@ def expand(inputs: list[str]) -> sources.Inputs:
             names[given] = None
             continue
         if not os.path.isdir(given):
-            found = sources.expand([given], ReadOptions(format="txt"))
+            found = expand_inputs([given], ReadOptions(format="txt"))
             if unknown := [name for name in found.names if not kind_of(name)]:
                 raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
             names.update(dict.fromkeys(found.names))
@@ -211,25 +238,25 @@ def expand(inputs: list[str]) -> sources.Inputs:
         unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
-            raise sources.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
+            raise SourceInputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
         names.update(dict.fromkeys(known))
         passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return sources.Inputs(list(names), passed_over, unreadable)
+    return SourceInputs(list(names), passed_over, unreadable)
 
 
 def content(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return file_hash(Path(path))
-    items = formats.modules(path.removeprefix(PACKAGES), ReadOptions())
+    items = documented_modules(path.removeprefix(PACKAGES), ReadOptions())
     return seal({str(item[0]): file_hash(Path(item[0])) for item, _ in items})
 
 
 def packages(path: str, reading: Reading) -> Found:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
-    for item, _ in formats.modules(path.removeprefix(PACKAGES), ReadOptions()):
+    for item, _ in documented_modules(path.removeprefix(PACKAGES), ReadOptions()):
         where = Path(item[0])
-        for found in formats.documentation(item, ReadOptions(), Counter()):
+        for found in read_documentation(item, ReadOptions(), Counter()):
             if isinstance(found, str):
                 yield Document(found, ".".join(where.relative_to(Path(item[2]).parent).with_suffix("").parts))
 
@@ -239,6 +266,6 @@ def read(path: str, reading: Reading) -> Found:
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
     except FAILURES as error:
-        yield DroppedRecord(cause(error), path)
+        yield DroppedRecord(cause_of_failure(error), path)
     except DataError as error:
         yield DroppedRecord(str(error), path)

@@ -18,8 +18,7 @@ from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.index import IndexConfig
 from bertie.apps.search.store import FORMAT, Passage, text_hash
-from bertie.console import progress
-from bertie.errors import DataError, UsageError
+from bertie.platform import DataError, UsageError, progress
 
 SENT = 500  # passages in one request
 MEAN = "mean_length"  # of the passages in terms, when the copy was made

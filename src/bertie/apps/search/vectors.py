@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError
-from bertie.files import atomic_write, check_readable, file_hash
-from bertie.models.int8 import nearest_rows
+from bertie.platform import DataError, atomic_write, check_readable, file_hash, nearest_rows
 
 ROWS = 1 << 17
 BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache

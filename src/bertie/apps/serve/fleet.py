@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie import checksums
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
 from bertie.apps.serve.errors import ENDS, Refusal
@@ -16,13 +15,22 @@ from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
-from bertie.errors import BertieError, DataError, model_hint, nearest
-from bertie.hub.names import find
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.variant import read_public
-from bertie.runs.models import model_folder
+from bertie.platform import (
+    CARD_FILE,
+    CHECKSUMS,
+    BertieError,
+    DataError,
+    check_checksums,
+    check_reads_texts,
+    find_model,
+    model_folder,
+    model_hint,
+    nearest,
+    read_public_config,
+)
 
 if TYPE_CHECKING:
+    pass
     from bertie.apps.serve.searching import ServedIndex
 
 
@@ -116,10 +124,10 @@ class Fleet:
         """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(read_public, folder)
-        if generation > 1 and (folder / checksums.CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = (await asyncio.to_thread(checksums.check, folder)).damage
-            if wrong := [one for one in damage if checksums.CARD not in one]:
+        await asyncio.to_thread(read_public_config, folder)
+        if generation > 1 and (folder / CHECKSUMS).exists():  # the old model goes on if this one is damaged
+            damage = (await asyncio.to_thread(check_checksums, folder)).damage
+            if wrong := [one for one in damage if CARD_FILE not in one]:
                 raise DataError(f"{wrong[0]} The files in {folder} are not those that its checksums.json lists.")
         workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
@@ -265,7 +273,7 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and find(str(path)) is None:
+        if not path.exists() and find_model(str(path)) is None:
             hint = "" if kind == "an index" else model_hint(path)
             raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
         found[name] = path

@@ -15,10 +15,10 @@ from bertie.apps.serve.admission import Admission, Budget, Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.routes import BY_PATH, PIPELINE
 from bertie.apps.serve.served import Call
-from bertie.errors import DataError
-from bertie.files import read_json
+from bertie.platform import DataError, read_json
 
 if TYPE_CHECKING:
+    pass
     from bertie.apps.serve.served import Served
 
 FILE, MASK = "golden.json", "[MASK]"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from bertie.apps.next_sentence.pairs import HEAD
 from bertie.apps.serve import explaining, generating, handlers, schemas
 from bertie.apps.serve.served import VECTORS, Call
-from bertie.tasks import TASKS
+from bertie.platform import TASKS
 
 LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 TASK_NAMES = tuple(name for name, _ in TASKS.items())

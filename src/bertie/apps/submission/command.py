@@ -6,19 +6,27 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.errors import DataError, UsageError
+from bertie import platform
+from bertie.platform import (
+    DataError,
+    DeviceOption,
+    OverwriteOption,
+    PrecisionOption,
+    UsageError,
+    console,
+    emit_json,
+    kind_of_output,
+    open_predictor,
+)
 
 
 def submission(
     file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
     models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
-    overwrite: Overwrite = False,
+    precision: PrecisionOption = "fp32",
+    device: DeviceOption = "auto",
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Create or validate a GLUE submission.
 
@@ -31,7 +39,6 @@ def submission(
       bertie submission glue.zip
     """
     from bertie.apps.submission import glue
-    from bertie.files import check_new_file
 
     if not models:
         if not file.is_file():
@@ -40,8 +47,8 @@ def submission(
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
         return
-    tables.kind_of_output(file, (".zip",))
-    check_new_file(file, overwrite=overwrite)
+    kind_of_output(file, (".zip",))
+    platform.check_new_file(file, overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")
@@ -50,7 +57,7 @@ def submission(
         if name in folders:
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
-    predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
+    predictors = {name: open_predictor(folder, None, None, precision, device) for name, folder in folders.items()}
     notes = glue.submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
@@ -59,6 +66,6 @@ def _show(file: Path, notes: Sequence[str], text: str) -> None:
     for note in notes:
         console.warn(note)
     if console.verbosity.json:
-        emit({"file": str(file), "notes": notes})
+        emit_json({"file": str(file), "notes": notes})
     else:
         console.show(text)

@@ -6,25 +6,35 @@ from typing import Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.groups import TableOptions
-from bertie.cli.options import grouped
+from bertie import platform
+from bertie.platform import (
+    CardOption,
+    DeviceOption,
+    EngineOption,
+    ModelArgument,
+    OverwriteOption,
+    PrecisionOption,
+    TableOptions,
+    check_card,
+    console,
+    emit_json,
+    grouped,
+    split_names,
+)
 
 
 @dataclass(frozen=True)
 class MachineOptions:
     """Where the model runs."""
 
-    precision: tables.Precision = "fp32"
-    engine: tables.Engine = "auto"
-    device: tables.Device = "auto"
+    precision: PrecisionOption = "fp32"
+    engine: EngineOption = "auto"
+    device: DeviceOption = "auto"
 
 
 @grouped
 def audit(
-    model: tables.ModelFolder,
+    model: ModelArgument,
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
     ] = None,
@@ -41,13 +51,13 @@ def audit(
     controls: Annotated[
         bool, typer.Option("--controls/--no-controls", help="Also score a model with random weights. Default: yes.")
     ] = True,
-    card: tables.Card = False,
+    card: CardOption = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of samples, shuffles and random weights.")] = 0,
     machine: MachineOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write: report.html, audit.json, scores.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Audit a model for preferences between groups of people.
 
@@ -64,13 +74,11 @@ def audit(
     from bertie.apps.audit.page import add_to_card
     from bertie.apps.audit.run import Asked
     from bertie.apps.audit.run import audit as audited
-    from bertie.errors import UsageError
-    from bertie.infer.engine import check_names
 
-    tables.check_card(card, model)
+    check_card(card, model)
     if group and group_table is None:
-        raise UsageError("--group names a column of a table. Pass the table too: --table FILE.")
-    asked = Asked(tuple(data or ()), tables.names(sets), group_table, group, table.format(), limit, controls, seed)
+        raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
+    asked = Asked(tuple(data or ()), split_names(sets), group_table, group, table.format(), limit, controls, seed)
     found = audited(
         model,
         asked,
@@ -78,12 +86,12 @@ def audit(
         overwrite=overwrite,
         device=machine.device,
         precision=machine.precision,
-        engine=check_names(machine.precision, machine.engine),
+        engine=platform.check_names(machine.precision, machine.engine),
     )
     if card:
         add_to_card(model, found)
     if console.verbosity.json:
-        emit(found)
+        emit_json(found)
         return
     _show(found)
     if output is not None:

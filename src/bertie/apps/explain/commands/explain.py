@@ -5,16 +5,24 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
+from bertie import platform
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie.platform import (
+    CardOption,
+    ModelArgument,
+    OverwriteOption,
+    PageOption,
+    check_card,
+    console,
+    emit_json,
+    split_names,
+)
 
 WIDTH = 24  # characters of the longest bar
 
 
 def explain(
-    model: tables.ModelFolder,
+    model: ModelArgument,
     texts: OneOrTwoTexts,
     methods: Annotated[
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
@@ -28,9 +36,9 @@ def explain(
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
     ] = None,
-    output: tables.PageFile = None,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    output: PageOption = None,
+    card: CardOption = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Show which words of a text a prediction rests on.
 
@@ -50,16 +58,13 @@ def explain(
     from bertie.apps.explain import attribution as attributions
     from bertie.apps.explain.page import card_parts, completeness, page, trust
     from bertie.apps.explain.targets import question_of
-    from bertie.files import check_new_file
-    from bertie.report.card import put
-    from bertie.runs.models import load
 
-    tables.check_card(card, model)
+    check_card(card, model)
     check_one_or_two(texts)
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    chosen = [attributions.method(name) for name in tables.names(methods)]  # before the model is opened
-    opened = load(model)
+        platform.check_new_file(output, overwrite=overwrite)
+    chosen = [attributions.method(name) for name in split_names(methods)]  # before the model is opened
+    opened = platform.open_torch_model(model)
     opened.eval().requires_grad_(False)
     explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:
@@ -72,11 +77,11 @@ def explain(
     if output is not None:
         page(explained, found, str(model)).save(output)
     if card:
-        put(model, "An explained prediction", *card_parts(explained, found))
+        platform.put_in_card(model, "An explained prediction", *card_parts(explained, found))
     for one, faithful in found:
         words = attributions.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
-            emit(
+            emit_json(
                 {
                     "explained": explained.about,
                     **{key: value for key, value in asdict(one).items() if key != "values"},

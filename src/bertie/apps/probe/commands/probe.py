@@ -5,13 +5,23 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.platform import (
+    CardOption,
+    DeviceOption,
+    EncodingOption,
+    ModelArgument,
+    OverwriteOption,
+    PrecisionOption,
+    check_card,
+    console,
+    emit_json,
+    split_names,
+)
 
 
 def probe(
-    model: tables.ModelFolder,
+    model: ModelArgument,
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
     ],
@@ -39,12 +49,12 @@ def probe(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    encoding: tables.Encoding = "utf-8",
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
+    encoding: EncodingOption = "utf-8",
+    precision: PrecisionOption = "fp32",
+    device: DeviceOption = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    card: CardOption = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Measure what each layer knows: parts of speech, syntax, names, word order, sentence length.
 
@@ -61,15 +71,14 @@ def probe(
     from bertie.apps.probe.api import probe as run
     from bertie.apps.probe.page import card_parts
     from bertie.apps.probe.run import REPORT
-    from bertie.report.card import put
 
-    tables.check_card(card, model)
+    check_card(card, model)
     results = run(
         model,
         train,
         output=output,
         test=test or (),
-        probes=tables.names(probes),
+        probes=split_names(probes),
         format=format_ or (),
         sentences=sentences,
         pooling=pooling,
@@ -80,9 +89,9 @@ def probe(
         overwrite=overwrite,
     )
     if card:
-        put(model, "What the layers know", *card_parts(results))
+        platform.put_in_card(model, "What the layers know", *card_parts(results))
     if console.verbosity.json:
-        emit(results)
+        emit_json(results)
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

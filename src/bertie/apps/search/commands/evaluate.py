@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bertie import console
+from bertie import platform
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.options import grouped
+from bertie.platform import OverwriteOption, console, emit_json, ending, grouped
 
 
 @grouped
@@ -24,9 +22,9 @@ def evaluate_search(
     stages: StageOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=tables.ending(".json")),
+        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=ending(".json")),
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Evaluate a search on questions whose documents are known, stage by stage.
 
@@ -40,16 +38,15 @@ def evaluate_search(
     """
     from bertie.apps.search import questions as files
     from bertie.apps.search.evaluate import evaluate
-    from bertie.files import check_new_file, write_json
 
     if output:
-        check_new_file(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     labeled = files.read(questions, qrels)
     report = evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        write_json(output, report)
+        platform.write_json(output, report)
     if console.verbosity.json:
-        emit(report)
+        emit_json(report)
         return
     if report["without_document"]:
         console.warn(f"{report['without_document']:,} questions have no document in the index, and are left out.")

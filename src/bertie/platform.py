@@ -1,0 +1,1042 @@
+"""What applications use of the library besides the public names of `bertie`, and nothing else.
+
+A name is imported when it is first used, so a command's help needs no torch. A test keeps the list as short as it is.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOMES = {
+    "AGAINST_FOLDER": "bertie.runs.folder:AGAINST",
+    "ANSWER_SCRIPTS": "bertie.metrics.answers:SCRIPTS",
+    "ANY_FOLDER": "bertie.folders:ANYTHING",
+    "Alternating": "bertie.models.kinds:Alternating",
+    "Answerer": "bertie.tasks.answerer:Answerer",
+    "Array": "bertie.infer.engine:Array",
+    "BLANK_TOKEN": "bertie.report.training:BLANK",
+    "Batch": "bertie.data.batch:Batch",
+    "BertieError": "bertie.errors:BertieError",
+    "CALIBRATION_BINS": "bertie.metrics.calibration:BINS",
+    "CARD_FILE": "bertie.checksums:CARD",
+    "CHECKSUMS": "bertie.checksums:CHECKSUMS",
+    "CORPUS": "bertie.data.corpus:CORPUS",
+    "CardOption": "bertie.cli.tables:Card",
+    "ChartLine": "bertie.report.charts:Line",
+    "Chooses": "bertie.tasks.capabilities:Chooses",
+    "Columns": "bertie.data.tables:Columns",
+    "ColumnsOption": "bertie.cli.tables:ColumnNames",
+    "ConfigOption": "bertie.cli.app:ConfigFile",
+    "CorpusConfig": "bertie.data.corpus:CorpusConfig",
+    "DATASETS": "bertie.tasks.datasets:DATASETS",
+    "DataError": "bertie.errors:DataError",
+    "DeviceOption": "bertie.cli.tables:Device",
+    "Diverged": "bertie.train.step_metrics:Diverged",
+    "Draws": "bertie.data.draws:Draws",
+    "DroppedRecord": "bertie.data.records:DroppedRecord",
+    "ENCODER_OUTPUTS": "bertie.models.facts:OF_ENCODER",
+    "EmbedTask": "bertie.tasks.embed:EmbedTask",
+    "Embeds": "bertie.tasks.capabilities:Embeds",
+    "EncoderOutput": "bertie.models.encoder:EncoderOutput",
+    "Encoding": "bertie.text.encoding:Encoding",
+    "EncodingOption": "bertie.cli.tables:Encoding",
+    "Engine": "bertie.infer.engine:Engine",
+    "EngineName": "bertie.infer.engine:EngineName",
+    "EngineOption": "bertie.cli.tables:Engine",
+    "Entity": "bertie.tasks.relation:Entity",
+    "Example": "bertie.data.tables:Example",
+    "FAILURES": "bertie.data.streams:FAILURES",
+    "FOREIGN_ARGUMENTS": "bertie.api.use:THEIRS",
+    "Facts": "bertie.infer.engine:Facts",
+    "Fields": "bertie.data.rows:Fields",
+    "Float": "bertie.metrics.base:Float",
+    "FolderEngine": "bertie.infer.native.folder:FolderEngine",
+    "FolderKind": "bertie.folders:Kind",
+    "FormatOption": "bertie.cli.tables:Format",
+    "Full": "bertie.models.kinds:Full",
+    "GPU_LOAD": "bertie.costs.cost:GPU_LOAD",
+    "Generates": "bertie.tasks.capabilities:Generates",
+    "GenerationConfig": "bertie.models.generation:GenerationConfig",
+    "Html": "bertie.report.page:Html",
+    "INT4_LEVELS": "bertie.models.int4:LEVELS",
+    "Int": "bertie.data.sequences:Int",
+    "Int4Weight": "bertie.models.int4:Int4Weight",
+    "Int8Weight": "bertie.models.int8:Int8Weight",
+    "InvalidRow": "bertie.data.lines:InvalidRow",
+    "Job": "bertie.costs.job:Job",
+    "LAST_PIECES": "bertie.models.biaffine:LAST",
+    "LOCK": "bertie.files:LOCK",
+    "LabelOption": "bertie.cli.tables:LabelColumn",
+    "Later": "bertie.registry:Later",
+    "Layer": "bertie.nn.layer:Layer",
+    "LossReport": "bertie.models.loss:LossReport",
+    "LossTerm": "bertie.models.loss:LossTerm",
+    "MAX_TEXT": "bertie.data.tables:MAX_TEXT",
+    "MODEL_FOLDER": "bertie.models.folder:MODEL_FOLDER",
+    "MOST_POSITIONS": "bertie.models.kinds:MOST",
+    "MOST_UTILIZATION": "bertie.costs.cost:MOST_UTILIZATION",
+    "MaskPrediction": "bertie.infer.fill:MaskPrediction",
+    "Masked": "bertie.infer.fill:Masked",
+    "MaskedLM": "bertie.objectives.mlm:MaskedLM",
+    "MaskedToken": "bertie.infer.pseudo:MaskedToken",
+    "MaskingVocabulary": "bertie.data.masking:Vocabulary",
+    "MaxLengthOption": "bertie.cli.tables:MaxLength",
+    "MetricCounts": "bertie.metrics.base:Counts",
+    "MetricsOf": "bertie.metrics.base:MetricsOf",
+    "ModelArgument": "bertie.cli.tables:ModelFolder",
+    "NOWHERE": "bertie.data.sequences:NOWHERE",
+    "NO_HEAD": "bertie.tasks.parse:NONE",
+    "NO_WORD": "bertie.infer.layers:NO_WORD",
+    "Normalizer": "bertie.text.normalize:Normalizer",
+    "ONNX_FOLDER": "bertie.infer.onnx_engine:FOLDER",
+    "ONNX_KEY": "bertie.infer.onnx_engine:KEY",
+    "ONNX_MODEL": "bertie.infer.onnx_engine:MODEL",
+    "ONNX_QUANTIZED": "bertie.infer.onnx_engine:QUANTIZED",
+    "OUTSIDE_TAG": "bertie.metrics.tags:OUTSIDE",
+    "OnnxEngine": "bertie.infer.onnx_engine:OnnxEngine",
+    "OnnxSignature": "bertie.infer.onnx_engine:Signature",
+    "OptimConfig": "bertie.train.config:OptimConfig",
+    "OverridesArgument": "bertie.cli.app:Overrides",
+    "OverwriteOption": "bertie.cli.app:Overwrite",
+    "POOLED": "bertie.models.facts:POOLED",
+    "PROCESSOR_UTILIZATION": "bertie.runs.forecast:PROCESSOR_UTILIZATION",
+    "PUE": "bertie.costs.cost:PUE",
+    "Packed": "bertie.nn.layout:Packed",
+    "PackedWeight": "bertie.models.packed:PackedWeight",
+    "Padded": "bertie.nn.layout:Padded",
+    "PageOption": "bertie.cli.tables:PageFile",
+    "PairedDifference": "bertie.evaluation.compare:PairedDifference",
+    "Parts": "bertie.tasks.capabilities:Parts",
+    "PowerGrid": "bertie.costs.catalog:Grid",
+    "PrecisionOption": "bertie.cli.tables:Precision",
+    "Prediction": "bertie.tasks:Prediction",
+    "Processor": "bertie.costs.catalog:Device",
+    "ProcessorCatalog": "bertie.costs.catalog:Catalog",
+    "PythonModule": "bertie.data.pydocs:Module",
+    "PythonPassage": "bertie.data.pydocs:Passage",
+    "REPORT_FILE": "bertie.runs.folder:REPORT",
+    "RESAMPLES": "bertie.metrics.base:RESAMPLES",
+    "RESULTS_FILE": "bertie.runs.folder:RESULTS",
+    "RUN_FOLDER": "bertie.runs.folder:RUN",
+    "RUN_MODEL": "bertie.runs.models:MODEL",
+    "Rapl": "bertie.costs.meter:Rapl",
+    "ReadOptions": "bertie.data.records:ReadOptions",
+    "Registry": "bertie.registry:Registry",
+    "RelationExample": "bertie.tasks.relation:RelationExample",
+    "Report": "bertie.report.page:Report",
+    "Reservoir": "bertie.metrics.resample:Reservoir",
+    "Residual": "bertie.models.kinds:Residual",
+    "SENTENCE_MODULES": "bertie.models.sentence:MODULES",
+    "SOURCES": "bertie.data.sources:SOURCES",
+    "SOURCE_SUFFIXES": "bertie.data.sources:SUFFIXES",
+    "STDLIB": "bertie.data.pydocs:STDLIB",
+    "Sequences": "bertie.data.sequences:Sequences",
+    "Shards": "bertie.data.shards:Shards",
+    "SkipReport": "bertie.data.tables:SkipReport",
+    "SourceInputs": "bertie.data.sources:Inputs",
+    "SourceUnit": "bertie.data.sources:Unit",
+    "SpanPrediction": "bertie.tasks.span:SpanPrediction",
+    "SpanTask": "bertie.tasks.span:SpanTask",
+    "Spans": "bertie.tasks.capabilities:Spans",
+    "StatCard": "bertie.report.page:StatCard",
+    "Stopped": "bertie.errors:Stopped",
+    "Swaps": "bertie.text.swaps:Swaps",
+    "TAG_FORMATS": "bertie.data.tagged:FORMATS",
+    "TAG_TABLES": "bertie.data.tagged:TABLES",
+    "TASKS": "bertie.tasks:TASKS",
+    "THREAD_WATTS": "bertie.costs.meter:THREAD_WATTS",
+    "TOKENIZER_FOLDER": "bertie.text.vocabulary:TOKENIZER_FOLDER",
+    "TREE_FORMATS": "bertie.data.parsed:FORMATS",
+    "TableFormat": "bertie.data.tables:TableFormat",
+    "TableOptions": "bertie.cli.groups:TableOptions",
+    "TagPrediction": "bertie.tasks.tagging:TagPrediction",
+    "TaggedExample": "bertie.data.words:TaggedExample",
+    "Targets": "bertie.tasks.source:Targets",
+    "Task": "bertie.tasks:Task",
+    "TaskPart": "bertie.tasks.several:Part",
+    "TaskSource": "bertie.tasks.source:TaskSource",
+    "TextOption": "bertie.cli.tables:TextColumns",
+    "TextPipeline": "bertie.infer.pipeline:TextPipeline",
+    "TooLong": "bertie.training_facts:TooLong",
+    "TorchEngine": "bertie.infer.torch_engine:TorchEngine",
+    "TorchModel": "bertie.models.model:TorchModel",
+    "TrainConfig": "bertie.train.config:TrainConfig",
+    "Trainable": "bertie.train.base:Trainable",
+    "TrainingCurve": "bertie.report.training:Curve",
+    "TurnedAttention": "bertie.nn.rotary:TurnedAttention",
+    "UTILIZATION": "bertie.costs.cost:UTILIZATION",
+    "Unshared": "bertie.models.kinds:Unshared",
+    "UsageError": "bertie.errors:UsageError",
+    "VocabularyHead": "bertie.models.heads:VocabularyHead",
+    "WORD_EMBEDDINGS": "bertie.models.weights:WORD",
+    "Window": "bertie.models.kinds:Window",
+    "WrittenWords": "bertie.infer.write:Words",
+    "__file__": "bertie.data.pydocs:__file__",
+    "added_together": "bertie.models.int8:added_together",
+    "as_filled": "bertie.infer.fill:as_filled",
+    "atomic_write": "bertie.files:atomic_write",
+    "bar_chart": "bertie.report.charts:bar_chart",
+    "bars_html": "bertie.report.page:bars",
+    "batch_of_examples": "bertie.tasks.source:batch_of_examples",
+    "batches_of": "bertie.infer.batching:batches",
+    "build_corpus": "bertie.data.corpus:build",
+    "build_model": "bertie.families:build",
+    "call_hash": "bertie.cli.app:asked",
+    "call_isolated": "bertie.data.isolated:call",
+    "carbon_kg": "bertie.costs.cost:carbon_kg",
+    "card_table": "bertie.report.card:table",
+    "cause_of_failure": "bertie.data.streams:cause",
+    "changed_options": "bertie.cli.groups:changed",
+    "check_card": "bertie.cli.tables:check_card",
+    "check_checksums": "bertie.checksums:check",
+    "check_folder": "bertie.folders:check",
+    "check_names": "bertie.infer.engine:check_names",
+    "check_new_file": "bertie.files:check_new_file",
+    "check_other": "bertie.folders:check_other",
+    "check_pooling": "bertie.infer.layers:check_pooling",
+    "check_readable": "bertie.files:check_readable",
+    "check_reads_texts": "bertie.infer.pipeline:check_reads_texts",
+    "check_text": "bertie.infer.texts:check_text",
+    "check_trainable": "bertie.models.folder:check_trainable",
+    "check_unchanged": "bertie.train.resume:check_unchanged",
+    "checked_arguments": "bertie.errors:arguments",
+    "chunks_of": "bertie.infer.batching:chunks",
+    "collect_examples": "bertie.data.tables:collect",
+    "console": "bertie.console:console",
+    "content_of": "bertie.checksums:content",
+    "copy_other_files": "bertie.models.folder:copy_other_files",
+    "cores": "bertie.data.executors:cores",
+    "corpus_documents": "bertie.data.corpus:documents",
+    "corpus_texts": "bertie.data.corpus:texts",
+    "count_parameters": "bertie.models.count:parameters",
+    "count_text": "bertie.report.values:count",
+    "count_words": "bertie.text.vocabulary:count_words",
+    "counted": "bertie.console:counted",
+    "documented_modules": "bertie.data.formats:modules",
+    "draw_page": "bertie.report.page:draw",
+    "duration_text": "bertie.report.values:duration",
+    "each_text": "bertie.infer.texts:each_text",
+    "embedder_of": "bertie.infer.embed:embedder",
+    "emit_json": "bertie.cli.app:emit",
+    "encode_corpus": "bertie.data.corpus:encode",
+    "encode_examples": "bertie.tasks.source:encode",
+    "encode_ids": "bertie.tasks.source:encode_ids",
+    "encode_places": "bertie.tasks.places:encode_places",
+    "ending": "bertie.cli.tables:ending",
+    "energy_kwh": "bertie.costs.cost:energy_kwh",
+    "engine_facts": "bertie.models.facts:facts_of",
+    "engine_of": "bertie.infer.choose:engine_of",
+    "entities_of_tags": "bertie.metrics.tags:entities",
+    "excess": "bertie.models.int8:excess",
+    "expand_inputs": "bertie.data.sources:expand",
+    "family_config": "bertie.families:config",
+    "family_of": "bertie.families:family",
+    "file_hash": "bertie.files:file_hash",
+    "file_size": "bertie.data.records:file_size",
+    "files_in": "bertie.files:files_in",
+    "find_model": "bertie.hub.names:find",
+    "finetune_against": "bertie.runs.against:finetune_against",
+    "flat_row": "bertie.data.rows:flat",
+    "flops_text": "bertie.report.values:flops",
+    "front_chart": "bertie.report.charts:front_chart",
+    "full_disk": "bertie.files:full_disk",
+    "graph_of": "bertie.infer.onnx_engine:graph_of",
+    "grouped": "bertie.cli.options:grouped",
+    "groups_of_masks": "bertie.infer.fill:groups",
+    "held_folder": "bertie.folders:held",
+    "held_out": "bertie.data.plans:held_out",
+    "identity_of": "bertie.checksums:identity",
+    "ids_of": "bertie.tasks.source:ids_of",
+    "int4_groups": "bertie.models.int4:groups",
+    "interval_chart": "bertie.report.charts:interval_chart",
+    "interval_html": "bertie.report.page:interval",
+    "interval_text": "bertie.report.values:interval",
+    "job_of": "bertie.runs.planning:job_of",
+    "json_line": "bertie.cli.tables:json_line",
+    "kind_of_file": "bertie.data.rows:kind_of",
+    "kind_of_output": "bertie.cli.tables:kind_of_output",
+    "kind_of_run": "bertie.runs.config:kind_of",
+    "kind_of_source": "bertie.data.sources:kind_of",
+    "layer_output": "bertie.models.facts:layer_output",
+    "layers_of": "bertie.infer.layers:layers_of",
+    "line_chart": "bertie.report.charts:line_chart",
+    "load_kiwi": "bertie.text.sentences:load_kiwi",
+    "load_settings": "bertie.settings:load",
+    "locate_package": "bertie.data.pydocs:locate",
+    "log_probabilities": "bertie.infer.pseudo:log_probabilities",
+    "made_once": "bertie.folders:made_once",
+    "main_text": "bertie.data.pages:main_text",
+    "map_chart": "bertie.report.charts:map_chart",
+    "masked_tokens": "bertie.report.training:masked_tokens",
+    "metric_called": "bertie.metrics.base:called",
+    "metric_name": "bertie.report.values:metric_name",
+    "model_fingerprint": "bertie.models.folder:fingerprint",
+    "model_folder": "bertie.runs.models:model_folder",
+    "model_hint": "bertie.errors:model_hint",
+    "module_of": "bertie.api.use:module_of",
+    "name_of_task": "bertie.tasks:name_of",
+    "nearest": "bertie.errors:nearest",
+    "nearest_rows": "bertie.models.int8:nearest_rows",
+    "needed_library": "bertie.data.pages:needed",
+    "new_folder": "bertie.folders:new_folder",
+    "no_text_reason": "bertie.data.pages:no_text",
+    "number_text": "bertie.report.values:number",
+    "open_compressed": "bertie.data.streams:opened",
+    "open_embedder": "bertie.cli.tables:embedder",
+    "open_engine": "bertie.runs.opening:open_engine",
+    "open_family_model": "bertie.families:load",
+    "open_library": "bertie.infer.native.library:open_library",
+    "open_predictor": "bertie.cli.tables:predictor",
+    "open_torch_model": "bertie.runs.models:load",
+    "optional_library": "bertie.registry:library",
+    "over_seeds": "bertie.evaluation.compare:over_seeds",
+    "pad_batch": "bertie.data.collate:pad",
+    "paired_metrics": "bertie.evaluation.compare:paired_metrics",
+    "paired_rows": "bertie.evaluation.compare:paired_rows",
+    "parse_json": "bertie.files:parse_json",
+    "percent_points": "bertie.metrics.base:percent_points",
+    "permutation": "bertie.data.order:permutation",
+    "pieces_of": "bertie.tasks.parse:pieces_of",
+    "pooled_words": "bertie.infer.layers:pooled",
+    "progress": "bertie.console:progress",
+    "pseudo_perplexity": "bertie.infer.pseudo:pseudo_perplexity",
+    "put_in_card": "bertie.report.card:put",
+    "python_files": "bertie.data.pydocs:files",
+    "python_modules": "bertie.data.pydocs:modules",
+    "random_key": "bertie.data.draws:key",
+    "randomized": "bertie.models.folder:randomized",
+    "ratio": "bertie.metrics.confusion:ratio",
+    "read_articles": "bertie.data.formats:articles",
+    "read_catalog": "bertie.costs.catalog:read",
+    "read_documentation": "bertie.data.formats:documentation",
+    "read_examples": "bertie.runs.examples:read_examples",
+    "read_json": "bertie.files:read_json",
+    "read_log": "bertie.train.log:read",
+    "read_page": "bertie.data.pages:read_page",
+    "read_public_config": "bertie.models.variant:read_public",
+    "read_python_module": "bertie.data.pydocs:read",
+    "read_questions": "bertie.data.questions:questions",
+    "read_records": "bertie.data.rows:records",
+    "read_source": "bertie.data.sources:read",
+    "read_tagged": "bertie.data.tagged:sentences",
+    "read_texts": "bertie.data.lines:texts_of",
+    "read_trees": "bertie.data.parsed:trees",
+    "read_yaml": "bertie.settings:read_yaml",
+    "readable_texts": "bertie.api.use:readable_texts",
+    "rebuilt_model": "bertie.models.surgery:rebuilt",
+    "resampled": "bertie.metrics.resample:resampled",
+    "resampled_intervals": "bertie.metrics.resample:intervals",
+    "resolved_model": "bertie.cli.tables:resolved",
+    "resolved_particles": "bertie.text.particles:resolved",
+    "results_isolated": "bertie.data.isolated:results",
+    "rotary_turns": "bertie.nn.rotary:turns",
+    "run_finetuning": "bertie.runs.finetune:finetune",
+    "run_in_batches": "bertie.infer.batching:run",
+    "run_pretraining": "bertie.runs.pretrain:pretrain",
+    "save_like": "bertie.models.convert:save_like",
+    "scale_html": "bertie.report.page:scale",
+    "seal": "bertie.files:seal",
+    "seconds_of": "bertie.costs.cost:seconds",
+    "sentence_boundaries": "bertie.text.sentences:boundaries",
+    "sigmoid": "bertie.tasks.arrays:sigmoid",
+    "size_text": "bertie.report.values:size",
+    "smooth": "bertie.report.charts:smooth",
+    "softmax": "bertie.tasks.arrays:softmax",
+    "some_of": "bertie.files:some_of",
+    "source_of": "bertie.data.rows:source_of",
+    "spaced_words": "bertie.data.words:spaced",
+    "split_names": "bertie.cli.tables:names",
+    "steps_of": "bertie.tasks.source:steps_of",
+    "stream_examples": "bertie.data.tables:stream",
+    "suffix_of": "bertie.data.streams:suffix_of",
+    "summed": "bertie.metrics.resample:summed",
+    "sync_folder": "bertie.files:sync_folder",
+    "take_layers": "bertie.models.surgery:take_layers",
+    "task_of": "bertie.tasks:task_of",
+    "temporary_run": "bertie.train.loop:temporary_run",
+    "this_machine": "bertie.runs.planning:this_machine",
+    "token_vectors": "bertie.infer.layers:token_vectors",
+    "train_vocabulary": "bertie.text.vocabulary:train",
+    "training_curves": "bertie.report.training:curves",
+    "trim_vocabulary": "bertie.text.resize:trim",
+    "uncompressed": "bertie.data.streams:uncompressed",
+    "unit_vectors": "bertie.tasks.arrays:unit",
+    "unlabelled_format": "bertie.cli.tables:unlabelled",
+    "unread_part": "bertie.tasks.several:unread",
+    "unsupported": "bertie.infer.native_engine:unsupported",
+    "unwrap_lines": "bertie.text.sentences:unwrap",
+    "user_cache": "bertie.files:user_cache",
+    "usual_rate": "bertie.train.rates:usual_rate",
+    "utilizations": "bertie.runs.here:utilizations",
+    "vote": "bertie.tasks.arrays:vote",
+    "whole_lines": "bertie.files:whole_lines",
+    "wilson": "bertie.metrics.base:wilson",
+    "with_last_pieces": "bertie.models.heads.parse:with_last_pieces",
+    "with_vocabulary": "bertie.models.surgery:with_vocabulary",
+    "words_of_tokens": "bertie.infer.layers:words_of_tokens",
+    "write_bytes": "bertie.files:write_bytes",
+    "write_checksums": "bertie.checksums:write",
+    "write_json": "bertie.files:write_json",
+    "write_rows": "bertie.cli.tables:write_rows",
+    "written_output": "bertie.models.generation:written_output",
+}
+__all__ = [
+    "AGAINST_FOLDER",
+    "ANSWER_SCRIPTS",
+    "ANY_FOLDER",
+    "BLANK_TOKEN",
+    "CALIBRATION_BINS",
+    "CARD_FILE",
+    "CHECKSUMS",
+    "CORPUS",
+    "DATASETS",
+    "ENCODER_OUTPUTS",
+    "FAILURES",
+    "FOREIGN_ARGUMENTS",
+    "GPU_LOAD",
+    "INT4_LEVELS",
+    "LAST_PIECES",
+    "LOCK",
+    "MAX_TEXT",
+    "MODEL_FOLDER",
+    "MOST_POSITIONS",
+    "MOST_UTILIZATION",
+    "NOWHERE",
+    "NO_HEAD",
+    "NO_WORD",
+    "ONNX_FOLDER",
+    "ONNX_KEY",
+    "ONNX_MODEL",
+    "ONNX_QUANTIZED",
+    "OUTSIDE_TAG",
+    "POOLED",
+    "PROCESSOR_UTILIZATION",
+    "PUE",
+    "REPORT_FILE",
+    "RESAMPLES",
+    "RESULTS_FILE",
+    "RUN_FOLDER",
+    "RUN_MODEL",
+    "SENTENCE_MODULES",
+    "SOURCES",
+    "SOURCE_SUFFIXES",
+    "STDLIB",
+    "TAG_FORMATS",
+    "TAG_TABLES",
+    "TASKS",
+    "THREAD_WATTS",
+    "TOKENIZER_FOLDER",
+    "TREE_FORMATS",
+    "UTILIZATION",
+    "WORD_EMBEDDINGS",
+    "Alternating",
+    "Answerer",
+    "Array",
+    "Batch",
+    "BertieError",
+    "CardOption",
+    "ChartLine",
+    "Chooses",
+    "Columns",
+    "ColumnsOption",
+    "ConfigOption",
+    "CorpusConfig",
+    "DataError",
+    "DeviceOption",
+    "Diverged",
+    "Draws",
+    "DroppedRecord",
+    "EmbedTask",
+    "Embeds",
+    "EncoderOutput",
+    "Encoding",
+    "EncodingOption",
+    "Engine",
+    "EngineName",
+    "EngineOption",
+    "Entity",
+    "Example",
+    "Facts",
+    "Fields",
+    "Float",
+    "FolderEngine",
+    "FolderKind",
+    "FormatOption",
+    "Full",
+    "Generates",
+    "GenerationConfig",
+    "Html",
+    "Int",
+    "Int4Weight",
+    "Int8Weight",
+    "InvalidRow",
+    "Job",
+    "LabelOption",
+    "Later",
+    "Layer",
+    "LossReport",
+    "LossTerm",
+    "MaskPrediction",
+    "Masked",
+    "MaskedLM",
+    "MaskedToken",
+    "MaskingVocabulary",
+    "MaxLengthOption",
+    "MetricCounts",
+    "MetricsOf",
+    "ModelArgument",
+    "Normalizer",
+    "OnnxEngine",
+    "OnnxSignature",
+    "OptimConfig",
+    "OverridesArgument",
+    "OverwriteOption",
+    "Packed",
+    "PackedWeight",
+    "Padded",
+    "PageOption",
+    "PairedDifference",
+    "Parts",
+    "PowerGrid",
+    "PrecisionOption",
+    "Prediction",
+    "Processor",
+    "ProcessorCatalog",
+    "PythonModule",
+    "PythonPassage",
+    "Rapl",
+    "ReadOptions",
+    "Registry",
+    "RelationExample",
+    "Report",
+    "Reservoir",
+    "Residual",
+    "Sequences",
+    "Shards",
+    "SkipReport",
+    "SourceInputs",
+    "SourceUnit",
+    "SpanPrediction",
+    "SpanTask",
+    "Spans",
+    "StatCard",
+    "Stopped",
+    "Swaps",
+    "TableFormat",
+    "TableOptions",
+    "TagPrediction",
+    "TaggedExample",
+    "Targets",
+    "Task",
+    "TaskPart",
+    "TaskSource",
+    "TextOption",
+    "TextPipeline",
+    "TooLong",
+    "TorchEngine",
+    "TorchModel",
+    "TrainConfig",
+    "Trainable",
+    "TrainingCurve",
+    "TurnedAttention",
+    "Unshared",
+    "UsageError",
+    "VocabularyHead",
+    "Window",
+    "WrittenWords",
+    "__file__",
+    "added_together",
+    "as_filled",
+    "atomic_write",
+    "bar_chart",
+    "bars_html",
+    "batch_of_examples",
+    "batches_of",
+    "build_corpus",
+    "build_model",
+    "call_hash",
+    "call_isolated",
+    "carbon_kg",
+    "card_table",
+    "cause_of_failure",
+    "changed_options",
+    "check_card",
+    "check_checksums",
+    "check_folder",
+    "check_names",
+    "check_new_file",
+    "check_other",
+    "check_pooling",
+    "check_readable",
+    "check_reads_texts",
+    "check_text",
+    "check_trainable",
+    "check_unchanged",
+    "checked_arguments",
+    "chunks_of",
+    "collect_examples",
+    "console",
+    "content_of",
+    "copy_other_files",
+    "cores",
+    "corpus_documents",
+    "corpus_texts",
+    "count_parameters",
+    "count_text",
+    "count_words",
+    "counted",
+    "documented_modules",
+    "draw_page",
+    "duration_text",
+    "each_text",
+    "embedder_of",
+    "emit_json",
+    "encode_corpus",
+    "encode_examples",
+    "encode_ids",
+    "encode_places",
+    "ending",
+    "energy_kwh",
+    "engine_facts",
+    "engine_of",
+    "entities_of_tags",
+    "excess",
+    "expand_inputs",
+    "family_config",
+    "family_of",
+    "file_hash",
+    "file_size",
+    "files_in",
+    "find_model",
+    "finetune_against",
+    "flat_row",
+    "flops_text",
+    "front_chart",
+    "full_disk",
+    "graph_of",
+    "grouped",
+    "groups_of_masks",
+    "held_folder",
+    "held_out",
+    "identity_of",
+    "ids_of",
+    "int4_groups",
+    "interval_chart",
+    "interval_html",
+    "interval_text",
+    "job_of",
+    "json_line",
+    "kind_of_file",
+    "kind_of_output",
+    "kind_of_run",
+    "kind_of_source",
+    "layer_output",
+    "layers_of",
+    "line_chart",
+    "load_kiwi",
+    "load_settings",
+    "locate_package",
+    "log_probabilities",
+    "made_once",
+    "main_text",
+    "map_chart",
+    "masked_tokens",
+    "metric_called",
+    "metric_name",
+    "model_fingerprint",
+    "model_folder",
+    "model_hint",
+    "module_of",
+    "name_of_task",
+    "nearest",
+    "nearest_rows",
+    "needed_library",
+    "new_folder",
+    "no_text_reason",
+    "number_text",
+    "open_compressed",
+    "open_embedder",
+    "open_engine",
+    "open_family_model",
+    "open_library",
+    "open_predictor",
+    "open_torch_model",
+    "optional_library",
+    "over_seeds",
+    "pad_batch",
+    "paired_metrics",
+    "paired_rows",
+    "parse_json",
+    "percent_points",
+    "permutation",
+    "pieces_of",
+    "pooled_words",
+    "progress",
+    "pseudo_perplexity",
+    "put_in_card",
+    "python_files",
+    "python_modules",
+    "random_key",
+    "randomized",
+    "ratio",
+    "read_articles",
+    "read_catalog",
+    "read_documentation",
+    "read_examples",
+    "read_json",
+    "read_log",
+    "read_page",
+    "read_public_config",
+    "read_python_module",
+    "read_questions",
+    "read_records",
+    "read_source",
+    "read_tagged",
+    "read_texts",
+    "read_trees",
+    "read_yaml",
+    "readable_texts",
+    "rebuilt_model",
+    "resampled",
+    "resampled_intervals",
+    "resolved_model",
+    "resolved_particles",
+    "results_isolated",
+    "rotary_turns",
+    "run_finetuning",
+    "run_in_batches",
+    "run_pretraining",
+    "save_like",
+    "scale_html",
+    "seal",
+    "seconds_of",
+    "sentence_boundaries",
+    "sigmoid",
+    "size_text",
+    "smooth",
+    "softmax",
+    "some_of",
+    "source_of",
+    "spaced_words",
+    "split_names",
+    "steps_of",
+    "stream_examples",
+    "suffix_of",
+    "summed",
+    "sync_folder",
+    "take_layers",
+    "task_of",
+    "temporary_run",
+    "this_machine",
+    "token_vectors",
+    "train_vocabulary",
+    "training_curves",
+    "trim_vocabulary",
+    "uncompressed",
+    "unit_vectors",
+    "unlabelled_format",
+    "unread_part",
+    "unsupported",
+    "unwrap_lines",
+    "user_cache",
+    "usual_rate",
+    "utilizations",
+    "vote",
+    "whole_lines",
+    "wilson",
+    "with_last_pieces",
+    "with_vocabulary",
+    "words_of_tokens",
+    "write_bytes",
+    "write_checksums",
+    "write_json",
+    "write_rows",
+    "written_output",
+]
+
+if TYPE_CHECKING:
+    from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
+    from bertie.api.use import module_of, readable_texts
+    from bertie.checksums import CARD as CARD_FILE
+    from bertie.checksums import CHECKSUMS
+    from bertie.checksums import check as check_checksums
+    from bertie.checksums import content as content_of
+    from bertie.checksums import identity as identity_of
+    from bertie.checksums import write as write_checksums
+    from bertie.cli.app import ConfigFile as ConfigOption
+    from bertie.cli.app import Overrides as OverridesArgument
+    from bertie.cli.app import Overwrite as OverwriteOption
+    from bertie.cli.app import asked as call_hash
+    from bertie.cli.app import emit as emit_json
+    from bertie.cli.groups import TableOptions
+    from bertie.cli.groups import changed as changed_options
+    from bertie.cli.options import grouped
+    from bertie.cli.tables import Card as CardOption
+    from bertie.cli.tables import ColumnNames as ColumnsOption
+    from bertie.cli.tables import Device as DeviceOption
+    from bertie.cli.tables import Encoding as EncodingOption
+    from bertie.cli.tables import Engine as EngineOption
+    from bertie.cli.tables import Format as FormatOption
+    from bertie.cli.tables import LabelColumn as LabelOption
+    from bertie.cli.tables import MaxLength as MaxLengthOption
+    from bertie.cli.tables import ModelFolder as ModelArgument
+    from bertie.cli.tables import PageFile as PageOption
+    from bertie.cli.tables import Precision as PrecisionOption
+    from bertie.cli.tables import TextColumns as TextOption
+    from bertie.cli.tables import check_card, ending, json_line, kind_of_output, write_rows
+    from bertie.cli.tables import embedder as open_embedder
+    from bertie.cli.tables import names as split_names
+    from bertie.cli.tables import predictor as open_predictor
+    from bertie.cli.tables import resolved as resolved_model
+    from bertie.cli.tables import unlabelled as unlabelled_format
+    from bertie.console import console, counted, progress
+    from bertie.costs.catalog import Catalog as ProcessorCatalog
+    from bertie.costs.catalog import Device as Processor
+    from bertie.costs.catalog import Grid as PowerGrid
+    from bertie.costs.catalog import read as read_catalog
+    from bertie.costs.cost import GPU_LOAD, MOST_UTILIZATION, PUE, UTILIZATION, carbon_kg, energy_kwh
+    from bertie.costs.cost import seconds as seconds_of
+    from bertie.costs.job import Job
+    from bertie.costs.meter import THREAD_WATTS, Rapl
+    from bertie.data.batch import Batch
+    from bertie.data.collate import pad as pad_batch
+    from bertie.data.corpus import CORPUS, CorpusConfig
+    from bertie.data.corpus import build as build_corpus
+    from bertie.data.corpus import documents as corpus_documents
+    from bertie.data.corpus import encode as encode_corpus
+    from bertie.data.corpus import texts as corpus_texts
+    from bertie.data.draws import Draws
+    from bertie.data.draws import key as random_key
+    from bertie.data.executors import cores
+    from bertie.data.formats import articles as read_articles
+    from bertie.data.formats import documentation as read_documentation
+    from bertie.data.formats import modules as documented_modules
+    from bertie.data.isolated import call as call_isolated
+    from bertie.data.isolated import results as results_isolated
+    from bertie.data.lines import InvalidRow
+    from bertie.data.lines import texts_of as read_texts
+    from bertie.data.masking import Vocabulary as MaskingVocabulary
+    from bertie.data.order import permutation
+    from bertie.data.pages import main_text, read_page
+    from bertie.data.pages import needed as needed_library
+    from bertie.data.pages import no_text as no_text_reason
+    from bertie.data.parsed import FORMATS as TREE_FORMATS
+    from bertie.data.parsed import trees as read_trees
+    from bertie.data.plans import held_out
+    from bertie.data.pydocs import STDLIB, __file__
+    from bertie.data.pydocs import Module as PythonModule
+    from bertie.data.pydocs import Passage as PythonPassage
+    from bertie.data.pydocs import files as python_files
+    from bertie.data.pydocs import locate as locate_package
+    from bertie.data.pydocs import modules as python_modules
+    from bertie.data.pydocs import read as read_python_module
+    from bertie.data.questions import questions as read_questions
+    from bertie.data.records import DroppedRecord, ReadOptions, file_size
+    from bertie.data.rows import Fields, source_of
+    from bertie.data.rows import flat as flat_row
+    from bertie.data.rows import kind_of as kind_of_file
+    from bertie.data.rows import records as read_records
+    from bertie.data.sequences import NOWHERE, Int, Sequences
+    from bertie.data.shards import Shards
+    from bertie.data.sources import SOURCES
+    from bertie.data.sources import SUFFIXES as SOURCE_SUFFIXES
+    from bertie.data.sources import Inputs as SourceInputs
+    from bertie.data.sources import Unit as SourceUnit
+    from bertie.data.sources import expand as expand_inputs
+    from bertie.data.sources import kind_of as kind_of_source
+    from bertie.data.sources import read as read_source
+    from bertie.data.streams import FAILURES, suffix_of, uncompressed
+    from bertie.data.streams import cause as cause_of_failure
+    from bertie.data.streams import opened as open_compressed
+    from bertie.data.tables import MAX_TEXT, Columns, Example, SkipReport, TableFormat
+    from bertie.data.tables import collect as collect_examples
+    from bertie.data.tables import stream as stream_examples
+    from bertie.data.tagged import FORMATS as TAG_FORMATS
+    from bertie.data.tagged import TABLES as TAG_TABLES
+    from bertie.data.tagged import sentences as read_tagged
+    from bertie.data.words import TaggedExample
+    from bertie.data.words import spaced as spaced_words
+    from bertie.errors import BertieError, DataError, Stopped, UsageError, model_hint, nearest
+    from bertie.errors import arguments as checked_arguments
+    from bertie.evaluation.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
+    from bertie.families import build as build_model
+    from bertie.families import config as family_config
+    from bertie.families import family as family_of
+    from bertie.families import load as open_family_model
+    from bertie.files import (
+        LOCK,
+        atomic_write,
+        check_new_file,
+        check_readable,
+        file_hash,
+        files_in,
+        full_disk,
+        parse_json,
+        read_json,
+        seal,
+        some_of,
+        sync_folder,
+        user_cache,
+        whole_lines,
+        write_bytes,
+        write_json,
+    )
+    from bertie.folders import ANYTHING as ANY_FOLDER
+    from bertie.folders import Kind as FolderKind
+    from bertie.folders import check as check_folder
+    from bertie.folders import check_other, made_once, new_folder
+    from bertie.folders import held as held_folder
+    from bertie.hub.names import find as find_model
+    from bertie.infer.batching import batches as batches_of
+    from bertie.infer.batching import chunks as chunks_of
+    from bertie.infer.batching import run as run_in_batches
+    from bertie.infer.choose import engine_of
+    from bertie.infer.embed import embedder as embedder_of
+    from bertie.infer.engine import Array, Engine, EngineName, Facts, check_names
+    from bertie.infer.fill import Masked, MaskPrediction, as_filled
+    from bertie.infer.fill import groups as groups_of_masks
+    from bertie.infer.layers import NO_WORD, check_pooling, layers_of, token_vectors, words_of_tokens
+    from bertie.infer.layers import pooled as pooled_words
+    from bertie.infer.native.folder import FolderEngine
+    from bertie.infer.native.library import open_library
+    from bertie.infer.native_engine import unsupported
+    from bertie.infer.onnx_engine import FOLDER as ONNX_FOLDER
+    from bertie.infer.onnx_engine import KEY as ONNX_KEY
+    from bertie.infer.onnx_engine import MODEL as ONNX_MODEL
+    from bertie.infer.onnx_engine import QUANTIZED as ONNX_QUANTIZED
+    from bertie.infer.onnx_engine import OnnxEngine, graph_of
+    from bertie.infer.onnx_engine import Signature as OnnxSignature
+    from bertie.infer.pipeline import TextPipeline, check_reads_texts
+    from bertie.infer.pseudo import MaskedToken, log_probabilities, pseudo_perplexity
+    from bertie.infer.texts import check_text, each_text
+    from bertie.infer.torch_engine import TorchEngine
+    from bertie.infer.write import Words as WrittenWords
+    from bertie.metrics.answers import SCRIPTS as ANSWER_SCRIPTS
+    from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points, wilson
+    from bertie.metrics.base import Counts as MetricCounts
+    from bertie.metrics.base import called as metric_called
+    from bertie.metrics.calibration import BINS as CALIBRATION_BINS
+    from bertie.metrics.confusion import ratio
+    from bertie.metrics.resample import Reservoir, resampled, summed
+    from bertie.metrics.resample import intervals as resampled_intervals
+    from bertie.metrics.tags import OUTSIDE as OUTSIDE_TAG
+    from bertie.metrics.tags import entities as entities_of_tags
+    from bertie.models.biaffine import LAST as LAST_PIECES
+    from bertie.models.convert import save_like
+    from bertie.models.count import parameters as count_parameters
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.facts import OF_ENCODER as ENCODER_OUTPUTS
+    from bertie.models.facts import POOLED, layer_output
+    from bertie.models.facts import facts_of as engine_facts
+    from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files, randomized
+    from bertie.models.folder import fingerprint as model_fingerprint
+    from bertie.models.generation import GenerationConfig, written_output
+    from bertie.models.heads import VocabularyHead
+    from bertie.models.heads.parse import with_last_pieces
+    from bertie.models.int4 import LEVELS as INT4_LEVELS
+    from bertie.models.int4 import Int4Weight
+    from bertie.models.int4 import groups as int4_groups
+    from bertie.models.int8 import Int8Weight, added_together, excess, nearest_rows
+    from bertie.models.kinds import MOST as MOST_POSITIONS
+    from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
+    from bertie.models.loss import LossReport, LossTerm
+    from bertie.models.model import TorchModel
+    from bertie.models.packed import PackedWeight
+    from bertie.models.sentence import MODULES as SENTENCE_MODULES
+    from bertie.models.surgery import rebuilt as rebuilt_model
+    from bertie.models.surgery import take_layers, with_vocabulary
+    from bertie.models.variant import read_public as read_public_config
+    from bertie.models.weights import WORD as WORD_EMBEDDINGS
+    from bertie.nn.layer import Layer
+    from bertie.nn.layout import Packed, Padded
+    from bertie.nn.rotary import TurnedAttention
+    from bertie.nn.rotary import turns as rotary_turns
+    from bertie.objectives.mlm import MaskedLM
+    from bertie.registry import Later, Registry
+    from bertie.registry import library as optional_library
+    from bertie.report.card import put as put_in_card
+    from bertie.report.card import table as card_table
+    from bertie.report.charts import Line as ChartLine
+    from bertie.report.charts import bar_chart, front_chart, interval_chart, line_chart, map_chart, smooth
+    from bertie.report.page import Html, Report, StatCard
+    from bertie.report.page import bars as bars_html
+    from bertie.report.page import draw as draw_page
+    from bertie.report.page import interval as interval_html
+    from bertie.report.page import scale as scale_html
+    from bertie.report.training import BLANK as BLANK_TOKEN
+    from bertie.report.training import Curve as TrainingCurve
+    from bertie.report.training import curves as training_curves
+    from bertie.report.training import masked_tokens
+    from bertie.report.values import count as count_text
+    from bertie.report.values import duration as duration_text
+    from bertie.report.values import flops as flops_text
+    from bertie.report.values import interval as interval_text
+    from bertie.report.values import metric_name
+    from bertie.report.values import number as number_text
+    from bertie.report.values import size as size_text
+    from bertie.runs.against import finetune_against
+    from bertie.runs.config import kind_of as kind_of_run
+    from bertie.runs.examples import read_examples
+    from bertie.runs.finetune import finetune as run_finetuning
+    from bertie.runs.folder import AGAINST as AGAINST_FOLDER
+    from bertie.runs.folder import REPORT as REPORT_FILE
+    from bertie.runs.folder import RESULTS as RESULTS_FILE
+    from bertie.runs.folder import RUN as RUN_FOLDER
+    from bertie.runs.forecast import PROCESSOR_UTILIZATION
+    from bertie.runs.here import utilizations
+    from bertie.runs.models import MODEL as RUN_MODEL
+    from bertie.runs.models import load as open_torch_model
+    from bertie.runs.models import model_folder
+    from bertie.runs.opening import open_engine
+    from bertie.runs.planning import job_of, this_machine
+    from bertie.runs.pretrain import pretrain as run_pretraining
+    from bertie.settings import load as load_settings
+    from bertie.settings import read_yaml
+    from bertie.tasks import TASKS, Prediction, Task, task_of
+    from bertie.tasks import name_of as name_of_task
+    from bertie.tasks.answerer import Answerer
+    from bertie.tasks.arrays import sigmoid, softmax, vote
+    from bertie.tasks.arrays import unit as unit_vectors
+    from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
+    from bertie.tasks.datasets import DATASETS
+    from bertie.tasks.embed import EmbedTask
+    from bertie.tasks.parse import NONE as NO_HEAD
+    from bertie.tasks.parse import pieces_of
+    from bertie.tasks.places import encode_places
+    from bertie.tasks.relation import Entity, RelationExample
+    from bertie.tasks.several import Part as TaskPart
+    from bertie.tasks.several import unread as unread_part
+    from bertie.tasks.source import Targets, TaskSource, batch_of_examples, encode_ids, ids_of, steps_of
+    from bertie.tasks.source import encode as encode_examples
+    from bertie.tasks.span import SpanPrediction, SpanTask
+    from bertie.tasks.tagging import TagPrediction
+    from bertie.text.encoding import Encoding
+    from bertie.text.normalize import Normalizer
+    from bertie.text.particles import resolved as resolved_particles
+    from bertie.text.resize import trim as trim_vocabulary
+    from bertie.text.sentences import boundaries as sentence_boundaries
+    from bertie.text.sentences import load_kiwi
+    from bertie.text.sentences import unwrap as unwrap_lines
+    from bertie.text.swaps import Swaps
+    from bertie.text.vocabulary import TOKENIZER_FOLDER, count_words
+    from bertie.text.vocabulary import train as train_vocabulary
+    from bertie.train.base import Trainable
+    from bertie.train.config import OptimConfig, TrainConfig
+    from bertie.train.log import read as read_log
+    from bertie.train.loop import temporary_run
+    from bertie.train.rates import usual_rate
+    from bertie.train.resume import check_unchanged
+    from bertie.train.step_metrics import Diverged
+    from bertie.training_facts import TooLong
+
+else:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bertie.platform' has no attribute {name!r}")
+        module, _, own = _HOMES[name].partition(":")
+        value = globals()[name] = getattr(import_module(module), own)
+        return value
+
+
+def __dir__() -> list[str]:
+    return __all__
