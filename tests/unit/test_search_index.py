@@ -23,8 +23,9 @@ from bertie.apps.search.postings import BLOCK
 from bertie.apps.search.searcher import Depth, Searcher, by_ranks, by_scores
 from bertie.apps.search.store import ASKED, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import VectorFile, nearest, nearest_rows, write
+from bertie.apps.search.vectors import VectorFile, nearest, write
 from bertie.errors import DataError, UsageError
+from bertie.models.int8 import nearest_rows
 
 TEXTS = {
     "rivers.txt": "The Nile is a river.\n\nThe Rhine flows through Basel and Cologne.",

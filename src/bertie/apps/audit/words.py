@@ -105,7 +105,7 @@ class Words(AuditSet[WordTest]):
         "May et al. 2019 state that these tests can show the presence of bias and never its absence; Goldfarb-Tarrant "
         "et al. 2021 found no reliable correlation with the behavior of models in tasks."
     )
-    unit_vectors = "tests, resampled by target"
+    unit = "tests, resampled by target"
     scale = "d"
     chunk = 1
 
