@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 _HOMES = {
     "AGAINST_FOLDER": "bertie.runs.folder:AGAINST",
     "ANSWER_SCRIPTS": "bertie.metrics.answers:SCRIPTS",
-    "ANY_FOLDER": "bertie.folders:ANYTHING",
     "Alternating": "bertie.models.kinds:Alternating",
     "Answerer": "bertie.tasks.answerer:Answerer",
     "Array": "bertie.infer.engine:Array",
-    "BLANK_TOKEN": "bertie.report.training:BLANK",
     "Batch": "bertie.data.batch:Batch",
     "BertieError": "bertie.errors:BertieError",
     "CALIBRATION_BINS": "bertie.metrics.calibration:BINS",
-    "CARD_FILE": "bertie.checksums:CARD",
-    "CHECKSUMS": "bertie.checksums:CHECKSUMS",
-    "CORPUS": "bertie.data.corpus:CORPUS",
     "CardOption": "bertie.cli.tables:Card",
+    "Chart": "bertie.report.charts:Chart",
     "ChartLine": "bertie.report.charts:Line",
     "Chooses": "bertie.tasks.capabilities:Chooses",
     "Columns": "bertie.data.tables:Columns",
@@ -64,14 +60,12 @@ _HOMES = {
     "InvalidRow": "bertie.data.lines:InvalidRow",
     "Job": "bertie.costs.job:Job",
     "LAST_PIECES": "bertie.models.biaffine:LAST",
-    "LOCK": "bertie.files:LOCK",
     "LabelOption": "bertie.cli.tables:LabelColumn",
     "Later": "bertie.registry:Later",
     "Layer": "bertie.nn.layer:Layer",
     "LossReport": "bertie.models.loss:LossReport",
     "LossTerm": "bertie.models.loss:LossTerm",
     "MAX_TEXT": "bertie.data.tables:MAX_TEXT",
-    "MODEL_FOLDER": "bertie.models.folder:MODEL_FOLDER",
     "MOST_POSITIONS": "bertie.models.kinds:MOST",
     "MOST_UTILIZATION": "bertie.costs.cost:MOST_UTILIZATION",
     "MaskPrediction": "bertie.infer.fill:MaskPrediction",
@@ -116,7 +110,6 @@ _HOMES = {
     "REPORT_FILE": "bertie.runs.folder:REPORT",
     "RESAMPLES": "bertie.metrics.base:RESAMPLES",
     "RESULTS_FILE": "bertie.runs.folder:RESULTS",
-    "RUN_FOLDER": "bertie.runs.folder:RUN",
     "RUN_MODEL": "bertie.runs.models:MODEL",
     "Rapl": "bertie.costs.meter:Rapl",
     "ReadOptions": "bertie.data.records:ReadOptions",
@@ -144,7 +137,6 @@ _HOMES = {
     "TAG_TABLES": "bertie.data.tagged:TABLES",
     "TASKS": "bertie.tasks:TASKS",
     "THREAD_WATTS": "bertie.costs.meter:THREAD_WATTS",
-    "TOKENIZER_FOLDER": "bertie.text.vocabulary:TOKENIZER_FOLDER",
     "TREE_FORMATS": "bertie.data.parsed:FORMATS",
     "TableFormat": "bertie.data.tables:TableFormat",
     "TableOptions": "bertie.cli.groups:TableOptions",
@@ -162,6 +154,7 @@ _HOMES = {
     "TrainConfig": "bertie.train.config:TrainConfig",
     "Trainable": "bertie.train.base:Trainable",
     "TrainingCurve": "bertie.report.training:Curve",
+    "TrainingReport": "bertie.report.training:TrainingReport",
     "TurnedAttention": "bertie.nn.rotary:TurnedAttention",
     "UTILIZATION": "bertie.costs.cost:UTILIZATION",
     "Unshared": "bertie.models.kinds:Unshared",
@@ -173,9 +166,6 @@ _HOMES = {
     "__file__": "bertie.data.pydocs:__file__",
     "added_together": "bertie.models.int8:added_together",
     "as_filled": "bertie.infer.fill:as_filled",
-    "atomic_write": "bertie.files:atomic_write",
-    "bar_chart": "bertie.report.charts:bar_chart",
-    "bars_html": "bertie.report.page:bars",
     "batch_of_examples": "bertie.tasks.source:batch_of_examples",
     "batches_of": "bertie.infer.batching:batches",
     "build_corpus": "bertie.data.corpus:build",
@@ -187,13 +177,8 @@ _HOMES = {
     "cause_of_failure": "bertie.data.streams:cause",
     "changed_options": "bertie.cli.groups:changed",
     "check_card": "bertie.cli.tables:check_card",
-    "check_checksums": "bertie.checksums:check",
-    "check_folder": "bertie.folders:check",
     "check_names": "bertie.infer.engine:check_names",
-    "check_new_file": "bertie.files:check_new_file",
-    "check_other": "bertie.folders:check_other",
     "check_pooling": "bertie.infer.layers:check_pooling",
-    "check_readable": "bertie.files:check_readable",
     "check_reads_texts": "bertie.infer.pipeline:check_reads_texts",
     "check_text": "bertie.infer.texts:check_text",
     "check_trainable": "bertie.models.folder:check_trainable",
@@ -202,18 +187,14 @@ _HOMES = {
     "chunks_of": "bertie.infer.batching:chunks",
     "collect_examples": "bertie.data.tables:collect",
     "console": "bertie.console:console",
-    "content_of": "bertie.checksums:content",
     "copy_other_files": "bertie.models.folder:copy_other_files",
     "cores": "bertie.data.executors:cores",
     "corpus_documents": "bertie.data.corpus:documents",
     "corpus_texts": "bertie.data.corpus:texts",
     "count_parameters": "bertie.models.count:parameters",
-    "count_text": "bertie.report.values:count",
     "count_words": "bertie.text.vocabulary:count_words",
-    "counted": "bertie.console:counted",
+    "disk": "bertie.files:disk",
     "documented_modules": "bertie.data.formats:modules",
-    "draw_page": "bertie.report.page:draw",
-    "duration_text": "bertie.report.values:duration",
     "each_text": "bertie.infer.texts:each_text",
     "embedder_of": "bertie.infer.embed:embedder",
     "emit_json": "bertie.cli.app:emit",
@@ -230,26 +211,16 @@ _HOMES = {
     "expand_inputs": "bertie.data.sources:expand",
     "family_config": "bertie.families:config",
     "family_of": "bertie.families:family",
-    "file_hash": "bertie.files:file_hash",
     "file_size": "bertie.data.records:file_size",
-    "files_in": "bertie.files:files_in",
     "find_model": "bertie.hub.names:find",
     "finetune_against": "bertie.runs.against:finetune_against",
     "flat_row": "bertie.data.rows:flat",
-    "flops_text": "bertie.report.values:flops",
-    "front_chart": "bertie.report.charts:front_chart",
-    "full_disk": "bertie.files:full_disk",
     "graph_of": "bertie.infer.onnx_engine:graph_of",
     "grouped": "bertie.cli.options:grouped",
     "groups_of_masks": "bertie.infer.fill:groups",
-    "held_folder": "bertie.folders:held",
     "held_out": "bertie.data.plans:held_out",
-    "identity_of": "bertie.checksums:identity",
     "ids_of": "bertie.tasks.source:ids_of",
     "int4_groups": "bertie.models.int4:groups",
-    "interval_chart": "bertie.report.charts:interval_chart",
-    "interval_html": "bertie.report.page:interval",
-    "interval_text": "bertie.report.values:interval",
     "job_of": "bertie.runs.planning:job_of",
     "json_line": "bertie.cli.tables:json_line",
     "kind_of_file": "bertie.data.rows:kind_of",
@@ -258,17 +229,12 @@ _HOMES = {
     "kind_of_source": "bertie.data.sources:kind_of",
     "layer_output": "bertie.models.facts:layer_output",
     "layers_of": "bertie.infer.layers:layers_of",
-    "line_chart": "bertie.report.charts:line_chart",
     "load_kiwi": "bertie.text.sentences:load_kiwi",
     "load_settings": "bertie.settings:load",
     "locate_package": "bertie.data.pydocs:locate",
     "log_probabilities": "bertie.infer.pseudo:log_probabilities",
-    "made_once": "bertie.folders:made_once",
     "main_text": "bertie.data.pages:main_text",
-    "map_chart": "bertie.report.charts:map_chart",
-    "masked_tokens": "bertie.report.training:masked_tokens",
     "metric_called": "bertie.metrics.base:called",
-    "metric_name": "bertie.report.values:metric_name",
     "model_fingerprint": "bertie.models.folder:fingerprint",
     "model_folder": "bertie.runs.models:model_folder",
     "model_hint": "bertie.errors:model_hint",
@@ -277,9 +243,7 @@ _HOMES = {
     "nearest": "bertie.errors:nearest",
     "nearest_rows": "bertie.models.int8:nearest_rows",
     "needed_library": "bertie.data.pages:needed",
-    "new_folder": "bertie.folders:new_folder",
     "no_text_reason": "bertie.data.pages:no_text",
-    "number_text": "bertie.report.values:number",
     "open_compressed": "bertie.data.streams:opened",
     "open_embedder": "bertie.cli.tables:embedder",
     "open_engine": "bertie.runs.opening:open_engine",
@@ -292,12 +256,10 @@ _HOMES = {
     "pad_batch": "bertie.data.collate:pad",
     "paired_metrics": "bertie.evaluation.compare:paired_metrics",
     "paired_rows": "bertie.evaluation.compare:paired_rows",
-    "parse_json": "bertie.files:parse_json",
     "percent_points": "bertie.metrics.base:percent_points",
     "permutation": "bertie.data.order:permutation",
     "pieces_of": "bertie.tasks.parse:pieces_of",
     "pooled_words": "bertie.infer.layers:pooled",
-    "progress": "bertie.console:progress",
     "pseudo_perplexity": "bertie.infer.pseudo:pseudo_perplexity",
     "put_in_card": "bertie.report.card:put",
     "python_files": "bertie.data.pydocs:files",
@@ -309,7 +271,6 @@ _HOMES = {
     "read_catalog": "bertie.costs.catalog:read",
     "read_documentation": "bertie.data.formats:documentation",
     "read_examples": "bertie.runs.examples:read_examples",
-    "read_json": "bertie.files:read_json",
     "read_log": "bertie.train.log:read",
     "read_page": "bertie.data.pages:read_page",
     "read_public_config": "bertie.models.variant:read_public",
@@ -333,15 +294,10 @@ _HOMES = {
     "run_in_batches": "bertie.infer.batching:run",
     "run_pretraining": "bertie.runs.pretrain:pretrain",
     "save_like": "bertie.models.convert:save_like",
-    "scale_html": "bertie.report.page:scale",
-    "seal": "bertie.files:seal",
     "seconds_of": "bertie.costs.cost:seconds",
     "sentence_boundaries": "bertie.text.sentences:boundaries",
     "sigmoid": "bertie.tasks.arrays:sigmoid",
-    "size_text": "bertie.report.values:size",
-    "smooth": "bertie.report.charts:smooth",
     "softmax": "bertie.tasks.arrays:softmax",
-    "some_of": "bertie.files:some_of",
     "source_of": "bertie.data.rows:source_of",
     "spaced_words": "bertie.data.words:spaced",
     "split_names": "bertie.cli.tables:names",
@@ -349,14 +305,13 @@ _HOMES = {
     "stream_examples": "bertie.data.tables:stream",
     "suffix_of": "bertie.data.streams:suffix_of",
     "summed": "bertie.metrics.resample:summed",
-    "sync_folder": "bertie.files:sync_folder",
     "take_layers": "bertie.models.surgery:take_layers",
     "task_of": "bertie.tasks:task_of",
     "temporary_run": "bertie.train.loop:temporary_run",
+    "text_of": "bertie.report.values:text_of",
     "this_machine": "bertie.runs.planning:this_machine",
     "token_vectors": "bertie.infer.layers:token_vectors",
     "train_vocabulary": "bertie.text.vocabulary:train",
-    "training_curves": "bertie.report.training:curves",
     "trim_vocabulary": "bertie.text.resize:trim",
     "uncompressed": "bertie.data.streams:uncompressed",
     "unit_vectors": "bertie.tasks.arrays:unit",
@@ -364,30 +319,20 @@ _HOMES = {
     "unread_part": "bertie.tasks.several:unread",
     "unsupported": "bertie.infer.native_engine:unsupported",
     "unwrap_lines": "bertie.text.sentences:unwrap",
-    "user_cache": "bertie.files:user_cache",
     "usual_rate": "bertie.train.rates:usual_rate",
     "utilizations": "bertie.runs.here:utilizations",
     "vote": "bertie.tasks.arrays:vote",
-    "whole_lines": "bertie.files:whole_lines",
     "wilson": "bertie.metrics.base:wilson",
     "with_last_pieces": "bertie.models.heads.parse:with_last_pieces",
     "with_vocabulary": "bertie.models.surgery:with_vocabulary",
     "words_of_tokens": "bertie.infer.layers:words_of_tokens",
-    "write_bytes": "bertie.files:write_bytes",
-    "write_checksums": "bertie.checksums:write",
-    "write_json": "bertie.files:write_json",
     "write_rows": "bertie.cli.tables:write_rows",
     "written_output": "bertie.models.generation:written_output",
 }
 __all__ = [
     "AGAINST_FOLDER",
     "ANSWER_SCRIPTS",
-    "ANY_FOLDER",
-    "BLANK_TOKEN",
     "CALIBRATION_BINS",
-    "CARD_FILE",
-    "CHECKSUMS",
-    "CORPUS",
     "DATASETS",
     "ENCODER_OUTPUTS",
     "FAILURES",
@@ -395,9 +340,7 @@ __all__ = [
     "GPU_LOAD",
     "INT4_LEVELS",
     "LAST_PIECES",
-    "LOCK",
     "MAX_TEXT",
-    "MODEL_FOLDER",
     "MOST_POSITIONS",
     "MOST_UTILIZATION",
     "NOWHERE",
@@ -414,7 +357,6 @@ __all__ = [
     "REPORT_FILE",
     "RESAMPLES",
     "RESULTS_FILE",
-    "RUN_FOLDER",
     "RUN_MODEL",
     "SENTENCE_MODULES",
     "SOURCES",
@@ -424,7 +366,6 @@ __all__ = [
     "TAG_TABLES",
     "TASKS",
     "THREAD_WATTS",
-    "TOKENIZER_FOLDER",
     "TREE_FORMATS",
     "UTILIZATION",
     "WORD_EMBEDDINGS",
@@ -434,6 +375,7 @@ __all__ = [
     "Batch",
     "BertieError",
     "CardOption",
+    "Chart",
     "ChartLine",
     "Chooses",
     "Columns",
@@ -537,6 +479,7 @@ __all__ = [
     "TrainConfig",
     "Trainable",
     "TrainingCurve",
+    "TrainingReport",
     "TurnedAttention",
     "Unshared",
     "UsageError",
@@ -546,9 +489,6 @@ __all__ = [
     "__file__",
     "added_together",
     "as_filled",
-    "atomic_write",
-    "bar_chart",
-    "bars_html",
     "batch_of_examples",
     "batches_of",
     "build_corpus",
@@ -560,13 +500,8 @@ __all__ = [
     "cause_of_failure",
     "changed_options",
     "check_card",
-    "check_checksums",
-    "check_folder",
     "check_names",
-    "check_new_file",
-    "check_other",
     "check_pooling",
-    "check_readable",
     "check_reads_texts",
     "check_text",
     "check_trainable",
@@ -575,18 +510,14 @@ __all__ = [
     "chunks_of",
     "collect_examples",
     "console",
-    "content_of",
     "copy_other_files",
     "cores",
     "corpus_documents",
     "corpus_texts",
     "count_parameters",
-    "count_text",
     "count_words",
-    "counted",
+    "disk",
     "documented_modules",
-    "draw_page",
-    "duration_text",
     "each_text",
     "embedder_of",
     "emit_json",
@@ -603,26 +534,16 @@ __all__ = [
     "expand_inputs",
     "family_config",
     "family_of",
-    "file_hash",
     "file_size",
-    "files_in",
     "find_model",
     "finetune_against",
     "flat_row",
-    "flops_text",
-    "front_chart",
-    "full_disk",
     "graph_of",
     "grouped",
     "groups_of_masks",
-    "held_folder",
     "held_out",
-    "identity_of",
     "ids_of",
     "int4_groups",
-    "interval_chart",
-    "interval_html",
-    "interval_text",
     "job_of",
     "json_line",
     "kind_of_file",
@@ -631,17 +552,12 @@ __all__ = [
     "kind_of_source",
     "layer_output",
     "layers_of",
-    "line_chart",
     "load_kiwi",
     "load_settings",
     "locate_package",
     "log_probabilities",
-    "made_once",
     "main_text",
-    "map_chart",
-    "masked_tokens",
     "metric_called",
-    "metric_name",
     "model_fingerprint",
     "model_folder",
     "model_hint",
@@ -650,9 +566,7 @@ __all__ = [
     "nearest",
     "nearest_rows",
     "needed_library",
-    "new_folder",
     "no_text_reason",
-    "number_text",
     "open_compressed",
     "open_embedder",
     "open_engine",
@@ -665,12 +579,10 @@ __all__ = [
     "pad_batch",
     "paired_metrics",
     "paired_rows",
-    "parse_json",
     "percent_points",
     "permutation",
     "pieces_of",
     "pooled_words",
-    "progress",
     "pseudo_perplexity",
     "put_in_card",
     "python_files",
@@ -682,7 +594,6 @@ __all__ = [
     "read_catalog",
     "read_documentation",
     "read_examples",
-    "read_json",
     "read_log",
     "read_page",
     "read_public_config",
@@ -706,15 +617,10 @@ __all__ = [
     "run_in_batches",
     "run_pretraining",
     "save_like",
-    "scale_html",
-    "seal",
     "seconds_of",
     "sentence_boundaries",
     "sigmoid",
-    "size_text",
-    "smooth",
     "softmax",
-    "some_of",
     "source_of",
     "spaced_words",
     "split_names",
@@ -722,14 +628,13 @@ __all__ = [
     "stream_examples",
     "suffix_of",
     "summed",
-    "sync_folder",
     "take_layers",
     "task_of",
     "temporary_run",
+    "text_of",
     "this_machine",
     "token_vectors",
     "train_vocabulary",
-    "training_curves",
     "trim_vocabulary",
     "uncompressed",
     "unit_vectors",
@@ -737,18 +642,13 @@ __all__ = [
     "unread_part",
     "unsupported",
     "unwrap_lines",
-    "user_cache",
     "usual_rate",
     "utilizations",
     "vote",
-    "whole_lines",
     "wilson",
     "with_last_pieces",
     "with_vocabulary",
     "words_of_tokens",
-    "write_bytes",
-    "write_checksums",
-    "write_json",
     "write_rows",
     "written_output",
 ]
@@ -756,12 +656,6 @@ __all__ = [
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import module_of, readable_texts
-    from bertie.checksums import CARD as CARD_FILE
-    from bertie.checksums import CHECKSUMS
-    from bertie.checksums import check as check_checksums
-    from bertie.checksums import content as content_of
-    from bertie.checksums import identity as identity_of
-    from bertie.checksums import write as write_checksums
     from bertie.cli.app import ConfigFile as ConfigOption
     from bertie.cli.app import Overrides as OverridesArgument
     from bertie.cli.app import Overwrite as OverwriteOption
@@ -788,7 +682,7 @@ if TYPE_CHECKING:
     from bertie.cli.tables import predictor as open_predictor
     from bertie.cli.tables import resolved as resolved_model
     from bertie.cli.tables import unlabelled as unlabelled_format
-    from bertie.console import console, counted, progress
+    from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.costs.catalog import Device as Processor
     from bertie.costs.catalog import Grid as PowerGrid
@@ -799,7 +693,7 @@ if TYPE_CHECKING:
     from bertie.costs.meter import THREAD_WATTS, Rapl
     from bertie.data.batch import Batch
     from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import CORPUS, CorpusConfig
+    from bertie.data.corpus import CorpusConfig
     from bertie.data.corpus import build as build_corpus
     from bertie.data.corpus import documents as corpus_documents
     from bertie.data.corpus import encode as encode_corpus
@@ -862,29 +756,8 @@ if TYPE_CHECKING:
     from bertie.families import config as family_config
     from bertie.families import family as family_of
     from bertie.families import load as open_family_model
-    from bertie.files import (
-        LOCK,
-        atomic_write,
-        check_new_file,
-        check_readable,
-        file_hash,
-        files_in,
-        full_disk,
-        parse_json,
-        read_json,
-        seal,
-        some_of,
-        sync_folder,
-        user_cache,
-        whole_lines,
-        write_bytes,
-        write_json,
-    )
-    from bertie.folders import ANYTHING as ANY_FOLDER
+    from bertie.files import disk
     from bertie.folders import Kind as FolderKind
-    from bertie.folders import check as check_folder
-    from bertie.folders import check_other, made_once, new_folder
-    from bertie.folders import held as held_folder
     from bertie.hub.names import find as find_model
     from bertie.infer.batching import batches as batches_of
     from bertie.infer.batching import chunks as chunks_of
@@ -927,7 +800,7 @@ if TYPE_CHECKING:
     from bertie.models.facts import OF_ENCODER as ENCODER_OUTPUTS
     from bertie.models.facts import POOLED, layer_output
     from bertie.models.facts import facts_of as engine_facts
-    from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files, randomized
+    from bertie.models.folder import check_trainable, copy_other_files, randomized
     from bertie.models.folder import fingerprint as model_fingerprint
     from bertie.models.generation import GenerationConfig, written_output
     from bertie.models.heads import VocabularyHead
@@ -955,24 +828,12 @@ if TYPE_CHECKING:
     from bertie.registry import library as optional_library
     from bertie.report.card import put as put_in_card
     from bertie.report.card import table as card_table
+    from bertie.report.charts import Chart
     from bertie.report.charts import Line as ChartLine
-    from bertie.report.charts import bar_chart, front_chart, interval_chart, line_chart, map_chart, smooth
     from bertie.report.page import Html, Report, StatCard
-    from bertie.report.page import bars as bars_html
-    from bertie.report.page import draw as draw_page
-    from bertie.report.page import interval as interval_html
-    from bertie.report.page import scale as scale_html
-    from bertie.report.training import BLANK as BLANK_TOKEN
     from bertie.report.training import Curve as TrainingCurve
-    from bertie.report.training import curves as training_curves
-    from bertie.report.training import masked_tokens
-    from bertie.report.values import count as count_text
-    from bertie.report.values import duration as duration_text
-    from bertie.report.values import flops as flops_text
-    from bertie.report.values import interval as interval_text
-    from bertie.report.values import metric_name
-    from bertie.report.values import number as number_text
-    from bertie.report.values import size as size_text
+    from bertie.report.training import TrainingReport
+    from bertie.report.values import text_of
     from bertie.runs.against import finetune_against
     from bertie.runs.config import kind_of as kind_of_run
     from bertie.runs.examples import read_examples
@@ -980,7 +841,6 @@ if TYPE_CHECKING:
     from bertie.runs.folder import AGAINST as AGAINST_FOLDER
     from bertie.runs.folder import REPORT as REPORT_FILE
     from bertie.runs.folder import RESULTS as RESULTS_FILE
-    from bertie.runs.folder import RUN as RUN_FOLDER
     from bertie.runs.forecast import PROCESSOR_UTILIZATION
     from bertie.runs.here import utilizations
     from bertie.runs.models import MODEL as RUN_MODEL
@@ -1017,7 +877,7 @@ if TYPE_CHECKING:
     from bertie.text.sentences import load_kiwi
     from bertie.text.sentences import unwrap as unwrap_lines
     from bertie.text.swaps import Swaps
-    from bertie.text.vocabulary import TOKENIZER_FOLDER, count_words
+    from bertie.text.vocabulary import count_words
     from bertie.text.vocabulary import train as train_vocabulary
     from bertie.train.base import Trainable
     from bertie.train.config import OptimConfig, TrainConfig

@@ -283,7 +283,7 @@ def test_documentation_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch)
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f'"""{BEES}."""\n')
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setattr(libraries, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(libraries.disk, "user_cache", lambda: tmp_path / "cache")
     found = libraries.read_libraries(["hivedocs"])
     assert [module.name for module in found] == ["hivedocs"]
     reads = []

@@ -16,11 +16,10 @@ from bertie.apps.audit.remedy_page import add_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
-    MODEL_FOLDER,
+    FolderKind,
     Swaps,
     TorchModel,
     UsageError,
-    check_folder,
     check_reads_texts,
     check_trainable,
     console,
@@ -28,7 +27,6 @@ from bertie.platform import (
     model_folder,
     module_of,
     nearest,
-    new_folder,
     pseudo_perplexity,
     read_examples,
     save_like,
@@ -68,7 +66,7 @@ def debias(
     """
     remedy(how)
     folder, asked = model_folder(model), asked or Asked(controls=False)
-    check_folder(out, MODEL_FOLDER, overwrite=overwrite, new=True)
+    FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
@@ -87,7 +85,7 @@ def debias(
     before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
-    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+    with FolderKind.named("model").new(out, overwrite=overwrite) as made:
         save_like(loaded, made, folder)
         for place, erasure in maps:
             if place.weights is None:

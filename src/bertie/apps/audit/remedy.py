@@ -30,12 +30,10 @@ from bertie.platform import (
     Swaps,
     TorchModel,
     UsageError,
-    atomic_write,
     chunks_of,
     console,
-    read_json,
+    disk,
     run_in_batches,
-    write_json,
 )
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
@@ -156,9 +154,9 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    with atomic_write(folder / DENSE / "model.safetensors") as file:
+    with disk.atomic_write(folder / DENSE / "model.safetensors") as file:
         save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
-    write_json(
+    disk.write_json(
         folder / DENSE / "config.json",
         {
             "in_features": size,
@@ -167,12 +165,12 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
             "activation_function": "torch.nn.modules.linear.Identity",
         },
     )
-    modules: list[dict[str, Any]] = read_json(folder / SENTENCE_MODULES)
+    modules: list[dict[str, Any]] = disk.read_json(folder / SENTENCE_MODULES)
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    write_json(folder / SENTENCE_MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    disk.write_json(folder / SENTENCE_MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
 def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int) -> tuple[Float, Float]:

@@ -23,30 +23,23 @@ from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.apps.next_sentence.pairs import HEAD, kind_of
 from bertie.platform import (
-    CHECKSUMS,
     DataError,
     EngineName,
     FolderKind,
+    Report,
     TableFormat,
     TorchModel,
     UsageError,
     check_reads_texts,
     check_unchanged,
     console,
-    content_of,
-    draw_page,
+    disk,
     engine_of,
-    files_in,
-    held_folder,
     model_fingerprint,
     model_folder,
     module_of,
     nearest,
     randomized,
-    read_json,
-    some_of,
-    write_checksums,
-    write_json,
 )
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
@@ -120,9 +113,9 @@ def audit(
             "not_measured": lacking,
         }
         if out is not None:
-            write_json(out / RESULTS, found)
-            draw_page(out / REPORT, lambda: page(found))
-            write_checksums(out, AUDIT.name)
+            disk.write_json(out / RESULTS, found)
+            Report.draw(out / REPORT, lambda: page(found))
+            AUDIT.seal(out)
     return found
 
 
@@ -132,9 +125,9 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
+        files, unreadable = disk.within(given, hidden=True) if given.is_dir() else ([given], [])
         if unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
+            console.warn(f"Skipped what cannot be read: {disk.some_of(unreadable)}.")
         known = [(name, file) for file in files for name in _recognized(file)]
         if not known:
             raise DataError(
@@ -268,7 +261,7 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "format": FORMAT,
         "version": bertie_version(),
         "model": model_fingerprint(folder),
-        "files": {str(path): content_of(path) for path in sorted(files, key=str) if path is not None},
+        "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.text, asked.format.label],
@@ -294,10 +287,10 @@ def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) 
     if out is None:
         yield Journal(None)
         return
-    with held_folder(out, AUDIT, overwrite=overwrite):
+    with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", read_json(path), settings)
-        (out / CHECKSUMS).unlink(missing_ok=True)
-        write_json(path, settings)
+            check_unchanged(out, "an audit", disk.read_json(path), settings)
+        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
+        disk.write_json(path, settings)
         yield Journal(out / SCORES)

@@ -43,7 +43,7 @@ def cloze(
     from bertie.apps.cloze.cloze import Count, as_document
     from bertie.apps.cloze.cloze import cloze as questions
 
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.disk.check_new(output, overwrite=overwrite)
     count = Count()
     asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."

@@ -260,7 +260,7 @@ class _Asked:
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
     from bertie.apps.compress import gate
 
-    platform.check_other(asked.output, asked.model)
+    platform.FolderKind.check_other(asked.output, asked.model)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
@@ -284,7 +284,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
             card.write_text(card.read_text("utf-8") + said, "utf-8")
         return {"near": near and asdict(near)}
 
-    near = platform.made_once(asked.output, platform.MODEL_FOLDER, by, write, overwrite=asked.overwrite)["near"]
+    near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
     _tell(asked.model, asked.output, near and gate.Fidelity(**near))
 
 

@@ -29,7 +29,7 @@ from bertie.platform import (
     TorchModel,
     TrainConfig,
     UsageError,
-    atomic_write,
+    disk,
     steps_of,
     take_layers,
     usual_rate,
@@ -150,7 +150,7 @@ def _learn_layer(
             parameter.requires_grad_(name.startswith(layer))
         lessons.train(student, teacher, objective, where, epochs=lessons.epochs * OF_A_LAYER)
         learned = {name: tensor for name, tensor in student.state_dict().items() if name.startswith(layer)}
-        with atomic_write(done) as file:
+        with disk.atomic_write(done) as file:
             save_file(learned, file.name)
         shutil.rmtree(where)
     small.load_state_dict(load_file(done), strict=False)

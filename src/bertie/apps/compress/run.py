@@ -27,9 +27,6 @@ from bertie.apps.compress.measure import rate
 from bertie.apps.compress.page import page
 from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.platform import (
-    ANY_FOLDER,
-    CHECKSUMS,
-    MODEL_FOLDER,
     REPORT_FILE,
     RESULTS_FILE,
     RUN_MODEL,
@@ -40,6 +37,7 @@ from bertie.platform import (
     InvalidRow,
     PairedDifference,
     Prediction,
+    Report,
     Sequences,
     TableFormat,
     TorchModel,
@@ -48,20 +46,13 @@ from bertie.platform import (
     check_trainable,
     collect_examples,
     console,
-    draw_page,
-    held_folder,
+    disk,
     metric_called,
     model_fingerprint,
-    new_folder,
     open_torch_model,
     paired_rows,
-    parse_json,
-    read_json,
     save_like,
     unsupported,
-    whole_lines,
-    write_checksums,
-    write_json,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -72,9 +63,9 @@ SEARCH = FolderKind(
     begins=(SETTINGS,),
     files=(SETTINGS, FIGURES, RESULTS_FILE, REPORT_FILE),
     folders={
-        TRIED: FolderKind("models", ("*",), (), {"*": MODEL_FOLDER}),
-        TRAINING: ANY_FOLDER,
-        RUN_MODEL: MODEL_FOLDER,
+        TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
+        TRAINING: FolderKind.named("folder"),
+        RUN_MODEL: FolderKind.named("model"),
     },
 )
 
@@ -125,8 +116,8 @@ def search(
     """
     ready = _Search(model, out, data, epochs)
     wanted = ready.recipes(small=limits.bytes is not None)
-    with held_folder(out, SEARCH, overwrite=overwrite):
-        (out / CHECKSUMS).unlink(missing_ok=True)
+    with SEARCH.held(out, overwrite=overwrite):
+        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
         ready.agree()
         began = time.monotonic()
         for recipe in wanted:
@@ -204,13 +195,13 @@ class _Search:
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = read_json(path) if path.exists() else asked
+        known = disk.read_json(path) if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        write_json(path, asked)
+        disk.write_json(path, asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -220,7 +211,7 @@ class _Search:
         small, near = self._made(recipe)
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
-        with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
+        with FolderKind.named("model").new(where, keep_strangers=True) as made:
             save_like(small, made, self.folder)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
@@ -299,9 +290,9 @@ class _Search:
             console.warn(f"{self.out / RUN_MODEL}, which was chosen with other limits, is deleted.")
             shutil.rmtree(self.out / RUN_MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        write_json(self.out / RESULTS_FILE, results)
-        draw_page(self.out / REPORT_FILE, lambda: page(results))
-        write_checksums(self.out, SEARCH.name)
+        disk.write_json(self.out / RESULTS_FILE, results)
+        Report.draw(self.out / REPORT_FILE, lambda: page(results))
+        SEARCH.seal(self.out)
         if not rows:
             raise DataError(
                 "No model was measured, because the time of --minutes was over or training diverged. Allow more "
@@ -315,8 +306,8 @@ class _Search:
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with new_folder(self.out / RUN_MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-            ignored = shutil.ignore_patterns(CHECKSUMS)
+        with FolderKind.named("model").new(self.out / RUN_MODEL, keep_strangers=True) as made:
+            ignored = shutil.ignore_patterns(FolderKind.CHECKSUMS)
             shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
@@ -367,7 +358,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = [parse_json(line, path) for line in whole_lines(path)]
+    rows = [disk.parse_json(line, path) for line in disk.whole_lines(path)]
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

@@ -36,7 +36,7 @@ def demo(
 
     report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
-        task = platform.read_json(output / "task.json")
+        task = platform.disk.read_json(output / "task.json")
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
         emit_json({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
     else:

@@ -28,13 +28,11 @@ from bertie.platform import (
     PythonModule,
     PythonPassage,
     __file__,
-    file_hash,
+    console,
+    disk,
     locate_package,
-    progress,
     python_files,
     read_python_module,
-    user_cache,
-    write_bytes,
 )
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
@@ -73,11 +71,11 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
     files = [(path, library, locate_package(library)) for library in libraries for path in python_files(library)]
-    cache, key = user_cache() / "documentation.jsonl", _key(files)
+    cache, key = disk.user_cache() / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
     modules = []
-    with progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
+    with console.progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None
         for module in map(_read, files) if pool is None else pool.map(_read, files, chunksize=32):
             advance()
@@ -86,13 +84,13 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
     with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
+        disk.write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
     return modules
 
 
 def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(__file__))}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(Path(__file__))}".encode())
     for path, library, _ in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import Predictor, Tokenizer
-from bertie.platform import TorchModel, write_bytes
+from bertie.platform import TorchModel, disk
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -76,4 +76,4 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes JSON Lines atomically."""
-    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    disk.write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

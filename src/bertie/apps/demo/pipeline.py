@@ -20,10 +20,6 @@ from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
-    ANY_FOLDER,
-    CORPUS,
-    RUN_FOLDER,
-    TOKENIZER_FOLDER,
     CorpusConfig,
     FolderKind,
     Normalizer,
@@ -37,18 +33,15 @@ from bertie.platform import (
     corpus_documents,
     corpus_texts,
     count_words,
+    disk,
     encode_corpus,
     expand_inputs,
-    file_hash,
-    held_folder,
     held_out,
     open_family_model,
-    read_json,
     read_log,
     run_finetuning,
     run_pretraining,
     train_vocabulary,
-    write_json,
 )
 
 DEMO = FolderKind(
@@ -56,12 +49,12 @@ DEMO = FolderKind(
     begins=("demo.json",),
     files=("*.json", "*.jsonl", "report.html"),
     folders={
-        "corpus": CORPUS,
-        "tokenizer": TOKENIZER_FOLDER,
-        "pretrain": RUN_FOLDER,
-        "trial": RUN_FOLDER,
-        "finetune": FolderKind("folder", ("",), (), {"*": RUN_FOLDER}),
-        "task": ANY_FOLDER,
+        "corpus": FolderKind.named("corpus"),
+        "tokenizer": FolderKind.named("tokenizer"),
+        "pretrain": FolderKind.named("run"),
+        "trial": FolderKind.named("run"),
+        "finetune": FolderKind("folder", ("",), (), {"*": FolderKind.named("run")}),
+        "task": FolderKind.named("folder"),
     },
 )
 SHOWN = 8  # predictions on the page
@@ -74,10 +67,10 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     UsageError when the folder contains something else, and errors of the stages.
     """
     asked = {"text": text, "minutes": minutes}
-    with held_folder(run, DEMO, overwrite=overwrite):
+    with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
-        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
+            disk.write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
+        elif (before := disk.read_json(run / "demo.json")["asked"]) | asked != before:
             check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
@@ -89,7 +82,7 @@ def _content(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     names, *_ = expand_inputs([text], ReadOptions())
-    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
+    hashes = [disk.hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
@@ -98,7 +91,7 @@ class DemoPipeline:
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
-        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.stages: dict[str, Any] = disk.read_json(run / "stages.json") if (run / "stages.json").exists() else {}
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
@@ -134,7 +127,7 @@ class DemoPipeline:
         finally:
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
             self.begun = None
-            write_json(self.run / "stages.json", self.stages)
+            disk.write_json(self.run / "stages.json", self.stages)
 
     def left_s(self) -> float:
         """Returns the remaining seconds of the time budget."""
@@ -175,7 +168,7 @@ class DemoPipeline:
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusConfig(dedup="paragraphs" if ours else "documents")
         build_corpus(inputs, self.run / "corpus", config, workers=cores())
-        card = read_json(self.run / "corpus" / "card.json")
+        card = disk.read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
         return {
@@ -208,8 +201,8 @@ class DemoPipeline:
         """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
-            write_json(plan, self.plan().model_dump(mode="json"))
-        config = PretrainConfig.model_validate(read_json(plan))
+            disk.write_json(plan, self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(disk.read_json(plan))
         steps = config.train.steps
         looks, sentences = masked.looks(steps), list(masked.SENTENCES)
         if self.text is not None:
@@ -259,7 +252,7 @@ class DemoPipeline:
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
-        task = read_json(self.run / "task.json")
+        task = disk.read_json(self.run / "task.json")
         if "skipped" in task:
             return {"throughput": "skipped"}
         seeds: list[int] = []
@@ -277,7 +270,7 @@ class DemoPipeline:
             seeds.append(seed)
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
-            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+            disk.write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
@@ -293,7 +286,7 @@ class DemoPipeline:
             {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
             for text, row, prediction in zip(texts, rows, found, strict=True)
         ]
-        write_json(self.run / "predictions.json", shown)
+        disk.write_json(self.run / "predictions.json", shown)
 
     # The user's own text.
 
@@ -310,7 +303,7 @@ class DemoPipeline:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split(*self.documents())
         if documents is None:
-            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            disk.write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
@@ -328,7 +321,7 @@ class DemoPipeline:
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)
-        write_json(
+        disk.write_json(
             self.run / "task.json",
             {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
         )

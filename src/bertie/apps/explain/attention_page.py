@@ -32,7 +32,7 @@ from bertie.platform import (
     UsageError,
     card_table,
     check_reads_texts,
-    counted,
+    console,
 )
 
 MOST_TOKENS = 128
@@ -250,7 +250,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {console.counted(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

@@ -9,7 +9,7 @@ from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
-from bertie.platform import ChartLine, Html, Report, card_table, interval_html, line_chart, metric_name, scale_html
+from bertie.platform import Chart, ChartLine, Html, Report, card_table, text_of
 
 SPAN = (0.0, 1.0)
 
@@ -68,7 +68,7 @@ def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
     rows = [
         [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
     ]
-    return ["heads removed", metric_name(found.metric), "random order"], rows
+    return ["heads removed", text_of.metric(found.metric), "random order"], rows
 
 
 def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
@@ -81,14 +81,14 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
         "head knows of a relation is what it has above all three.",
     )
     report.table(
-        ["relation", "words", "head", "link", scale_html("accuracy", SPAN), "", "offset", "random weights", "control"],
+        ["relation", "words", "head", "link", Html.scale("accuracy", SPAN), "", "offset", "random weights", "control"],
         [
             [
                 row["relation"],
                 row["words"],
                 row["head"],
                 row["way"].replace(" its", ""),
-                interval_html(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
+                Html.interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
                 f"{row['accuracy']:z.3f}",
                 f"{row['offset_accuracy']:z.3f} ({row['offset']:+d})",
                 None if row["random_accuracy"] is None else f"{row['random_accuracy']:z.3f}",
@@ -101,7 +101,7 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _removal(report: Report, found: Removal) -> None:
-    name = metric_name(found.metric)
+    name = text_of.metric(found.metric)
     ranked, measured = found.examples
     report.section(
         "Heads that matter",
@@ -112,7 +112,7 @@ def _removal(report: Report, found: Removal) -> None:
     removed = [step for step, _ in found.points]
     random = np.array([[score for _, score in one] for one in found.random])
     report.chart(
-        line_chart(
+        Chart.lines(
             [
                 ChartLine("least important first", removed, [score for _, score in found.points]),
                 ChartLine(

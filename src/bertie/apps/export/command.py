@@ -48,7 +48,7 @@ def export(
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
 
-    platform.check_other(output, model)
+    platform.FolderKind.check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
         found = platform.open_torch_model(model)
@@ -58,7 +58,7 @@ def export(
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 
-    facts = platform.made_once(output, platform.MODEL_FOLDER, call_hash(ctx), write, overwrite=overwrite)
+    facts = platform.FolderKind.named("model").made_once(output, call_hash(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
         emit_json({"output": str(output), "graphs": facts["graphs"]})
     else:

@@ -19,8 +19,8 @@ from bertie.platform import (
     Example,
     Facts,
     UsageError,
+    disk,
     encode_examples,
-    read_json,
     run_in_batches,
     softmax,
 )
@@ -91,7 +91,7 @@ def kind_of(folder: Path) -> Kind:
     for kind in NAMES:
         if kind in learned:
             return kind
-    family = read_json(folder / "config.json").get("model_type")
+    family = disk.read_json(folder / "config.json").get("model_type")
     if "itm" in learned or family in PICTURED:
         return ""
     return "sop" if family in ORDERED else "nsp"

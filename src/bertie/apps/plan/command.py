@@ -18,12 +18,10 @@ from bertie.platform import (
     UsageError,
     changed_options,
     console,
-    count_text,
-    duration_text,
     emit_json,
     grouped,
-    size_text,
     split_names,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +119,7 @@ def plan(
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     known = platform.read_catalog(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
     grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
@@ -154,7 +152,7 @@ def plan(
         )
         return
     console.show(
-        f"{count_text(job.parameters)} parameters, {count_text(job.tokens)} tokens, "
+        f"{text_of.count(job.parameters)} parameters, {text_of.count(job.tokens)} tokens, "
         f"{job.flops:.3g} floating-point operations"
     )
     _show(found, given)
@@ -220,11 +218,13 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
         fits = (
-            console.counted(one.sequences, "sequence") if one.fits else f"no ({size_text(one.device.memory_gb * 1e9)})"
+            console.counted(one.sequences, "sequence")
+            if one.fits
+            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
         )
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
-            duration_text(one.seconds),
+            text_of.duration(one.seconds),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             dollars,
@@ -271,15 +271,15 @@ def _show_budget(
         table.add_row(
             "*" if row["chosen"] else "",
             row["preset"],
-            count_text(row["parameters"]),
+            text_of.count(row["parameters"]),
             f"{row['steps']:,}",
-            count_text(row["tokens"]),
+            text_of.count(row["tokens"]),
             "–" if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
     console.say(
-        f"What fits into {duration_text(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
+        f"What fits into {text_of.duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
         "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."

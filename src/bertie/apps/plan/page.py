@@ -8,17 +8,14 @@ from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
 from bertie.platform import (
     GPU_LOAD,
     THREAD_WATTS,
+    Chart,
     Job,
     Processor,
     ProcessorCatalog,
     Report,
     StatCard,
-    bar_chart,
-    count_text,
-    counted,
-    duration_text,
-    flops_text,
-    size_text,
+    console,
+    text_of,
 )
 
 DRAWN = 40  # a slower machine is in the table alone
@@ -30,11 +27,11 @@ def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, know
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
-        StatCard("parameters", count_text(job.parameters)),
-        StatCard("tokens", count_text(job.tokens), counted(len(job.phases), "phase")),
-        StatCard("operations", flops_text(job.flops), "forward and backward"),
+        StatCard("parameters", text_of.count(job.parameters)),
+        StatCard("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
+        StatCard("operations", text_of.flops(job.flops), "forward and backward"),
     ]
-    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {duration_text(one.seconds)}") for one in best]
+    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {text_of.duration(one.seconds)}") for one in best]
     report.tiles(tiles)
     _bill(report, job)
     _machines(report, found, given)
@@ -55,12 +52,12 @@ def _bill(report: Report, job: Job) -> None:
     report.section(
         "Bill by item", "A multiply-add counts as two operations. A backward pass counts as two forward passes."
     )
-    rows = [[name, flops_text(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
+    rows = [[name, text_of.flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
     report.table(["operations", "of the run", "share"], rows)
     memory = {name: value for name, value in job.peak.items() if value}
     total = sum(memory.values())
-    rows = [[name, size_text(value), f"{value / total:.1%}"] for name, value in memory.items()]
-    caption = f"Peak of one forward and backward pass: {size_text(total)}, besides the program itself. 16 bit."
+    rows = [[name, text_of.size(value), f"{value / total:.1%}"] for name, value in memory.items()]
+    caption = f"Peak of one forward and backward pass: {text_of.size(total)}, besides the program itself. 16 bit."
     report.table(["memory", "bytes", "share"], rows, caption=caption)
 
 
@@ -70,13 +67,13 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     rows = [
         [
             f"{given(key).count} x {one.device.name}" if given(key).count > 1 else one.device.name,
-            duration_text(one.seconds),
+            text_of.duration(one.seconds),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            counted(one.sequences, "sequence")
+            console.counted(one.sequences, "sequence")
             if one.fits
-            else f"does not fit in {size_text(one.device.memory_gb * 1e9)}",
+            else f"does not fit in {text_of.size(one.device.memory_gb * 1e9)}",
         ]
         for key, one in found.items()
     ]
@@ -84,13 +81,13 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     ordered = sorted(found.values(), key=lambda one: one.seconds)
     hours = {one.device.name: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
     charts = [
-        (bar_chart(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
+        (Chart.bars(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
     ]
     priced = {
         one.device.name: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars
     }
     if priced:
-        charts.append((bar_chart(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
+        charts.append((Chart.bars(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
     report.charts(charts)
 
 
@@ -126,13 +123,13 @@ def better_loss(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def budget_page(rows: Sequence[Mapping[str, Any]], device: Processor, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
-    report = Report(f"What fits into {duration_text(seconds)}", f"Pre-training on {device.name}")
+    report = Report(f"What fits into {text_of.duration(seconds)}", f"Pre-training on {device.name}")
     cells = [
         [
             row["preset"],
-            count_text(row["parameters"]),
+            text_of.count(row["parameters"]),
             row["steps"],
-            count_text(row["tokens"]),
+            text_of.count(row["tokens"]),
             f"{row['tokens_per_parameter']:.1f}",
             None if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['beyond']:g} times",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.platform import ChartLine, Html, Report, StatCard, card_table, line_chart, map_chart
+from bertie.platform import Chart, ChartLine, Html, Report, StatCard, card_table
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -77,7 +77,7 @@ def _lines(found: Mapping[str, Any]) -> str:
         ChartLine(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
     ] or [ChartLine("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
     lines.append(ChartLine("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
-    return line_chart(lines, x_label="layer", y_label="cosine")
+    return Chart.lines(lines, x_label="layer", y_label="cosine")
 
 
 def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
@@ -86,4 +86,4 @@ def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
     named = {str(number): (one["points"][row][0], one["points"][row][1]) for number, row in enumerate(rows, 1)}
     others = [(x, y, found["words"][row]) for row, (x, y) in enumerate(one["points"]) if row not in rows]
     caption = f"Layer {one['layer']}: {one['explained']:.0%} of the variance."
-    return map_chart(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption
+    return Chart.map(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import ChartLine, Report, StatCard, card_table, line_chart
+from bertie.platform import Chart, ChartLine, Report, StatCard, card_table
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -98,4 +98,4 @@ def _chart(one: Mapping[str, Any], rows: list[dict[str, Any]], metric: str) -> s
         ChartLine("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
         ChartLine(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
     ]
-    return line_chart(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")
+    return Chart.lines(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")

@@ -24,13 +24,11 @@ from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
 from bertie.platform import (
-    ANY_FOLDER,
-    CHECKSUMS,
-    LOCK,
     Array,
     DataError,
     Engine,
     FolderKind,
+    Report,
     TorchEngine,
     TorchModel,
     UsageError,
@@ -39,17 +37,14 @@ from bertie.platform import (
     check_reads_texts,
     check_unchanged,
     console,
-    content_of,
-    draw_page,
-    held_folder,
+    disk,
     layers_of,
-    read_json,
-    write_checksums,
-    write_json,
 )
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
-PROBED = FolderKind("run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: ANY_FOLDER})
+PROBED = FolderKind(
+    "run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: FolderKind.named("folder")}
+)
 MODELS = ("model", "random")
 
 
@@ -168,11 +163,11 @@ def probe(
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(model.training_facts, "bertie probe")
     layers = layers_of("all", TorchEngine(model).facts)
-    with held_folder(run, PROBED, overwrite=overwrite):
+    with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
-        write_json(run / SETTINGS, _identity(model, settings))
+        disk.write_json(run / SETTINGS, _identity(model, settings))
         rows = _rows(run / ROWS)
         with (
             console.progress("Probing", total=len(units) * len(layers), done=len(rows)) as advance,
@@ -188,10 +183,10 @@ def probe(
                         advance(probe=unit.name, layer=layer)
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
-        write_json(run / RESULTS, results)
-        draw_page(run / REPORT, lambda: page(results))
+        disk.write_json(run / RESULTS, results)
+        Report.draw(run / REPORT, lambda: page(results))
         shutil.rmtree(run / VECTORS, ignore_errors=True)
-        write_checksums(run, PROBED.name, covered=lambda path: path.endswith(LOCK))
+        PROBED.seal(run, covered=lambda path: path.endswith(disk.LOCK))
     return results
 
 
@@ -200,7 +195,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     assert model.tokenizer is not None
-    files = {path: content_of(Path(path)) for path in (*settings.train, *settings.test)}
+    files = {path: FolderKind.content(Path(path)) for path in (*settings.train, *settings.test)}
     return {**vars(settings), "weights": digest.hexdigest(), "tokenizer": model.tokenizer.fingerprint, "files": files}
 
 
@@ -208,11 +203,11 @@ def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
-    if not (run / CHECKSUMS).exists():
+    check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
+    if not (run / FolderKind.CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, Any] = read_json(run / RESULTS)
+    results: dict[str, Any] = disk.read_json(run / RESULTS)
     return results
 
 

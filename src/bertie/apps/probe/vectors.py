@@ -20,9 +20,9 @@ from bertie.platform import (
     Encoding,
     Engine,
     Int,
+    disk,
     layers_of,
     pooled_words,
-    sync_folder,
     token_vectors,
     words_of_tokens,
 )
@@ -83,7 +83,7 @@ def write_vectors(
     for file in files.values():
         file.flush()
     temporary.rename(folder)
-    sync_folder(folder.parent)
+    disk.sync_folder(folder.parent)
     return folder
 
 

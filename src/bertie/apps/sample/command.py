@@ -53,13 +53,13 @@ def sample(
     if output is not None:
         if output.suffix not in ("", kind.suffix):
             raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     found = table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
             emit_json(row)
     if output is not None:
-        platform.write_bytes(output, written(found, kind.suffix).encode())
+        platform.disk.write_bytes(output, written(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
         print(written(found, kind.suffix), end="")

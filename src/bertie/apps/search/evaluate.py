@@ -14,7 +14,7 @@ from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
 from bertie.apps.search.retrieval import NAMES, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
-from bertie.platform import ANSWER_SCRIPTS, DataError, paired_metrics, progress, resampled_intervals, summed
+from bertie.platform import ANSWER_SCRIPTS, DataError, console, paired_metrics, resampled_intervals, summed
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
@@ -57,7 +57,7 @@ def evaluate(
     answers, of_answers = list[tuple[float, ...]](), list[tuple[int, ...]]()
     seconds: dict[str, list[float]] = {}
     vectors = searcher.question_vectors([question.text for question, _ in chosen])
-    with progress("searching", total=len(chosen), unit="questions") as advance:
+    with console.progress("searching", total=len(chosen), unit="questions") as advance:
         for (question, documents), vector in zip(chosen, vectors, strict=True):
             found = searcher.search(question.text, vector=vector)
             for stage, ranking in found.rankings.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie import Predictor
 from bertie.apps.search.engine import Float
-from bertie.platform import Chooses, Embeds, Example, SpanPrediction, Spans, UsageError, identity_of, unit_vectors
+from bertie.platform import Chooses, Embeds, Example, FolderKind, SpanPrediction, Spans, UsageError, unit_vectors
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -26,7 +26,7 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), identity_of(folder), cache(load))
+        return cls(str(folder.resolve()), FolderKind.identity(folder), cache(load))
 
 
 def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:

@@ -28,11 +28,10 @@ from bertie.platform import (
     TableFormat,
     call_isolated,
     cause_of_failure,
+    disk,
     documented_modules,
     expand_inputs,
-    file_hash,
     file_size,
-    files_in,
     kind_of_source,
     main_text,
     needed_library,
@@ -46,7 +45,6 @@ from bertie.platform import (
     read_records,
     read_source,
     results_isolated,
-    seal,
     uncompressed,
 )
 
@@ -234,7 +232,7 @@ def expand(inputs: list[str]) -> SourceInputs:
             names.update(dict.fromkeys(found.names))
             unreadable += found.unreadable
             continue
-        visible, hidden = files_in(Path(given))
+        visible, hidden = disk.within(Path(given))
         unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
@@ -247,9 +245,9 @@ def expand(inputs: list[str]) -> SourceInputs:
 def content(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return file_hash(Path(path))
+        return disk.hash(Path(path))
     items = documented_modules(path.removeprefix(PACKAGES), ReadOptions())
-    return seal({str(item[0]): file_hash(Path(item[0])) for item, _ in items})
+    return disk.seal({str(item[0]): disk.hash(Path(item[0])) for item, _ in items})
 
 
 def packages(path: str, reading: Reading) -> Found:

@@ -16,11 +16,9 @@ from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
 from bertie.platform import (
-    CARD_FILE,
-    CHECKSUMS,
     BertieError,
     DataError,
-    check_checksums,
+    FolderKind,
     check_reads_texts,
     find_model,
     model_folder,
@@ -125,10 +123,10 @@ class Fleet:
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
         await asyncio.to_thread(read_public_config, folder)
-        if generation > 1 and (folder / CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = (await asyncio.to_thread(check_checksums, folder)).damage
-            if wrong := [one for one in damage if CARD_FILE not in one]:
-                raise DataError(f"{wrong[0]} The files in {folder} are not those that its checksums.json lists.")
+        if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
+            damage = await asyncio.to_thread(FolderKind.damage, folder)
+            if damage:
+                raise DataError(f"{damage[0]} The files in {folder} are not those that its checksums.json lists.")
         workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]

@@ -28,13 +28,13 @@ from bertie.platform import (
     EmbedTask,
     Example,
     Facts,
+    FolderKind,
     Prediction,
     Sequences,
     Task,
     TextPipeline,
     TooLong,
     encode_ids,
-    identity_of,
     ids_of,
     name_of_task,
     read_public_config,
@@ -106,7 +106,7 @@ class Served:
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return identity_of(self.folder)
+        return FolderKind.identity(self.folder)
 
     @cached_property
     def pair_kind(self) -> Kind:

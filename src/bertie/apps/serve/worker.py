@@ -22,7 +22,7 @@ import xxhash
 
 from bertie import platform
 from bertie.apps.serve import wire
-from bertie.platform import Sequences, UsageError, file_hash
+from bertie.platform import Sequences, UsageError, disk
 
 if TYPE_CHECKING:
     from bertie.platform import Engine
@@ -135,13 +135,13 @@ def load(
 
     runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
     graph = platform.graph_of(Path(model))
-    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else file_hash(graph)
+    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
 
 
 def weights_hash(folder: Path) -> str:
     """Returns a hash of a folder's weights and config."""
     files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+    return xxhash.xxh3_128_hexdigest(" ".join(map(disk.hash, files)).encode())
 
 
 def _prefer_to_die() -> None:

@@ -48,7 +48,7 @@ def submission(
         _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
         return
     kind_of_output(file, (".zip",))
-    platform.check_new_file(file, overwrite=overwrite)
+    platform.disk.check_new(file, overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")

@@ -47,7 +47,7 @@ def vary(
     """
     from bertie.apps.vary.vary import vary as varied
 
-    platform.check_new_file(output, overwrite=overwrite, inputs=[file])
+    platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
     format = platform.TableFormat(tuple(text or ()), "", split_names(columns), encoding, format_, labelled=False)
     found: list[platform.Columns] = []
     examples, skipped = platform.collect_examples(platform.stream_examples(file, format, on_columns=found.append), file)

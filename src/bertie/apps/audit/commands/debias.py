@@ -95,7 +95,7 @@ def debias(
     from bertie.apps.audit.run import Asked
 
     if page is not None:
-        platform.check_new_file(page, overwrite=overwrite)
+        platform.disk.check_new(page, overwrite=overwrite)
     swaps, skipped = pairs_of(pairs, list_), platform.SkipReport()
     tuned = {
         path.stem: platform.load_settings(bertie.FinetuneConfig, path, model=str(model))
@@ -158,9 +158,9 @@ def counterfactual(
     from bertie.apps.audit.debias import pairs_of
 
     swaps = pairs_of(pairs, list_)
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.disk.check_new(output, overwrite=overwrite)
     skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
-    with platform.atomic_write(output) as file:
+    with platform.disk.atomic_write(output) as file:
         for one in _texts(texts, text, columns, encoding, skipped):
             forms = dict.fromkeys((one, swaps(one)))
             file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)

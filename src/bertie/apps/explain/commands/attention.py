@@ -59,7 +59,7 @@ def attention(
     check_card(card, model)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     opened = platform.open_torch_model(model)
     opened.eval().requires_grad_(False)
     found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
@@ -70,7 +70,7 @@ def attention(
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
-        platform.write_bytes(output, file.getvalue())
+        platform.disk.write_bytes(output, file.getvalue())
     if card:
         platform.put_in_card(model, "Attention in a text", *card_parts(found))
     if console.verbosity.json:

@@ -62,7 +62,7 @@ def explain(
     check_card(card, model)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     chosen = [attributions.method(name) for name in split_names(methods)]  # before the model is opened
     opened = platform.open_torch_model(model)
     opened.eval().requires_grad_(False)

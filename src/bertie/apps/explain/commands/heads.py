@@ -84,7 +84,7 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     opened = platform.open_torch_model(model)
     platform.check_reads_texts(opened.training_facts, "bertie heads")
     opened.eval().requires_grad_(False)

@@ -54,7 +54,7 @@ def words(
 
     check_card(card, model)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else ()
     found = compare(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
     if output is not None:

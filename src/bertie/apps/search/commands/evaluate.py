@@ -40,11 +40,11 @@ def evaluate_search(
     from bertie.apps.search.evaluate import evaluate
 
     if output:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     labeled = files.read(questions, qrels)
     report = evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        platform.write_json(output, report)
+        platform.disk.write_json(output, report)
     if console.verbosity.json:
         emit_json(report)
         return

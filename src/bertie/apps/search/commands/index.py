@@ -15,9 +15,9 @@ from bertie.platform import (
     PrecisionOption,
     UsageError,
     console,
+    disk,
     emit_json,
     grouped,
-    some_of,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
     if changes.passed_over:
         console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
     if changes.unreadable:
-        console.warn(f"Skipped what cannot be read: {some_of(changes.unreadable)}.")
+        console.warn(f"Skipped what cannot be read: {disk.some_of(changes.unreadable)}.")
     if changes.missing:
         some = f"{changes.missing[0]}{', ...' if len(changes.missing) > 1 else ''}"
         files = console.counted(len(changes.missing), "deleted file")

@@ -48,7 +48,7 @@ def negatives(
         raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(mining.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    platform.check_new_file(output, overwrite=overwrite, inputs=[questions])
+    platform.disk.check_new(output, overwrite=overwrite, inputs=[questions])
     asked, left = asking.read(questions, qrels), mining.Left()
     kind = cast("mining.Form", form)
     mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
