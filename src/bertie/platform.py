@@ -15,17 +15,13 @@ _HOMES = {
     "Batch": "bertie.data.batch:Batch",
     "BertieError": "bertie.errors:BertieError",
     "CALIBRATION_BINS": "bertie.metrics.calibration:BINS",
-    "CardOption": "bertie.cli.tables:Card",
     "Chart": "bertie.report.charts:Chart",
     "ChartLine": "bertie.report.charts:Line",
     "Chooses": "bertie.tasks.capabilities:Chooses",
     "Columns": "bertie.data.tables:Columns",
-    "ColumnsOption": "bertie.cli.tables:ColumnNames",
-    "ConfigOption": "bertie.cli.app:ConfigFile",
     "CorpusConfig": "bertie.data.corpus:CorpusConfig",
     "DATASETS": "bertie.tasks.datasets:DATASETS",
     "DataError": "bertie.errors:DataError",
-    "DeviceOption": "bertie.cli.tables:Device",
     "Diverged": "bertie.train.step_metrics:Diverged",
     "Draws": "bertie.data.draws:Draws",
     "DroppedRecord": "bertie.data.records:DroppedRecord",
@@ -34,10 +30,8 @@ _HOMES = {
     "Embeds": "bertie.tasks.capabilities:Embeds",
     "EncoderOutput": "bertie.models.encoder:EncoderOutput",
     "Encoding": "bertie.text.encoding:Encoding",
-    "EncodingOption": "bertie.cli.tables:Encoding",
     "Engine": "bertie.infer.engine:Engine",
     "EngineName": "bertie.infer.engine:EngineName",
-    "EngineOption": "bertie.cli.tables:Engine",
     "Entity": "bertie.tasks.relation:Entity",
     "Example": "bertie.data.tables:Example",
     "FAILURES": "bertie.data.streams:FAILURES",
@@ -47,7 +41,6 @@ _HOMES = {
     "Float": "bertie.metrics.base:Float",
     "FolderEngine": "bertie.infer.native.folder:FolderEngine",
     "FolderKind": "bertie.folders:Kind",
-    "FormatOption": "bertie.cli.tables:Format",
     "Full": "bertie.models.kinds:Full",
     "GPU_LOAD": "bertie.costs.cost:GPU_LOAD",
     "Generates": "bertie.tasks.capabilities:Generates",
@@ -60,7 +53,6 @@ _HOMES = {
     "InvalidRow": "bertie.data.lines:InvalidRow",
     "Job": "bertie.costs.job:Job",
     "LAST_PIECES": "bertie.models.biaffine:LAST",
-    "LabelOption": "bertie.cli.tables:LabelColumn",
     "Later": "bertie.registry:Later",
     "Layer": "bertie.nn.layer:Layer",
     "LossReport": "bertie.models.loss:LossReport",
@@ -73,10 +65,9 @@ _HOMES = {
     "MaskedLM": "bertie.objectives.mlm:MaskedLM",
     "MaskedToken": "bertie.infer.pseudo:MaskedToken",
     "MaskingVocabulary": "bertie.data.masking:Vocabulary",
-    "MaxLengthOption": "bertie.cli.tables:MaxLength",
     "MetricCounts": "bertie.metrics.base:Counts",
     "MetricsOf": "bertie.metrics.base:MetricsOf",
-    "ModelArgument": "bertie.cli.tables:ModelFolder",
+    "ModelCard": "bertie.cli.shared:ModelCard",
     "NOWHERE": "bertie.data.sequences:NOWHERE",
     "NO_HEAD": "bertie.tasks.parse:NONE",
     "NO_WORD": "bertie.infer.layers:NO_WORD",
@@ -89,19 +80,15 @@ _HOMES = {
     "OnnxEngine": "bertie.infer.onnx_engine:OnnxEngine",
     "OnnxSignature": "bertie.infer.onnx_engine:Signature",
     "OptimConfig": "bertie.train.config:OptimConfig",
-    "OverridesArgument": "bertie.cli.app:Overrides",
-    "OverwriteOption": "bertie.cli.app:Overwrite",
     "POOLED": "bertie.models.facts:POOLED",
     "PROCESSOR_UTILIZATION": "bertie.runs.forecast:PROCESSOR_UTILIZATION",
     "PUE": "bertie.costs.cost:PUE",
     "Packed": "bertie.nn.layout:Packed",
     "PackedWeight": "bertie.models.packed:PackedWeight",
     "Padded": "bertie.nn.layout:Padded",
-    "PageOption": "bertie.cli.tables:PageFile",
     "PairedDifference": "bertie.evaluation.compare:PairedDifference",
     "Parts": "bertie.tasks.capabilities:Parts",
     "PowerGrid": "bertie.costs.catalog:Grid",
-    "PrecisionOption": "bertie.cli.tables:Precision",
     "Prediction": "bertie.tasks:Prediction",
     "Processor": "bertie.costs.catalog:Device",
     "ProcessorCatalog": "bertie.costs.catalog:Catalog",
@@ -146,7 +133,6 @@ _HOMES = {
     "Task": "bertie.tasks:Task",
     "TaskPart": "bertie.tasks.several:Part",
     "TaskSource": "bertie.tasks.source:TaskSource",
-    "TextOption": "bertie.cli.tables:TextColumns",
     "TextPipeline": "bertie.infer.pipeline:TextPipeline",
     "TooLong": "bertie.training_facts:TooLong",
     "TorchEngine": "bertie.infer.torch_engine:TorchEngine",
@@ -173,10 +159,7 @@ _HOMES = {
     "call_hash": "bertie.cli.app:asked",
     "call_isolated": "bertie.data.isolated:call",
     "carbon_kg": "bertie.costs.cost:carbon_kg",
-    "card_table": "bertie.report.card:table",
     "cause_of_failure": "bertie.data.streams:cause",
-    "changed_options": "bertie.cli.groups:changed",
-    "check_card": "bertie.cli.tables:check_card",
     "check_names": "bertie.infer.engine:check_names",
     "check_pooling": "bertie.infer.layers:check_pooling",
     "check_reads_texts": "bertie.infer.pipeline:check_reads_texts",
@@ -197,7 +180,6 @@ _HOMES = {
     "documented_modules": "bertie.data.formats:modules",
     "each_text": "bertie.infer.texts:each_text",
     "embedder_of": "bertie.infer.embed:embedder",
-    "emit_json": "bertie.cli.app:emit",
     "encode_corpus": "bertie.data.corpus:encode",
     "encode_examples": "bertie.tasks.source:encode",
     "encode_ids": "bertie.tasks.source:encode_ids",
@@ -222,9 +204,7 @@ _HOMES = {
     "ids_of": "bertie.tasks.source:ids_of",
     "int4_groups": "bertie.models.int4:groups",
     "job_of": "bertie.runs.planning:job_of",
-    "json_line": "bertie.cli.tables:json_line",
     "kind_of_file": "bertie.data.rows:kind_of",
-    "kind_of_output": "bertie.cli.tables:kind_of_output",
     "kind_of_run": "bertie.runs.config:kind_of",
     "kind_of_source": "bertie.data.sources:kind_of",
     "layer_output": "bertie.models.facts:layer_output",
@@ -245,12 +225,11 @@ _HOMES = {
     "needed_library": "bertie.data.pages:needed",
     "no_text_reason": "bertie.data.pages:no_text",
     "open_compressed": "bertie.data.streams:opened",
-    "open_embedder": "bertie.cli.tables:embedder",
     "open_engine": "bertie.runs.opening:open_engine",
     "open_family_model": "bertie.families:load",
     "open_library": "bertie.infer.native.library:open_library",
-    "open_predictor": "bertie.cli.tables:predictor",
     "open_torch_model": "bertie.runs.models:load",
+    "option": "bertie.cli.shared:option",
     "optional_library": "bertie.registry:library",
     "over_seeds": "bertie.evaluation.compare:over_seeds",
     "pad_batch": "bertie.data.collate:pad",
@@ -261,7 +240,6 @@ _HOMES = {
     "pieces_of": "bertie.tasks.parse:pieces_of",
     "pooled_words": "bertie.infer.layers:pooled",
     "pseudo_perplexity": "bertie.infer.pseudo:pseudo_perplexity",
-    "put_in_card": "bertie.report.card:put",
     "python_files": "bertie.data.pydocs:files",
     "python_modules": "bertie.data.pydocs:modules",
     "random_key": "bertie.data.draws:key",
@@ -286,7 +264,6 @@ _HOMES = {
     "rebuilt_model": "bertie.models.surgery:rebuilt",
     "resampled": "bertie.metrics.resample:resampled",
     "resampled_intervals": "bertie.metrics.resample:intervals",
-    "resolved_model": "bertie.cli.tables:resolved",
     "resolved_particles": "bertie.text.particles:resolved",
     "results_isolated": "bertie.data.isolated:results",
     "rotary_turns": "bertie.nn.rotary:turns",
@@ -374,16 +351,12 @@ __all__ = [
     "Array",
     "Batch",
     "BertieError",
-    "CardOption",
     "Chart",
     "ChartLine",
     "Chooses",
     "Columns",
-    "ColumnsOption",
-    "ConfigOption",
     "CorpusConfig",
     "DataError",
-    "DeviceOption",
     "Diverged",
     "Draws",
     "DroppedRecord",
@@ -391,10 +364,8 @@ __all__ = [
     "Embeds",
     "EncoderOutput",
     "Encoding",
-    "EncodingOption",
     "Engine",
     "EngineName",
-    "EngineOption",
     "Entity",
     "Example",
     "Facts",
@@ -402,7 +373,6 @@ __all__ = [
     "Float",
     "FolderEngine",
     "FolderKind",
-    "FormatOption",
     "Full",
     "Generates",
     "GenerationConfig",
@@ -412,7 +382,6 @@ __all__ = [
     "Int8Weight",
     "InvalidRow",
     "Job",
-    "LabelOption",
     "Later",
     "Layer",
     "LossReport",
@@ -422,24 +391,19 @@ __all__ = [
     "MaskedLM",
     "MaskedToken",
     "MaskingVocabulary",
-    "MaxLengthOption",
     "MetricCounts",
     "MetricsOf",
-    "ModelArgument",
+    "ModelCard",
     "Normalizer",
     "OnnxEngine",
     "OnnxSignature",
     "OptimConfig",
-    "OverridesArgument",
-    "OverwriteOption",
     "Packed",
     "PackedWeight",
     "Padded",
-    "PageOption",
     "PairedDifference",
     "Parts",
     "PowerGrid",
-    "PrecisionOption",
     "Prediction",
     "Processor",
     "ProcessorCatalog",
@@ -471,7 +435,6 @@ __all__ = [
     "Task",
     "TaskPart",
     "TaskSource",
-    "TextOption",
     "TextPipeline",
     "TooLong",
     "TorchEngine",
@@ -496,10 +459,7 @@ __all__ = [
     "call_hash",
     "call_isolated",
     "carbon_kg",
-    "card_table",
     "cause_of_failure",
-    "changed_options",
-    "check_card",
     "check_names",
     "check_pooling",
     "check_reads_texts",
@@ -520,7 +480,6 @@ __all__ = [
     "documented_modules",
     "each_text",
     "embedder_of",
-    "emit_json",
     "encode_corpus",
     "encode_examples",
     "encode_ids",
@@ -545,9 +504,7 @@ __all__ = [
     "ids_of",
     "int4_groups",
     "job_of",
-    "json_line",
     "kind_of_file",
-    "kind_of_output",
     "kind_of_run",
     "kind_of_source",
     "layer_output",
@@ -568,12 +525,11 @@ __all__ = [
     "needed_library",
     "no_text_reason",
     "open_compressed",
-    "open_embedder",
     "open_engine",
     "open_family_model",
     "open_library",
-    "open_predictor",
     "open_torch_model",
+    "option",
     "optional_library",
     "over_seeds",
     "pad_batch",
@@ -584,7 +540,6 @@ __all__ = [
     "pieces_of",
     "pooled_words",
     "pseudo_perplexity",
-    "put_in_card",
     "python_files",
     "python_modules",
     "random_key",
@@ -609,7 +564,6 @@ __all__ = [
     "rebuilt_model",
     "resampled",
     "resampled_intervals",
-    "resolved_model",
     "resolved_particles",
     "results_isolated",
     "rotary_turns",
@@ -656,31 +610,12 @@ __all__ = [
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import module_of, readable_texts
-    from bertie.cli.app import ConfigFile as ConfigOption
-    from bertie.cli.app import Overrides as OverridesArgument
-    from bertie.cli.app import Overwrite as OverwriteOption
     from bertie.cli.app import asked as call_hash
-    from bertie.cli.app import emit as emit_json
     from bertie.cli.groups import TableOptions
-    from bertie.cli.groups import changed as changed_options
     from bertie.cli.options import grouped
-    from bertie.cli.tables import Card as CardOption
-    from bertie.cli.tables import ColumnNames as ColumnsOption
-    from bertie.cli.tables import Device as DeviceOption
-    from bertie.cli.tables import Encoding as EncodingOption
-    from bertie.cli.tables import Engine as EngineOption
-    from bertie.cli.tables import Format as FormatOption
-    from bertie.cli.tables import LabelColumn as LabelOption
-    from bertie.cli.tables import MaxLength as MaxLengthOption
-    from bertie.cli.tables import ModelFolder as ModelArgument
-    from bertie.cli.tables import PageFile as PageOption
-    from bertie.cli.tables import Precision as PrecisionOption
-    from bertie.cli.tables import TextColumns as TextOption
-    from bertie.cli.tables import check_card, ending, json_line, kind_of_output, write_rows
-    from bertie.cli.tables import embedder as open_embedder
+    from bertie.cli.shared import ModelCard, option
+    from bertie.cli.tables import ending, write_rows
     from bertie.cli.tables import names as split_names
-    from bertie.cli.tables import predictor as open_predictor
-    from bertie.cli.tables import resolved as resolved_model
     from bertie.cli.tables import unlabelled as unlabelled_format
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
@@ -826,8 +761,6 @@ if TYPE_CHECKING:
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Later, Registry
     from bertie.registry import library as optional_library
-    from bertie.report.card import put as put_in_card
-    from bertie.report.card import table as card_table
     from bertie.report.charts import Chart
     from bertie.report.charts import Line as ChartLine
     from bertie.report.page import Html, Report, StatCard

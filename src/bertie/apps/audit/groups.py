@@ -30,7 +30,6 @@ from bertie.platform import (
 )
 
 if TYPE_CHECKING:
-    pass
     from scipy import sparse
 
 MOST = 8  # groups: the most frequent ones

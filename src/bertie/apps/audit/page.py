@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control, Figure
-from bertie.platform import Html, Report, StatCard, card_table, put_in_card, text_of
+from bertie.platform import Html, ModelCard, Report, StatCard, text_of
 
 READING = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
@@ -135,6 +135,6 @@ def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
             )
             for one in found
         ]
-        parts += [f"**{title}**", card_table(COLUMNS[:6], rows)]
+        parts += [f"**{title}**", ModelCard.table(COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
-    put_in_card(folder, "Audit", *parts)
+    ModelCard(folder).put("Audit", *parts)

@@ -8,7 +8,7 @@ from typing import Any
 from bertie.apps.audit.figures import Control
 from bertie.apps.audit.page import number, told
 from bertie.apps.audit.remedy import Removed
-from bertie.platform import Report, card_table, console, put_in_card
+from bertie.platform import ModelCard, Report, console
 
 COLUMNS = ("figure", "before", "after", "difference (95% interval)")
 READING = (
@@ -74,8 +74,8 @@ def add_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
     parts += ["\n".join(f"- {sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
-        parts += [f"**{title}**", card_table(COLUMNS, rows) if rows else FREE]
-    put_in_card(folder, "Removed concept", *parts)
+        parts += [f"**{title}**", ModelCard.table(COLUMNS, rows) if rows else FREE]
+    ModelCard(folder).put("Removed concept", *parts)
 
 
 def _audit_row(one: Mapping[str, Any]) -> list[str]:

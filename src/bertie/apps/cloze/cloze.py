@@ -8,6 +8,7 @@ for the answer; some words are left out, and half of the questions have another 
 with its neighbors. Lewis et al. 2019, "Unsupervised Question Answering by Cloze Translation" (their noisy clozes).
 """
 
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,11 @@ def cloze(
         else:
             made += 1
             yield {"id": str(j), **row}
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """Returns a question as one line of JSON."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def as_document(row: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
-from bertie.platform import OverwriteOption, console, emit_json, ending, json_line, write_rows
+from bertie.platform import console, ending, option, write_rows
 
 
 def cloze(
@@ -25,7 +25,7 @@ def cloze(
         int, typer.Option("--words", help="Most words of a context. Each context has half of them or more.")
     ] = 130,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Make cloze questions about a corpus, to practice question answering without labels.
 
@@ -40,18 +40,18 @@ def cloze(
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
       bertie cloze corpora/mine -o pairs.txt
     """
-    from bertie.apps.cloze.cloze import Count, as_document
+    from bertie.apps.cloze.cloze import Count, as_document, as_json
     from bertie.apps.cloze.cloze import cloze as questions
 
     platform.disk.check_new(output, overwrite=overwrite)
     count = Count()
     asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    form = as_document if output.suffix.lower() == ".txt" else json_line
+    form = as_document if output.suffix.lower() == ".txt" else as_json
     made = write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
-        emit_json(facts)
+        console.emit(facts)
         return
     console.show(f"{output}: {made:,} questions")
     if made < rows:

@@ -11,19 +11,7 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import (
-    DataError,
-    LabelOption,
-    ModelArgument,
-    OverwriteOption,
-    TextOption,
-    UsageError,
-    call_hash,
-    console,
-    emit_json,
-    grouped,
-    unlabelled_format,
-)
+from bertie.platform import DataError, UsageError, call_hash, console, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
     from bertie import Predictor
@@ -124,7 +112,7 @@ TRAINING = TrainingOptions()
 @grouped
 def compress(
     ctx: typer.Context,
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,
@@ -157,13 +145,13 @@ def compress(
     ] = None,
     limits: LimitOptions = LIMITS,
     training: TrainingOptions = TRAINING,
-    text: TextOption = None,
-    label: LabelOption = "",
+    text: Annotated[list[str] | None, option("text")] = None,
+    label: Annotated[str, option("label")] = "",
     float_: Annotated[bool, typer.Option("--float", help="Convert an int8 model back to float32.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write the model even if it misses the quality threshold.")
     ] = False,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Make a model smaller and faster.
 
@@ -357,7 +345,7 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
     facts |= {"bytes": gate.size(output), "bytes_before": gate.size(model)}
     if console.verbosity.json:
-        emit_json(facts)
+        console.emit(facts)
         return
     if near is not None:
         console.show(str(near))
@@ -380,7 +368,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         force=asked.force,
     )
     if console.verbosity.json:
-        emit_json(found)
+        console.emit(found)
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "

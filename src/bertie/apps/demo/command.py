@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
-from bertie.platform import OverwriteOption, console, emit_json
+from bertie.platform import console, option
 
 
 def demo(
@@ -18,7 +18,7 @@ def demo(
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, including the report.")
     ] = 7.5,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Run the whole pipeline on sample text, from corpus to report.
 
@@ -38,7 +38,7 @@ def demo(
     if console.verbosity.json:
         task = platform.disk.read_json(output / "task.json")
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
-        emit_json({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
+        console.emit({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
     else:
         for line in headline(output):
             console.show(line)

@@ -26,11 +26,11 @@ from bertie.apps.explain.picture import heat_table, small, with_words
 from bertie.platform import (
     DataError,
     Encoding,
+    ModelCard,
     Report,
     StatCard,
     TorchModel,
     UsageError,
-    card_table,
     check_reads_texts,
     console,
 )
@@ -215,7 +215,7 @@ def card_parts(found: TextAttention) -> list[str]:
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
-        card_table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
+        ModelCard.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         READING,
     ]
 

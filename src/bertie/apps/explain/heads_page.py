@@ -9,7 +9,7 @@ from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
-from bertie.platform import Chart, ChartLine, Html, Report, card_table, text_of
+from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, text_of
 
 SPAN = (0.0, 1.0)
 
@@ -54,9 +54,9 @@ def card_parts(
             for row in relations
         ]
         columns = ["relation", "words", "best head", "accuracy", "best offset", "random weights", "control"]
-        parts += ["**Dependency relations**", card_table(columns, rows)]
+        parts += ["**Dependency relations**", ModelCard.table(columns, rows)]
     if removal is not None:
-        parts += ["**Heads that the task needs**", card_table(*_curve(removal))]
+        parts += ["**Heads that the task needs**", ModelCard.table(*_curve(removal))]
     if statistics is not None:
         parts += ["**What the heads attend to**", kinds_in_words(statistics.as_json())]
     return parts

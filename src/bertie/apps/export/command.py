@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from bertie import platform
-from bertie.platform import ModelArgument, OverwriteOption, UsageError, call_hash, console, emit_json, nearest
+from bertie.platform import UsageError, call_hash, console, nearest, option
 
 TARGETS = ("onnx",)
 
 
 def export(
     ctx: typer.Context,
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
     int8: Annotated[bool, typer.Option("--int8", help="Add a graph with 8-bit weights.")] = False,
@@ -28,7 +28,7 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Write a graph even if it misses the quality threshold.")
     ] = False,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Export a model as an ONNX graph.
 
@@ -60,7 +60,7 @@ def export(
 
     facts = platform.FolderKind.named("model").made_once(output, call_hash(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
-        emit_json({"output": str(output), "graphs": facts["graphs"]})
+        console.emit({"output": str(output), "graphs": facts["graphs"]})
     else:
         for one, line in zip(facts["graphs"], facts["lines"], strict=True):
             console.show(f"{output / one['name']}: {line}")

@@ -35,7 +35,6 @@ from bertie.platform import (
 )
 
 if TYPE_CHECKING:
-    pass
     import onnx_ir
 
 ALONE = {"span": ("start_logits", "end_logits")}

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from bertie.platform import DeviceOption, console, emit_json, open_predictor, resolved_model
+import bertie
+from bertie import platform
+from bertie.platform import console, option
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -15,13 +17,18 @@ SAID = {
 }
 
 
+def _place(model: Path) -> Path:
+    """Returns the folder of a model, which may be that of a run or a checkpoint."""
+    return platform.model_folder(model)
+
+
 def next_sentence(
     model: Annotated[
-        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=resolved_model)
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=_place)
     ],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
-    device: DeviceOption = "auto",
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Predict whether one text follows another.
 
@@ -35,11 +42,11 @@ def next_sentence(
     """
     from bertie.apps.next_sentence.pairs import judge, kind_of
 
-    predictor = open_predictor(model, None, None, "fp32", device)
+    predictor = bertie.Predictor(*platform.open_engine(model, device=device))
     (verdict,) = judge(
         predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
     )
     if console.verbosity.json:
-        emit_json(verdict.as_json())
+        console.emit(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

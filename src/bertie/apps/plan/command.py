@@ -10,19 +10,7 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import (
-    ConfigOption,
-    OverridesArgument,
-    OverwriteOption,
-    PageOption,
-    UsageError,
-    changed_options,
-    console,
-    emit_json,
-    grouped,
-    split_names,
-    text_of,
-)
+from bertie.platform import UsageError, console, grouped, option, split_names, text_of
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -86,15 +74,15 @@ ASSUMPTIONS = AssumptionOptions()
 
 @grouped
 def plan(
-    overrides: OverridesArgument = None,
-    config: ConfigOption = None,
+    overrides: Annotated[list[str] | None, option("overrides")] = None,
+    config: Annotated[Path | None, option("config")] = None,
     assumptions: AssumptionOptions = ASSUMPTIONS,
     budget: Annotated[
         str, typer.Option("--budget", help="Time that is available, for example 24h: what fits on the first device?")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Accept a utilization above 0.6.")] = False,
-    output: PageOption = None,
-    overwrite: OverwriteOption = False,
+    output: Annotated[Path | None, option("page")] = None,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Estimate the cost of a run: operations, memory, time, energy, CO2 and money.
 
@@ -128,9 +116,9 @@ def plan(
         return assumptions.of(grid, key)
 
     if budget:
-        of_costs = changed_options(assumptions, but=("on", "gpus", "utilization", "catalog"))
-        if unused := [name for name, is_given in of_costs.items() if is_given]:
-            raise UsageError(f"--budget chooses by time alone, without {unused[0]}. Omit one of them.")
+        costs = ("country", "pue", "price", "prices")
+        if unused := [name for name in costs if getattr(assumptions, name) != getattr(ASSUMPTIONS, name)]:
+            raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
     job = platform.job_of(settings)
@@ -141,7 +129,7 @@ def plan(
 
         page(config.stem if config else settings.model, job, found, given, known).save(output)
     if console.verbosity.json:
-        emit_json(
+        console.emit(
             {
                 **_facts(job),
                 "country": asdict(grid),
@@ -260,7 +248,7 @@ def _show_budget(
     if output is not None:
         budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
-        emit_json({"device": device.name, "seconds": seconds, "presets": rows})
+        console.emit({"device": device.name, "seconds": seconds, "presets": rows})
         return
     from rich.table import Table
 

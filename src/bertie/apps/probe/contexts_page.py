@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.platform import Chart, ChartLine, Html, Report, StatCard, card_table
+from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, StatCard
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -55,7 +55,7 @@ def card_parts(found: Mapping[str, Any]) -> list[str]:
         (one["layer"], f"{one['mean_similarity']:z.3f}", f"{one['baseline']:z.3f}", f"{one['adjusted']:+z.3f}")
         for one in found["layers"]
     ]
-    return ["\n".join(texts), card_table(["layer", "mean similarity", "random words", "difference"], rows)]
+    return ["\n".join(texts), ModelCard.table(["layer", "mean similarity", "random words", "difference"], rows)]
 
 
 def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:

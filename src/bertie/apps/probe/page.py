@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, ChartLine, Report, StatCard, card_table
+from bertie.platform import Chart, ChartLine, ModelCard, Report, StatCard
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -46,7 +46,7 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
             others = [f"{value:z.3f}" for value in (figures["random"], figures["control"], base)]
             rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
     columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
-    return [card_table(columns, rows), READING]
+    return [ModelCard.table(columns, rows), READING]
 
 
 def _card(one: Mapping[str, Any]) -> StatCard:

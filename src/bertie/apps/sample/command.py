@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
-from bertie.platform import OverwriteOption, UsageError, console, emit_json
+from bertie.platform import UsageError, console, option
 
 
 def sample(
@@ -27,7 +27,7 @@ def sample(
         int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Write a small table of generated examples.
 
@@ -57,7 +57,7 @@ def sample(
     found = table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
-            emit_json(row)
+            console.emit(row)
     if output is not None:
         platform.disk.write_bytes(output, written(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")

@@ -28,7 +28,6 @@ from bertie.platform import (
 )
 
 if TYPE_CHECKING:
-    pass
     from bertie.apps.serve.searching import ServedIndex
 
 

@@ -18,7 +18,6 @@ from bertie.apps.serve.served import Call
 from bertie.platform import DataError, disk
 
 if TYPE_CHECKING:
-    pass
     from bertie.apps.serve.served import Served
 
 FILE, MASK = "golden.json", "[MASK]"

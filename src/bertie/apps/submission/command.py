@@ -6,27 +6,18 @@ from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import platform
-from bertie.platform import (
-    DataError,
-    DeviceOption,
-    OverwriteOption,
-    PrecisionOption,
-    UsageError,
-    console,
-    emit_json,
-    kind_of_output,
-    open_predictor,
-)
+from bertie.platform import DataError, UsageError, console, ending, option
 
 
 def submission(
     file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
     models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
-    precision: PrecisionOption = "fp32",
-    device: DeviceOption = "auto",
-    overwrite: OverwriteOption = False,
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Create or validate a GLUE submission.
 
@@ -47,7 +38,7 @@ def submission(
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
         return
-    kind_of_output(file, (".zip",))
+    ending(".zip")(file)
     platform.disk.check_new(file, overwrite=overwrite)
     folders = {}
     for model in models:
@@ -57,7 +48,10 @@ def submission(
         if name in folders:
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
-    predictors = {name: open_predictor(folder, None, None, precision, device) for name, folder in folders.items()}
+    predictors = {
+        name: bertie.Predictor(*platform.open_engine(folder, precision=precision, device=device))
+        for name, folder in folders.items()
+    }
     notes = glue.submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
@@ -66,6 +60,6 @@ def _show(file: Path, notes: Sequence[str], text: str) -> None:
     for note in notes:
         console.warn(note)
     if console.verbosity.json:
-        emit_json({"file": str(file), "notes": notes})
+        console.emit({"file": str(file), "notes": notes})
     else:
         console.show(text)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import platform
-from bertie.platform import console, emit_json
+from bertie.platform import console
 
 if TYPE_CHECKING:
-    pass
     from bertie.apps.trace.trace import Step
 
 
@@ -43,7 +42,7 @@ def trace(
     opened = steps.untrained(text, seed) if model is None else platform.open_torch_model(model)
     for number, step in enumerate(steps.trace(opened, text, seed=seed), 1):
         if console.verbosity.json:
-            emit_json({"step": number, **asdict(step)})
+            console.emit({"step": number, **asdict(step)})
         else:
             _show(number, step)
 

@@ -7,18 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
-from bertie.platform import (
-    ColumnsOption,
-    EncodingOption,
-    FormatOption,
-    OverwriteOption,
-    TextOption,
-    console,
-    emit_json,
-    ending,
-    split_names,
-    write_rows,
-)
+from bertie.platform import console, ending, option, split_names, write_rows
 
 
 def vary(
@@ -28,11 +17,11 @@ def vary(
     ],
     copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the changes.")] = 0,
-    text: TextOption = None,
-    columns: ColumnsOption = "",
-    encoding: EncodingOption = "utf-8",
-    format_: FormatOption = "",
-    overwrite: OverwriteOption = False,
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    format_: Annotated[str, option("format")] = "",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Write texts with changed copies, so that a student learns from more of a teacher's answers.
 
@@ -57,6 +46,6 @@ def vary(
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:
-        emit_json({"file": str(output), "texts": len(texts), "rows": written, "skipped": skipped.total})
+        console.emit({"file": str(output), "texts": len(texts), "rows": written, "skipped": skipped.total})
     else:
         console.show(f"{output}: {written:,} rows of {len(texts):,} texts")

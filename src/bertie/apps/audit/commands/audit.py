@@ -7,34 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from bertie import platform
-from bertie.platform import (
-    CardOption,
-    DeviceOption,
-    EngineOption,
-    ModelArgument,
-    OverwriteOption,
-    PrecisionOption,
-    TableOptions,
-    check_card,
-    console,
-    emit_json,
-    grouped,
-    split_names,
-)
+from bertie.platform import ModelCard, TableOptions, console, grouped, option, split_names
 
 
 @dataclass(frozen=True)
 class MachineOptions:
     """Where the model runs."""
 
-    precision: PrecisionOption = "fp32"
-    engine: EngineOption = "auto"
-    device: DeviceOption = "auto"
+    precision: Annotated[str, option("precision")] = "fp32"
+    engine: Annotated[str, option("engine")] = "auto"
+    device: Annotated[str, option("device")] = "auto"
 
 
 @grouped
 def audit(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
     ] = None,
@@ -51,13 +38,13 @@ def audit(
     controls: Annotated[
         bool, typer.Option("--controls/--no-controls", help="Also score a model with random weights. Default: yes.")
     ] = True,
-    card: CardOption = False,
+    card: Annotated[bool, option("card")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of samples, shuffles and random weights.")] = 0,
     machine: MachineOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write: report.html, audit.json, scores.")
     ] = None,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Audit a model for preferences between groups of people.
 
@@ -75,7 +62,7 @@ def audit(
     from bertie.apps.audit.run import Asked
     from bertie.apps.audit.run import audit as audited
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
     asked = Asked(tuple(data or ()), split_names(sets), group_table, group, table.format(), limit, controls, seed)
@@ -91,7 +78,7 @@ def audit(
     if card:
         add_to_card(model, found)
     if console.verbosity.json:
-        emit_json(found)
+        console.emit(found)
         return
     _show(found)
     if output is not None:

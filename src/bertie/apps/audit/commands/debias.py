@@ -11,19 +11,7 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import (
-    ColumnsOption,
-    DeviceOption,
-    EncodingOption,
-    ModelArgument,
-    OverwriteOption,
-    TextOption,
-    console,
-    emit_json,
-    ending,
-    grouped,
-    unlabelled_format,
-)
+from bertie.platform import console, ending, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -52,7 +40,7 @@ PRICE = PriceOptions()
 
 @grouped
 def debias(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     how: Annotated[str, typer.Option("--how", help="leace, inlp or sentence (SentenceDebias).")] = "leace",
@@ -65,13 +53,13 @@ def debias(
     page: Annotated[
         Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=ending(".html"))
     ] = None,
-    text: TextOption = None,
-    columns: ColumnsOption = "",
-    encoding: EncodingOption = "utf-8",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
     limit: Annotated[int, typer.Option("--limit", min=40, help="Maximum number of texts to read.")] = 20_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of held-out pairs and of the audits.")] = 0,
-    overwrite: OverwriteOption = False,
-    device: DeviceOption = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Remove a concept, such as gender, from the vectors of a model.
 
@@ -119,7 +107,7 @@ def debias(
     if page is not None:
         remedy_page(found).save(page)
     if console.verbosity.json:
-        emit_json(found)
+        console.emit(found)
         return
     for one in found["removed"]:
         console.show(sentence(Removed(**one)))
@@ -140,9 +128,9 @@ def counterfactual(
     ],
     pairs: PairsFile = None,
     list_: PairsList = "",
-    text: TextOption = None,
-    columns: ColumnsOption = "",
-    encoding: EncodingOption = "utf-8",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
 ) -> None:
     """Write texts together with their counterfactual forms, for continued pre-training.
@@ -173,7 +161,7 @@ def counterfactual(
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:
-        emit_json(counts | {"skipped": skipped.counts})
+        console.emit(counts | {"skipped": skipped.counts})
         return
     per_thousand = 1000 * counts["exchanged"] / max(1, counts["words"])
     console.show(

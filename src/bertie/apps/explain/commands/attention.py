@@ -7,13 +7,13 @@ import typer
 
 from bertie import platform
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import CardOption, ModelArgument, OverwriteOption, check_card, console, emit_json, ending
+from bertie.platform import ModelCard, console, ending, option
 
 WIDTH = 24  # characters of the longest bar
 
 
 def attention(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     head: Annotated[
         str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
@@ -33,8 +33,8 @@ def attention(
             callback=ending(".html", ".npz"),
         ),
     ] = None,
-    card: CardOption = False,
-    overwrite: OverwriteOption = False,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show what the heads of a model attend to in a text.
 
@@ -56,7 +56,7 @@ def attention(
 
     from bertie.apps.explain.attention_page import TextAttention, card_parts, kinds, page
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
@@ -72,9 +72,9 @@ def attention(
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
         platform.disk.write_bytes(output, file.getvalue())
     if card:
-        platform.put_in_card(model, "Attention in a text", *card_parts(found))
+        ModelCard(model).put("Attention in a text", *card_parts(found))
     if console.verbosity.json:
-        emit_json(found.as_json())
+        console.emit(found.as_json())
         return
     tokens = found.encoding.tokens
     console.show(f"head {found.name}")

@@ -1,28 +1,20 @@
 """`bertie explain`: which words a prediction rests on."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bertie import platform
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import (
-    CardOption,
-    ModelArgument,
-    OverwriteOption,
-    PageOption,
-    check_card,
-    console,
-    emit_json,
-    split_names,
-)
+from bertie.platform import ModelCard, console, option, split_names
 
 WIDTH = 24  # characters of the longest bar
 
 
 def explain(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     methods: Annotated[
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
@@ -36,9 +28,9 @@ def explain(
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
     ] = None,
-    output: PageOption = None,
-    card: CardOption = False,
-    overwrite: OverwriteOption = False,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show which words of a text a prediction rests on.
 
@@ -59,7 +51,7 @@ def explain(
     from bertie.apps.explain.page import card_parts, completeness, page, trust
     from bertie.apps.explain.targets import question_of
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
@@ -77,11 +69,11 @@ def explain(
     if output is not None:
         page(explained, found, str(model)).save(output)
     if card:
-        platform.put_in_card(model, "An explained prediction", *card_parts(explained, found))
+        ModelCard(model).put("An explained prediction", *card_parts(explained, found))
     for one, faithful in found:
         words = attributions.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
-            emit_json(
+            console.emit(
                 {
                     "explained": explained.about,
                     **{key: value for key, value in asdict(one).items() if key != "values"},

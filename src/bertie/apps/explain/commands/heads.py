@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import platform
-from bertie.platform import (
-    CardOption,
-    LabelOption,
-    MaxLengthOption,
-    ModelArgument,
-    OverwriteOption,
-    PageOption,
-    TextOption,
-    UsageError,
-    check_card,
-    console,
-    emit_json,
-)
+from bertie.platform import ModelCard, UsageError, console, option
 
 if TYPE_CHECKING:
     from bertie.apps.explain.attention import HeadStatistics
@@ -33,7 +21,7 @@ POINTS = 24
 
 
 def heads(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")
     ] = None,
@@ -54,12 +42,12 @@ def heads(
             "--points", min=1, help="With --data: how many numbers of removed heads are measured.", show_default="24"
         ),
     ] = None,
-    text: TextOption = None,
-    label: LabelOption = "",
-    max_length: MaxLengthOption = None,
-    output: PageOption = None,
-    card: CardOption = False,
-    overwrite: OverwriteOption = False,
+    text: Annotated[list[str] | None, option("text")] = None,
+    label: Annotated[str, option("label")] = "",
+    max_length: Annotated[int | None, option("max-length")] = None,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show what the attention heads of a model do.
 
@@ -76,7 +64,7 @@ def heads(
     """
     from bertie.apps.explain.heads_page import card_parts, page
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:
@@ -99,7 +87,7 @@ def heads(
         page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        platform.put_in_card(model, "Attention heads", *card_parts(**sections))
+        ModelCard(model).put("Attention heads", *card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -131,7 +119,7 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
         found.add(attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
     records = found.as_json()
     if console.verbosity.json:
-        emit_json({"statistics": records, "texts": found.texts, "tokens": found.tokens})
+        console.emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
         return found
     console.show(f"{found.tokens:,} tokens of {found.texts:,} texts")
     names = [name for name in records[0] if name not in ("layer", "head", "kind")]
@@ -160,7 +148,7 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
     untrained.tokenizer = model.tokenizer
     rows = table(found, counted(untrained, model.tokenizer, examples, max_length=length))
     if console.verbosity.json:
-        emit_json({"relations": rows, "sentences": found.sentences})
+        console.emit({"relations": rows, "sentences": found.sentences})
         return rows
     console.show(f"{found.sentences:,} sentences")
     console.show(f"{'relation':14} {'words':>6}  {'head':19} right  offset        random  control")
@@ -185,7 +173,7 @@ def _removal(
         console.warn(f"{file}: {skipped}")
     found = removal(model, _first(examples, most, file), points=points, max_length=max_length)
     if console.verbosity.json:
-        emit_json({"removal": found.as_json()})
+        console.emit({"removal": found.as_json()})
         return found
     order = [f"{layer + 1}.{head + 1}" for layer, head in found.order()]
     console.show(f"least important: {', '.join(order[:SHOWN])}")

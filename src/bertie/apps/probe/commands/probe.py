@@ -5,23 +5,11 @@ from typing import Annotated
 
 import typer
 
-from bertie import platform
-from bertie.platform import (
-    CardOption,
-    DeviceOption,
-    EncodingOption,
-    ModelArgument,
-    OverwriteOption,
-    PrecisionOption,
-    check_card,
-    console,
-    emit_json,
-    split_names,
-)
+from bertie.platform import ModelCard, console, option, split_names
 
 
 def probe(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
     ],
@@ -49,12 +37,12 @@ def probe(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    encoding: EncodingOption = "utf-8",
-    precision: PrecisionOption = "fp32",
-    device: DeviceOption = "auto",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
-    card: CardOption = False,
-    overwrite: OverwriteOption = False,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Measure what each layer knows: parts of speech, syntax, names, word order, sentence length.
 
@@ -72,7 +60,7 @@ def probe(
     from bertie.apps.probe.page import card_parts
     from bertie.apps.probe.run import REPORT
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     results = run(
         model,
         train,
@@ -89,9 +77,9 @@ def probe(
         overwrite=overwrite,
     )
     if card:
-        platform.put_in_card(model, "What the layers know", *card_parts(results))
+        ModelCard(model).put("What the layers know", *card_parts(results))
     if console.verbosity.json:
-        emit_json(results)
+        console.emit(results)
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

@@ -1,25 +1,16 @@
 """`bertie words`: a word in several texts."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bertie import platform
-from bertie.platform import (
-    CardOption,
-    DeviceOption,
-    ModelArgument,
-    OverwriteOption,
-    PageOption,
-    PrecisionOption,
-    check_card,
-    console,
-    emit_json,
-)
+from bertie.platform import ModelCard, console, option
 
 
 def words(
-    model: ModelArgument,
+    model: Annotated[Path, option("model")],
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")
     ],
@@ -32,11 +23,11 @@ def words(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    output: PageOption = None,
-    card: CardOption = False,
-    precision: PrecisionOption = "fp32",
-    device: DeviceOption = "auto",
-    overwrite: OverwriteOption = False,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Compare the vectors of a word in several texts, layer by layer.
 
@@ -52,7 +43,7 @@ def words(
     from bertie.apps.probe.api import words as compare
     from bertie.apps.probe.contexts_page import card_parts, page, pairs
 
-    check_card(card, model)
+    ModelCard(model).check(card)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else ()
@@ -60,9 +51,9 @@ def words(
     if output is not None:
         page(found, str(model)).save(output)
     if card:
-        platform.put_in_card(model, "A word in several texts", *card_parts(found))
+        ModelCard(model).put("A word in several texts", *card_parts(found))
     if console.verbosity.json:
-        emit_json(found)
+        console.emit(found)
     else:
         for number, one in enumerate(found["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")

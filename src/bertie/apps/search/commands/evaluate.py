@@ -7,7 +7,7 @@ import typer
 
 from bertie import platform
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import OverwriteOption, console, emit_json, ending, grouped
+from bertie.platform import console, ending, grouped, option
 
 
 @grouped
@@ -24,7 +24,7 @@ def evaluate_search(
         Path | None,
         typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=ending(".json")),
     ] = None,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Evaluate a search on questions whose documents are known, stage by stage.
 
@@ -46,7 +46,7 @@ def evaluate_search(
     if output:
         platform.disk.write_json(output, report)
     if console.verbosity.json:
-        emit_json(report)
+        console.emit(report)
         return
     if report["without_document"]:
         console.warn(f"{report['without_document']:,} questions have no document in the index, and are left out.")

@@ -8,20 +8,9 @@ import typer
 
 from bertie import platform
 from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
-from bertie.platform import (
-    DataError,
-    DeviceOption,
-    OverwriteOption,
-    PrecisionOption,
-    UsageError,
-    console,
-    disk,
-    emit_json,
-    grouped,
-)
+from bertie.platform import DataError, UsageError, console, disk, grouped, option
 
 if TYPE_CHECKING:
-    pass
     from bertie.apps.search.index import Changes
     from bertie.apps.search.remote import Remote
 
@@ -64,10 +53,10 @@ def make_index(
     ] = "auto",
     engine: SearchEngine = "sqlite",
     url: Url = "",
-    precision: PrecisionOption = "fp32",
+    precision: Annotated[str, option("precision")] = "fp32",
     model_engine: ModelEngine = "auto",
-    device: DeviceOption = "auto",
-    overwrite: OverwriteOption = False,
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Index documents for search, or bring an index up to date.
 
@@ -154,7 +143,7 @@ def _checked(name: str, value: str, kind: Any) -> Any:
 
 def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
     if console.verbosity.json:
-        emit_json({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
+        console.emit({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
         return
     counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
     counts |= {"removed": changes.removed}
@@ -181,7 +170,7 @@ def _check(folder: Path) -> None:
 
     found = check(folder)
     if console.verbosity.json:
-        emit_json(found)
+        console.emit(found)
     else:
         console.show(
             f"{folder}: {found['documents']:,} documents, {found['passages']:,} passages, {found['vectors']:,} vectors"

@@ -7,7 +7,7 @@ import typer
 
 from bertie import platform
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import OverwriteOption, UsageError, console, emit_json, ending, grouped, write_rows
+from bertie.platform import UsageError, console, ending, grouped, option, write_rows
 
 
 @grouped
@@ -27,7 +27,7 @@ def negatives(
     *,
     stages: StageOptions,
     seed: Annotated[int, typer.Option(help="Seed of the draw among the passages that are ranked highest.")] = 0,
-    overwrite: OverwriteOption = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Mine hard negatives: passages that a search ranks high and that do not answer.
 
@@ -57,7 +57,7 @@ def negatives(
     )
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
-        emit_json(facts)
+        console.emit(facts)
     else:
         console.show(f"{output}: {rows:,} rows of {len(asked):,} questions")
         if skipped := left.without_document + left.without_negatives:

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 import typer
 
 from bertie.apps.serve.commands.serve import KEY, keys_of
-from bertie.platform import BertieError, UsageError, console, emit_json
+from bertie.platform import BertieError, UsageError, console
 
 POLL_S = 0.2
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
@@ -50,7 +50,7 @@ def reload(
         if time.monotonic() > until:
             raise BertieError(f"The models were not loaded after {seconds:.0f} s. The server's log tells what it does.")
     if console.verbosity.json:
-        emit_json(reloads["outcomes"])
+        console.emit(reloads["outcomes"])
     for name, outcome in reloads["outcomes"].items():
         console.say(f"{name}: {outcome}")
     failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]

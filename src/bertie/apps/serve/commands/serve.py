@@ -11,16 +11,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
-from bertie.platform import (
-    DeviceOption,
-    EngineOption,
-    PrecisionOption,
-    UsageError,
-    console,
-    emit_json,
-    grouped,
-    nearest,
-)
+from bertie.platform import UsageError, console, grouped, nearest, option
 
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
@@ -97,9 +88,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads per worker process. Default: all cores.")
     ] = None,
-    precision: PrecisionOption = "fp32",
-    device: DeviceOption = "auto",
-    engine: EngineOption = "auto",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    engine: Annotated[str, option("engine")] = "auto",
     attention: Annotated[
         bool,
         typer.Option(
@@ -157,7 +148,7 @@ def serve(
 
     def ready(url: str) -> None:
         if console.verbosity.json:
-            emit_json({"url": url, "models": list(options.models)})
+            console.emit({"url": url, "models": list(options.models)})
         if console.verbosity.level >= 0:
             told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
             LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
