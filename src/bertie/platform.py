@@ -19,6 +19,7 @@ _HOMES = {
     "ChartLine": "bertie.report.charts:Line",
     "Chooses": "bertie.tasks.capabilities:Chooses",
     "Columns": "bertie.data.tables:Columns",
+    "Corpus": "bertie.data.corpus:Corpus",
     "CorpusConfig": "bertie.data.corpus:CorpusConfig",
     "DATASETS": "bertie.tasks.datasets:DATASETS",
     "DataError": "bertie.errors:DataError",
@@ -34,7 +35,6 @@ _HOMES = {
     "EngineName": "bertie.infer.engine:EngineName",
     "Entity": "bertie.tasks.relation:Entity",
     "Example": "bertie.data.tables:Example",
-    "FAILURES": "bertie.data.streams:FAILURES",
     "FOREIGN_ARGUMENTS": "bertie.api.use:THEIRS",
     "Facts": "bertie.infer.engine:Facts",
     "Fields": "bertie.data.rows:Fields",
@@ -99,21 +99,17 @@ _HOMES = {
     "RESULTS_FILE": "bertie.runs.folder:RESULTS",
     "RUN_MODEL": "bertie.runs.models:MODEL",
     "Rapl": "bertie.costs.meter:Rapl",
-    "ReadOptions": "bertie.data.records:ReadOptions",
     "Registry": "bertie.registry:Registry",
     "RelationExample": "bertie.tasks.relation:RelationExample",
     "Report": "bertie.report.page:Report",
     "Reservoir": "bertie.metrics.resample:Reservoir",
     "Residual": "bertie.models.kinds:Residual",
     "SENTENCE_MODULES": "bertie.models.sentence:MODULES",
-    "SOURCES": "bertie.data.sources:SOURCES",
-    "SOURCE_SUFFIXES": "bertie.data.sources:SUFFIXES",
-    "STDLIB": "bertie.data.pydocs:STDLIB",
     "Sequences": "bertie.data.sequences:Sequences",
     "Shards": "bertie.data.shards:Shards",
     "SkipReport": "bertie.data.tables:SkipReport",
+    "SourceFile": "bertie.data.source_file:SourceFile",
     "SourceInputs": "bertie.data.sources:Inputs",
-    "SourceUnit": "bertie.data.sources:Unit",
     "SpanPrediction": "bertie.tasks.span:SpanPrediction",
     "SpanTask": "bertie.tasks.span:SpanTask",
     "Spans": "bertie.tasks.capabilities:Spans",
@@ -149,17 +145,13 @@ _HOMES = {
     "WORD_EMBEDDINGS": "bertie.models.weights:WORD",
     "Window": "bertie.models.kinds:Window",
     "WrittenWords": "bertie.infer.write:Words",
-    "__file__": "bertie.data.pydocs:__file__",
     "added_together": "bertie.models.int8:added_together",
     "as_filled": "bertie.infer.fill:as_filled",
     "batch_of_examples": "bertie.tasks.source:batch_of_examples",
     "batches_of": "bertie.infer.batching:batches",
-    "build_corpus": "bertie.data.corpus:build",
     "build_model": "bertie.families:build",
     "call_hash": "bertie.cli.app:asked",
-    "call_isolated": "bertie.data.isolated:call",
     "carbon_kg": "bertie.costs.cost:carbon_kg",
-    "cause_of_failure": "bertie.data.streams:cause",
     "check_names": "bertie.infer.engine:check_names",
     "check_pooling": "bertie.infer.layers:check_pooling",
     "check_reads_texts": "bertie.infer.pipeline:check_reads_texts",
@@ -172,15 +164,11 @@ _HOMES = {
     "console": "bertie.console:console",
     "copy_other_files": "bertie.models.folder:copy_other_files",
     "cores": "bertie.data.executors:cores",
-    "corpus_documents": "bertie.data.corpus:documents",
-    "corpus_texts": "bertie.data.corpus:texts",
     "count_parameters": "bertie.models.count:parameters",
     "count_words": "bertie.text.vocabulary:count_words",
     "disk": "bertie.files:disk",
-    "documented_modules": "bertie.data.formats:modules",
     "each_text": "bertie.infer.texts:each_text",
     "embedder_of": "bertie.infer.embed:embedder",
-    "encode_corpus": "bertie.data.corpus:encode",
     "encode_examples": "bertie.tasks.source:encode",
     "encode_ids": "bertie.tasks.source:encode_ids",
     "encode_places": "bertie.tasks.places:encode_places",
@@ -190,10 +178,8 @@ _HOMES = {
     "engine_of": "bertie.infer.choose:engine_of",
     "entities_of_tags": "bertie.metrics.tags:entities",
     "excess": "bertie.models.int8:excess",
-    "expand_inputs": "bertie.data.sources:expand",
     "family_config": "bertie.families:config",
     "family_of": "bertie.families:family",
-    "file_size": "bertie.data.records:file_size",
     "find_model": "bertie.hub.names:find",
     "finetune_against": "bertie.runs.against:finetune_against",
     "flat_row": "bertie.data.rows:flat",
@@ -206,14 +192,11 @@ _HOMES = {
     "job_of": "bertie.runs.planning:job_of",
     "kind_of_file": "bertie.data.rows:kind_of",
     "kind_of_run": "bertie.runs.config:kind_of",
-    "kind_of_source": "bertie.data.sources:kind_of",
     "layer_output": "bertie.models.facts:layer_output",
     "layers_of": "bertie.infer.layers:layers_of",
     "load_kiwi": "bertie.text.sentences:load_kiwi",
     "load_settings": "bertie.settings:load",
-    "locate_package": "bertie.data.pydocs:locate",
     "log_probabilities": "bertie.infer.pseudo:log_probabilities",
-    "main_text": "bertie.data.pages:main_text",
     "metric_called": "bertie.metrics.base:called",
     "model_fingerprint": "bertie.models.folder:fingerprint",
     "model_folder": "bertie.runs.models:model_folder",
@@ -222,9 +205,6 @@ _HOMES = {
     "name_of_task": "bertie.tasks:name_of",
     "nearest": "bertie.errors:nearest",
     "nearest_rows": "bertie.models.int8:nearest_rows",
-    "needed_library": "bertie.data.pages:needed",
-    "no_text_reason": "bertie.data.pages:no_text",
-    "open_compressed": "bertie.data.streams:opened",
     "open_engine": "bertie.runs.opening:open_engine",
     "open_family_model": "bertie.families:load",
     "open_library": "bertie.infer.native.library:open_library",
@@ -240,22 +220,15 @@ _HOMES = {
     "pieces_of": "bertie.tasks.parse:pieces_of",
     "pooled_words": "bertie.infer.layers:pooled",
     "pseudo_perplexity": "bertie.infer.pseudo:pseudo_perplexity",
-    "python_files": "bertie.data.pydocs:files",
-    "python_modules": "bertie.data.pydocs:modules",
     "random_key": "bertie.data.draws:key",
     "randomized": "bertie.models.folder:randomized",
     "ratio": "bertie.metrics.confusion:ratio",
-    "read_articles": "bertie.data.formats:articles",
     "read_catalog": "bertie.costs.catalog:read",
-    "read_documentation": "bertie.data.formats:documentation",
     "read_examples": "bertie.runs.examples:read_examples",
     "read_log": "bertie.train.log:read",
-    "read_page": "bertie.data.pages:read_page",
     "read_public_config": "bertie.models.variant:read_public",
-    "read_python_module": "bertie.data.pydocs:read",
     "read_questions": "bertie.data.questions:questions",
     "read_records": "bertie.data.rows:records",
-    "read_source": "bertie.data.sources:read",
     "read_tagged": "bertie.data.tagged:sentences",
     "read_texts": "bertie.data.lines:texts_of",
     "read_trees": "bertie.data.parsed:trees",
@@ -265,7 +238,6 @@ _HOMES = {
     "resampled": "bertie.metrics.resample:resampled",
     "resampled_intervals": "bertie.metrics.resample:intervals",
     "resolved_particles": "bertie.text.particles:resolved",
-    "results_isolated": "bertie.data.isolated:results",
     "rotary_turns": "bertie.nn.rotary:turns",
     "run_finetuning": "bertie.runs.finetune:finetune",
     "run_in_batches": "bertie.infer.batching:run",
@@ -290,7 +262,6 @@ _HOMES = {
     "token_vectors": "bertie.infer.layers:token_vectors",
     "train_vocabulary": "bertie.text.vocabulary:train",
     "trim_vocabulary": "bertie.text.resize:trim",
-    "uncompressed": "bertie.data.streams:uncompressed",
     "unit_vectors": "bertie.tasks.arrays:unit",
     "unlabelled_format": "bertie.cli.tables:unlabelled",
     "unread_part": "bertie.tasks.several:unread",
@@ -312,7 +283,6 @@ __all__ = [
     "CALIBRATION_BINS",
     "DATASETS",
     "ENCODER_OUTPUTS",
-    "FAILURES",
     "FOREIGN_ARGUMENTS",
     "GPU_LOAD",
     "INT4_LEVELS",
@@ -336,9 +306,6 @@ __all__ = [
     "RESULTS_FILE",
     "RUN_MODEL",
     "SENTENCE_MODULES",
-    "SOURCES",
-    "SOURCE_SUFFIXES",
-    "STDLIB",
     "TAG_FORMATS",
     "TAG_TABLES",
     "TASKS",
@@ -355,6 +322,7 @@ __all__ = [
     "ChartLine",
     "Chooses",
     "Columns",
+    "Corpus",
     "CorpusConfig",
     "DataError",
     "Diverged",
@@ -410,7 +378,6 @@ __all__ = [
     "PythonModule",
     "PythonPassage",
     "Rapl",
-    "ReadOptions",
     "Registry",
     "RelationExample",
     "Report",
@@ -419,8 +386,8 @@ __all__ = [
     "Sequences",
     "Shards",
     "SkipReport",
+    "SourceFile",
     "SourceInputs",
-    "SourceUnit",
     "SpanPrediction",
     "SpanTask",
     "Spans",
@@ -449,17 +416,13 @@ __all__ = [
     "VocabularyHead",
     "Window",
     "WrittenWords",
-    "__file__",
     "added_together",
     "as_filled",
     "batch_of_examples",
     "batches_of",
-    "build_corpus",
     "build_model",
     "call_hash",
-    "call_isolated",
     "carbon_kg",
-    "cause_of_failure",
     "check_names",
     "check_pooling",
     "check_reads_texts",
@@ -472,15 +435,11 @@ __all__ = [
     "console",
     "copy_other_files",
     "cores",
-    "corpus_documents",
-    "corpus_texts",
     "count_parameters",
     "count_words",
     "disk",
-    "documented_modules",
     "each_text",
     "embedder_of",
-    "encode_corpus",
     "encode_examples",
     "encode_ids",
     "encode_places",
@@ -490,10 +449,8 @@ __all__ = [
     "engine_of",
     "entities_of_tags",
     "excess",
-    "expand_inputs",
     "family_config",
     "family_of",
-    "file_size",
     "find_model",
     "finetune_against",
     "flat_row",
@@ -506,14 +463,11 @@ __all__ = [
     "job_of",
     "kind_of_file",
     "kind_of_run",
-    "kind_of_source",
     "layer_output",
     "layers_of",
     "load_kiwi",
     "load_settings",
-    "locate_package",
     "log_probabilities",
-    "main_text",
     "metric_called",
     "model_fingerprint",
     "model_folder",
@@ -522,9 +476,6 @@ __all__ = [
     "name_of_task",
     "nearest",
     "nearest_rows",
-    "needed_library",
-    "no_text_reason",
-    "open_compressed",
     "open_engine",
     "open_family_model",
     "open_library",
@@ -540,22 +491,15 @@ __all__ = [
     "pieces_of",
     "pooled_words",
     "pseudo_perplexity",
-    "python_files",
-    "python_modules",
     "random_key",
     "randomized",
     "ratio",
-    "read_articles",
     "read_catalog",
-    "read_documentation",
     "read_examples",
     "read_log",
-    "read_page",
     "read_public_config",
-    "read_python_module",
     "read_questions",
     "read_records",
-    "read_source",
     "read_tagged",
     "read_texts",
     "read_trees",
@@ -565,7 +509,6 @@ __all__ = [
     "resampled",
     "resampled_intervals",
     "resolved_particles",
-    "results_isolated",
     "rotary_turns",
     "run_finetuning",
     "run_in_batches",
@@ -590,7 +533,6 @@ __all__ = [
     "token_vectors",
     "train_vocabulary",
     "trim_vocabulary",
-    "uncompressed",
     "unit_vectors",
     "unlabelled_format",
     "unread_part",
@@ -628,54 +570,30 @@ if TYPE_CHECKING:
     from bertie.costs.meter import THREAD_WATTS, Rapl
     from bertie.data.batch import Batch
     from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import CorpusConfig
-    from bertie.data.corpus import build as build_corpus
-    from bertie.data.corpus import documents as corpus_documents
-    from bertie.data.corpus import encode as encode_corpus
-    from bertie.data.corpus import texts as corpus_texts
+    from bertie.data.corpus import Corpus, CorpusConfig
     from bertie.data.draws import Draws
     from bertie.data.draws import key as random_key
     from bertie.data.executors import cores
-    from bertie.data.formats import articles as read_articles
-    from bertie.data.formats import documentation as read_documentation
-    from bertie.data.formats import modules as documented_modules
-    from bertie.data.isolated import call as call_isolated
-    from bertie.data.isolated import results as results_isolated
     from bertie.data.lines import InvalidRow
     from bertie.data.lines import texts_of as read_texts
     from bertie.data.masking import Vocabulary as MaskingVocabulary
     from bertie.data.order import permutation
-    from bertie.data.pages import main_text, read_page
-    from bertie.data.pages import needed as needed_library
-    from bertie.data.pages import no_text as no_text_reason
     from bertie.data.parsed import FORMATS as TREE_FORMATS
     from bertie.data.parsed import trees as read_trees
     from bertie.data.plans import held_out
-    from bertie.data.pydocs import STDLIB, __file__
     from bertie.data.pydocs import Module as PythonModule
     from bertie.data.pydocs import Passage as PythonPassage
-    from bertie.data.pydocs import files as python_files
-    from bertie.data.pydocs import locate as locate_package
-    from bertie.data.pydocs import modules as python_modules
-    from bertie.data.pydocs import read as read_python_module
     from bertie.data.questions import questions as read_questions
-    from bertie.data.records import DroppedRecord, ReadOptions, file_size
+    from bertie.data.records import DroppedRecord
     from bertie.data.rows import Fields, source_of
     from bertie.data.rows import flat as flat_row
     from bertie.data.rows import kind_of as kind_of_file
     from bertie.data.rows import records as read_records
     from bertie.data.sequences import NOWHERE, Int, Sequences
     from bertie.data.shards import Shards
-    from bertie.data.sources import SOURCES
-    from bertie.data.sources import SUFFIXES as SOURCE_SUFFIXES
+    from bertie.data.source_file import SourceFile
     from bertie.data.sources import Inputs as SourceInputs
-    from bertie.data.sources import Unit as SourceUnit
-    from bertie.data.sources import expand as expand_inputs
-    from bertie.data.sources import kind_of as kind_of_source
-    from bertie.data.sources import read as read_source
-    from bertie.data.streams import FAILURES, suffix_of, uncompressed
-    from bertie.data.streams import cause as cause_of_failure
-    from bertie.data.streams import opened as open_compressed
+    from bertie.data.streams import suffix_of
     from bertie.data.tables import MAX_TEXT, Columns, Example, SkipReport, TableFormat
     from bertie.data.tables import collect as collect_examples
     from bertie.data.tables import stream as stream_examples

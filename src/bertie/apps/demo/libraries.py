@@ -23,16 +23,11 @@ from typing import Any
 import xxhash
 
 from bertie.platform import (
-    STDLIB,
     BertieError,
     PythonModule,
     PythonPassage,
-    __file__,
     console,
     disk,
-    locate_package,
-    python_files,
-    read_python_module,
 )
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
@@ -70,7 +65,9 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
-    files = [(path, library, locate_package(library)) for library in libraries for path in python_files(library)]
+    files = [
+        (path, library, PythonModule.locate(library)) for library in libraries for path in PythonModule.files(library)
+    ]
     cache, key = disk.user_cache() / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
@@ -90,7 +87,7 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
 def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(Path(__file__))}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(PythonModule.READER)}".encode())
     for path, library, _ in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
@@ -113,7 +110,7 @@ def _kept(cache: Path, key: str) -> list[PythonModule] | None:
 
 def _read(file: tuple[Path, str, Path]) -> PythonModule | None:
     with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
-        return read_python_module(*file)
+        return PythonModule.read(*file)
 
 
 def account(modules: Iterable[PythonModule]) -> list[list[Any]]:
@@ -122,7 +119,7 @@ def account(modules: Iterable[PythonModule]) -> list[list[Any]]:
     for module in modules:
         library = module.package
         if library not in rows:
-            release = platform.python_version() if library == STDLIB else version(library)
+            release = platform.python_version() if library == "stdlib" else version(library)
             rows[library] = [library, release, 0, 0, 0]
         row = rows[library]
         row[2] += 1

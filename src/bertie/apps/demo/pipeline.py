@@ -20,22 +20,18 @@ from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
+    Corpus,
     CorpusConfig,
     FolderKind,
     Normalizer,
-    ReadOptions,
+    SourceFile,
     TorchModel,
     UsageError,
-    build_corpus,
     check_unchanged,
     console,
     cores,
-    corpus_documents,
-    corpus_texts,
     count_words,
     disk,
-    encode_corpus,
-    expand_inputs,
     held_out,
     open_family_model,
     read_log,
@@ -81,7 +77,7 @@ def _content(text: str | None) -> dict[str, str]:
     """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
     if text is None:
         return {}
-    names, *_ = expand_inputs([text], ReadOptions())
+    names, *_ = SourceFile.expand([text])
     hashes = [disk.hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
@@ -167,7 +163,7 @@ class DemoPipeline:
         ours = self.text is None
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusConfig(dedup="paragraphs" if ours else "documents")
-        build_corpus(inputs, self.run / "corpus", config, workers=cores())
+        Corpus.build(inputs, self.run / "corpus", config, workers=cores())
         card = disk.read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
@@ -187,10 +183,10 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = count_words(corpus_texts(self.run / "corpus"))
+        words = count_words(Corpus.texts(self.run / "corpus"))
         tokenizer = train_vocabulary(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
         tokenizer.save(self.run / "tokenizer")
-        shards = encode_corpus(self.run / "corpus", tokenizer, workers=cores())
+        shards = Corpus.encode(self.run / "corpus", tokenizer, workers=cores())
         pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
         return {
             "tokens": shards.num_values,
@@ -292,10 +288,10 @@ class DemoPipeline:
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
-        shards = encode_corpus(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
+        shards = Corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, is_out in zip(corpus_documents(self.run / "corpus"), out.tolist(), strict=True):
+        for document, is_out in zip(Corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
             found[is_out].append(document)
         return found
 

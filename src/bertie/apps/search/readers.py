@@ -7,45 +7,24 @@ output are documents; so is any other file as a whole.
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bertie.platform import (
-    FAILURES,
-    SOURCE_SUFFIXES,
-    SOURCES,
     DataError,
     DroppedRecord,
     InvalidRow,
-    ReadOptions,
+    PythonModule,
     Registry,
+    SourceFile,
     SourceInputs,
-    SourceUnit,
     TableFormat,
-    call_isolated,
-    cause_of_failure,
     disk,
-    documented_modules,
-    expand_inputs,
-    file_size,
-    kind_of_source,
-    main_text,
-    needed_library,
-    no_text_reason,
-    open_compressed,
     optional_library,
-    read_articles,
-    read_documentation,
-    read_page,
     read_questions,
     read_records,
-    read_source,
-    results_isolated,
-    uncompressed,
 )
 
 PACKAGES = "python:"
@@ -105,7 +84,7 @@ def table(path: str, reading: Reading) -> Found:
 
 def json(path: str, reading: Reading) -> Found:
     """The paragraphs of a file in SQuAD's format, each once; otherwise the rows of a table."""
-    with open_compressed(path) as file:
+    with SourceFile(path).open() as file:
         squad = re.search(rb'"paragraphs"\s*:', file.read(1 << 16)) is not None
     if not squad:
         yield from table(path, reading)
@@ -121,20 +100,12 @@ def json(path: str, reading: Reading) -> Found:
 
 def text(path: str, reading: Reading) -> Found:
     """A plain text as one document, and WikiExtractor's output as many."""
-    plain = uncompressed(path)
-    known = plain.suffix.lower().removeprefix(".") in SOURCE_SUFFIXES
-    options = ReadOptions("" if known else "txt", encoding=reading.encoding, documents="file")
-    kind, about = kind_of_source(path, options)
-    if kind == "jsonl":
+    source = SourceFile(path, reading.encoding)
+    if (kind := source.kind) == "jsonl":
         yield from table(path, reading)
         return
-    items = [item for item, _ in SOURCES[kind].plan(about, options)]
-    if kind == "wiki":
-        for one in chain.from_iterable(read_articles(item, options, Counter()) for item in items):
-            yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0])
-        return
-    for found in read_source(SourceUnit(kind, items, 0), options, Counter()):
-        yield found if isinstance(found, DroppedRecord) else Document(found, line=int(kind == "txt"))
+    for one in source.documents():
+        yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0], line=int(kind == "txt"))
 
 
 def markdown(path: str, reading: Reading) -> Found:
@@ -149,16 +120,14 @@ def markdown(path: str, reading: Reading) -> Found:
 
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
-    needed_library()
-    content = read_page(path)
-    title, found = call_isolated(main_text, content, prose=False, size=len(content))
-    yield Document(found, title=title) if found else DroppedRecord(no_text_reason(content), path)
+    page = SourceFile(path).main_text()
+    yield page if isinstance(page, DroppedRecord) else Document(page[1], title=page[0])
 
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
     optional_library("pypdf", "PDF files", "documents")
-    yield from results_isolated(_pdf_pages, os.path.abspath(path), path, size=file_size(path))
+    yield from SourceFile(path).isolated(_pdf_pages, os.path.abspath(path), path)
 
 
 def _pdf_pages(file_path: str, path: str) -> Found:
@@ -166,7 +135,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
     pypdf: Any = optional_library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
-    with open_compressed(file_path, seekable=True) as file:
+    with SourceFile(file_path).open(seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
@@ -178,7 +147,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
                 empty += not found.strip()
                 if found.strip():
                     yield Document(found, title=title, page=number)
-        except (*FAILURES, MemoryError, RecursionError):
+        except (*SourceFile.FAILURES, MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
             yield DroppedRecord(f"{LOCKED}; without a password, it can be read after pip install cryptography", path)
@@ -211,7 +180,7 @@ SUFFIXES = {
 
 def kind_of(path: str) -> str:
     """Returns the row of READERS for a file, from its extension; "" for an unknown one."""
-    return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
+    return SUFFIXES.get(SourceFile(path).suffix, "")
 
 
 def expand(inputs: list[str]) -> SourceInputs:
@@ -226,7 +195,7 @@ def expand(inputs: list[str]) -> SourceInputs:
             names[given] = None
             continue
         if not os.path.isdir(given):
-            found = expand_inputs([given], ReadOptions(format="txt"))
+            found = SourceFile.expand([given], "txt")
             if unknown := [name for name in found.names if not kind_of(name)]:
                 raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
             names.update(dict.fromkeys(found.names))
@@ -246,24 +215,28 @@ def content(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return disk.hash(Path(path))
-    items = documented_modules(path.removeprefix(PACKAGES), ReadOptions())
-    return disk.seal({str(item[0]): disk.hash(Path(item[0])) for item, _ in items})
+    return disk.seal({str(file): disk.hash(file) for package in _names(path) for file in PythonModule.files(package)})
+
+
+def _names(packages: str) -> list[str]:
+    """Returns the packages of "python:numpy,scipy"."""
+    return [name for part in packages.removeprefix(PACKAGES).split(",") if (name := part.strip())]
 
 
 def packages(path: str, reading: Reading) -> Found:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
-    for item, _ in documented_modules(path.removeprefix(PACKAGES), ReadOptions()):
-        where = Path(item[0])
-        for found in read_documentation(item, ReadOptions(), Counter()):
-            if isinstance(found, str):
-                yield Document(found, ".".join(where.relative_to(Path(item[2]).parent).with_suffix("").parts))
+    for package in _names(path):
+        root = PythonModule.locate(package)
+        for file in PythonModule.files(package):
+            if module := PythonModule.read(file, package, root):
+                yield Document(module.text, ".".join(file.relative_to(root.parent).with_suffix("").parts))
 
 
 def read(path: str, reading: Reading) -> Found:
     """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
-    except FAILURES as error:
-        yield DroppedRecord(cause_of_failure(error), path)
+    except SourceFile.FAILURES as error:
+        yield DroppedRecord(SourceFile.cause(error), path)
     except DataError as error:
         yield DroppedRecord(str(error), path)
