@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertie.api.finetune import finetune
+    from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
-    from bertie.api.results import Predictions, Run, Scores
-    from bertie.api.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
+    from bertie.api.results import Predictions, Written
+    from bertie.api.run import Run
+    from bertie.api.scores import Scores
+    from bertie.api.use import (
+        embed,
+        evaluate,
+        fill_mask,
+        next_sentence,
+        perplexity,
+        predict,
+        rank,
+        similarity,
+        write,
+    )
     from bertie.apps.probe.api import probe, words
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.runs.config import FinetuneConfig, PretrainConfig
-    from bertie.runs.opening import load
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -28,14 +40,17 @@ _HOMES = {
     "Tokenizer": "bertie.text.tokenizer",
     "Predictions": "bertie.api.results",
     "Predictor": "bertie.infer.predict",
-    "Run": "bertie.api.results",
-    "Scores": "bertie.api.results",
+    "Run": "bertie.api.run",
+    "Scores": "bertie.api.scores",
     "embed": "bertie.api.use",
     "evaluate": "bertie.api.use",
     "fill_mask": "bertie.api.use",
     "finetune": "bertie.api.finetune",
     "fit": "bertie.train.loop",
-    "load": "bertie.runs.opening",
+    "load": "bertie.api.model",
+    "Model": "bertie.api.model",
+    "Written": "bertie.api.results",
+    "next_sentence": "bertie.api.use",
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
     "pretrain": "bertie.api.pretrain",
@@ -49,18 +64,21 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
+    "Model",
     "Predictions",
     "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
     "Tokenizer",
+    "Written",
     "embed",
     "evaluate",
     "fill_mask",
     "finetune",
     "fit",
     "load",
+    "next_sentence",
     "perplexity",
     "predict",
     "pretrain",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertie import families, load
+from bertie import families
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import compensated
 from bertie.apps.compress.weights_only import WORD, levels, nearest, quantize_weights
@@ -18,6 +18,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, groups
 from bertie.models.int8 import Int8Weight
+from bertie.runs.models import load
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from bertie import settings as configs
 from bertie.api.finetune import COMMON, check_alone
 from bertie.api.finetune import THEIRS as TRAINERS
-from bertie.api.results import Run, run_folder
+from bertie.api.run import Run, run_folder
 from bertie.errors import UsageError, arguments
 from bertie.models.model import TorchModel
 from bertie.runs import pretrain as runs
