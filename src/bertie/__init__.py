@@ -7,12 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.api.corpus import Corpus, build_corpus, plan_corpus
     from bertie.api.finetune import finetune
     from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
     from bertie.api.results import Predictions, Written
     from bertie.api.run import Run
     from bertie.api.scores import Scores
+    from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
     from bertie.api.use import (
         embed,
         evaluate,
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from bertie.train.loop import fit
 
 _HOMES = {
+    "Corpus": "bertie.api.corpus",
+    "build_corpus": "bertie.api.corpus",
+    "plan_corpus": "bertie.api.corpus",
+    "load_tokenizer": "bertie.api.tokenizer",
+    "report_tokenizer": "bertie.api.tokenizer",
+    "train_tokenizer": "bertie.api.tokenizer",
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
@@ -61,6 +69,7 @@ _HOMES = {
     "write": "bertie.api.use",
 }
 __all__ = [
+    "Corpus",
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
@@ -72,19 +81,24 @@ __all__ = [
     "Scores",
     "Tokenizer",
     "Written",
+    "build_corpus",
     "embed",
     "evaluate",
     "fill_mask",
     "finetune",
     "fit",
     "load",
+    "load_tokenizer",
     "next_sentence",
     "perplexity",
+    "plan_corpus",
     "predict",
     "pretrain",
     "probe",
     "rank",
+    "report_tokenizer",
     "similarity",
+    "train_tokenizer",
     "words",
     "write",
 ]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 import bertie
 from bertie import console
@@ -57,6 +56,8 @@ def _answer(masks: "list[list[MaskPrediction]]", text: str, line: int = 1) -> No
         shown = [[{**vars(filled), "probability": round(filled.probability, 6)} for filled in mask] for mask in masks]
         emit({"line": line, "text": text, "masks": shown})
         return
+    from rich.markup import escape
+
     for mask in masks:
         for filled in mask:
             console.show(
