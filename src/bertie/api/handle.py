@@ -18,6 +18,9 @@ from bertie.tasks.capabilities import Embeds, Generates
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from bertie.api.interop import TheirModel, TheirTokenizer
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
@@ -83,6 +86,31 @@ class ModelHandle:
         folder = model_folder(folder)
         opened = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
         return cls(opened.engine, opened.tokenizer, folder=folder, where=where)
+
+    @classmethod
+    def from_transformers(cls, model: "TheirModel", tokenizer: "TheirTokenizer | None" = None) -> Self:
+        """Makes a model of one of `transformers`, with a copy of its weights, which pass through no file.
+
+        Args:
+            model: A model of a supported family: `BertForSequenceClassification` ...
+            tokenizer: Its tokenizer. Default: none, so the model reads no texts.
+
+        Raises:
+            DataError: The weights are not those that the config describes.
+            UsageError: The family is not supported.
+        """
+        from bertie.api.interop import module_of
+
+        return cls(module_of(model, tokenizer))
+
+    def to_transformers(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase | None]":
+        """Returns the model and its tokenizer as those of `transformers`, with a copy of the weights.
+
+        Raises UsageError without `transformers`, and for a model that only Bertie can run.
+        """
+        from bertie.api.interop import their_model, their_tokenizer
+
+        return their_model(self.module), self._tokenizer and their_tokenizer(self._tokenizer)
 
     @property
     def runner(self) -> "Engine":
