@@ -5,7 +5,7 @@ examples, Sequences -> targets -> Batch -> EncoderOutput -> logits -> losses (fi
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertie.data.sequences import Arrays, Sequences
 from bertie.data.tables import Example
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
@@ -29,6 +30,8 @@ class Learner(ABC):
     """
 
     labels: tuple[str, ...]
+    label_axes: "ClassVar[Mapping[str, LabelAxis] | None]" = None
+    """The axis of each target in a batch, where the loss multiplies by targets named "weight"; None: unknown."""
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
@@ -75,6 +76,7 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
+    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"has": "sequence", "weight": "sequence"}
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"

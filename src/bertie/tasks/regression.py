@@ -5,7 +5,7 @@ Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 LARGEST = 1e15  # the square of a label and its mean over a batch must be float32 numbers
@@ -41,6 +42,7 @@ class RegressionTask(Task):
     activation: Literal["none", "sigmoid"] = "none"
 
     head = "sequence"
+    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"number": "sequence", "weight": "sequence"}
     reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a")  # as R, pandas, databases and Excel write a missing value
@@ -59,6 +60,7 @@ class SequenceTask(Task):
     main: Literal["accuracy", "macro_f1", "mcc", "f1"] | None = None
 
     head = "sequence"
+    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
     exclusive = True

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 Float = NDArray[np.float32]
@@ -120,6 +121,7 @@ class SpanTask(Task):
     """
 
     head = "span"
+    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
     input_texts = range(2, 3)
     metrics = ("f1", "exact_match")
     too_long = "window"

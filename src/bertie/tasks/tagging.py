@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
+    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.encoder import EncoderOutput
     from bertie.models.heads import FeatureHead
     from bertie.models.loss import LossReport
@@ -98,6 +99,7 @@ class TaggingTask(Task):
 
     reads_words = True
     head = "token"
+    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"tag": "token", "weight": "token"}
     input_texts = range(1, 2)
     metrics = ("f1", "accuracy")
     baselines = ("tag",)

@@ -40,6 +40,7 @@ from bertie.train.base import Source, Trainable
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
+from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
@@ -148,9 +149,11 @@ def fit(
         world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
-            if train.graphs and world.size == 1 and graphs.can_record(device, dtype):
-                stack.enter_context(graphs.graphed_layers(model.encoder))
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
+            if train.graphs and world.size == 1 and RecordedPasses.fits(model, objective, device, dtype):
+                loop.recorded = RecordedPasses(model, objective, device)
+            elif train.graphs and world.size == 1 and graphs.can_record(device, dtype):
+                stack.enter_context(graphs.graphed_layers(model.encoder))
             loop.meter = meter or loop.meter
             start = loop.start(found, allow_change, on_start)
             if world.main and config is not None:
@@ -202,6 +205,7 @@ class _Loop:
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
         self.meter = Meter()
+        self.recorded: RecordedPasses | None = None
 
     def start(
         self,
@@ -269,6 +273,7 @@ class _Loop:
             seed=seed,
             device=self.world.device,
             passes=self.ranks.passes(len(part.batches)),
+            recorded=self.recorded,
             run=self.ranks.run,
         )
         figures = sums.tensor()

@@ -7,7 +7,7 @@ the gradients of 4 of 16 and of 2 ranks of 32, whatever the masks.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
 from bertie.train.base import Source, Trainable
 from bertie.train.distributed import World
+
+if TYPE_CHECKING:
+    from bertie.train.graphs import RecordedPasses
 
 T = TypeVar("T")
 
@@ -94,22 +97,31 @@ def backward(
     seed: tuple[int, ...],
     device: torch.device,
     passes: int = 0,
+    recorded: "RecordedPasses | None" = None,
     run: ForwardRunner = lambda forward: forward(),
 ) -> StepTotals:
     """Adds the gradients of a step's loss to the parameters' `.grad`, one micro-batch at a time.
 
     counts: predictions by loss name over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so a
     step that is repeated after a resume has the same dropout. passes: the minimum number of passes, for ranks that run
-    in step; additional passes repeat the last micro-batch with weight 0. run: calls a forward pass.
+    in step; additional passes repeat the last micro-batch with weight 0. recorded: runs the passes that it has graphs
+    for. run: calls a forward pass.
     """
     sums = StepTotals()
-    if device.type == "cuda" and max(passes, len(batches)) > 1:  # or the first gradients would be those of a graph,
+    if (
+        device.type == "cuda" and recorded is None and max(passes, len(batches)) > 1
+    ):  # or the first gradients would be those of a graph,
         for parameter in model.parameters():  # which writes the next ones over them
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
     for micro in range(max(passes, len(batches))):
         torch.manual_seed(int(key(*seed, micro)))
-        batch = batches[min(micro, len(batches) - 1)].to(device)
+        again = micro >= len(batches)
+        host = batches[min(micro, len(batches) - 1)]
+        if recorded is not None and not again and (done := recorded.add_gradients(host, counts)) is not None:
+            sums.add(done)
+            continue
+        batch = host.to(device)
 
         def forward(batch: Batch = batch) -> tuple[Tensor, LossReport]:
             report = objective.loss(model, objective.forward(model, batch), batch)
@@ -117,8 +129,8 @@ def backward(
             return torch.stack(means).sum(), report
 
         loss, report = run(forward)
-        again = micro >= len(batches)
         (0 * loss if again else loss).backward()  # type: ignore[no-untyped-call]
         if not again:
             sums.add(report)
+        del loss, report  # with what they keep of this pass, the next one could not be recorded
     return sums

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ class Distillation:
     features: float = 0.0
     attention: float = 0.0
     hard: float = 0.5
+    label_axes: ClassVar[None] = None  # its batches have the teacher's answers
 
     @property
     def answers(self) -> tuple[str, ...]:
