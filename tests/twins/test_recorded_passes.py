@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.graphs import RecordedPasses
 from bertie.train.step import backward
@@ -17,7 +17,7 @@ DEVICE = torch.device("cuda")
 LENGTHS = [7, 40, 3, 21, 64, 33]
 
 
-def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> Model:
+def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> TorchModel:
     sizes = SIZE | {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256, "num_hidden_layers": 3}
     config = families.config(
         "bert-tiny", **sizes, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **changes
@@ -27,7 +27,9 @@ def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> Model:
     return model
 
 
-def gradients(model: Model, task: Any, batches: list[Any], recorded: RecordedPasses | None) -> dict[str, torch.Tensor]:
+def gradients(
+    model: TorchModel, task: Any, batches: list[Any], recorded: RecordedPasses | None
+) -> dict[str, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     counts: dict[str, int] = {}
     for batch in batches:

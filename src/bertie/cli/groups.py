@@ -10,6 +10,7 @@ from bertie.cli import tables
 
 if TYPE_CHECKING:
     from bertie.api.options import FileOptions, LabelOptions, PatternOptions, SimilarityOptions, WhereOptions
+    from bertie.data.tables import TableFormat
 
     class _Reading(PatternOptions, WhereOptions, total=False):
         pass
@@ -53,6 +54,14 @@ class TableOptions:
             "format": self.format_,
             "label_separator": self.label_separator,
         }
+
+    def format(self) -> "TableFormat":
+        """Returns the options as a `TableFormat`."""
+        from bertie.data.tables import TableFormat
+
+        names, columns = tables.pairs(self.label_names), tables.names(self.columns)
+        own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
+        return TableFormat(*own, label_names=names, label_separator=self.label_separator)
 
 
 @dataclass(frozen=True)
