@@ -25,7 +25,7 @@ _HOMES = {
     "ChartLine": "bertie.report.charts:Line",
     "Chooses": "bertie.tasks.capabilities:Chooses",
     "Columns": "bertie.data.tables:Columns",
-    "Corpus": "bertie.data.corpus:Corpus",
+    "CorpusFolder": "bertie.data.corpus:Corpus",
     "CorpusConfig": "bertie.data.corpus:CorpusConfig",
     "DATASETS": "bertie.tasks.datasets:DATASETS",
     "DataError": "bertie.errors:DataError",
@@ -253,7 +253,6 @@ _HOMES = {
     "seconds_of": "bertie.costs.cost:seconds",
     "sentence_boundaries": "bertie.text.sentences:boundaries",
     "sigmoid": "bertie.tasks.arrays:sigmoid",
-    "softmax": "bertie.tasks.arrays:softmax",
     "source_of": "bertie.data.rows:source_of",
     "spaced_words": "bertie.data.words:spaced",
     "split_names": "bertie.cli.tables:names",
@@ -330,8 +329,8 @@ __all__ = [
     "ChartLine",
     "Chooses",
     "Columns",
-    "Corpus",
     "CorpusConfig",
+    "CorpusFolder",
     "DataError",
     "Diverged",
     "Draws",
@@ -530,7 +529,6 @@ __all__ = [
     "seconds_of",
     "sentence_boundaries",
     "sigmoid",
-    "softmax",
     "source_of",
     "spaced_words",
     "split_names",
@@ -584,7 +582,8 @@ if TYPE_CHECKING:
     from bertie.costs.meter import THREAD_WATTS, Rapl
     from bertie.data.batch import Batch
     from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import Corpus, CorpusConfig
+    from bertie.data.corpus import Corpus as CorpusFolder
+    from bertie.data.corpus import CorpusConfig
     from bertie.data.draws import Draws
     from bertie.data.draws import key as random_key
     from bertie.data.executors import cores
@@ -725,7 +724,6 @@ if TYPE_CHECKING:
     from bertie.tasks import TASKS, Prediction, Task, task_of
     from bertie.tasks import name_of as name_of_task
     from bertie.tasks.answerer import Answerer
-    from bertie.tasks.arrays import sigmoid, softmax, vote
     from bertie.tasks.arrays import unit as unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
