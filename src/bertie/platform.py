@@ -724,6 +724,7 @@ if TYPE_CHECKING:
     from bertie.tasks import TASKS, Prediction, Task, task_of
     from bertie.tasks import name_of as name_of_task
     from bertie.tasks.answerer import Answerer
+    from bertie.tasks.arrays import sigmoid, vote
     from bertie.tasks.arrays import unit as unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
