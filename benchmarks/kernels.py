@@ -9,11 +9,12 @@ they take, which adds up to what the GPU was busy with.
 import json
 import sys
 import time
-from collections import defaultdict
+from collections import Counter
+from typing import Any
 
 import torch
 
-from benchmarks import pretrain
+from benchmarks import harness, pretrain
 from bertie import families
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.config import OptimConfig
@@ -21,11 +22,11 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
-WARMUP, MEASURED, PROFILED, LISTED = 60, 40, 5, 60
+WARMUP, MEASURED, TRIES, PROFILED, LISTED = 100, 40, 8, 5, 40
 
 
-def main(name: str, batch_size: int, length: int) -> None:
-    """Measures one model."""
+def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
+    """Returns the one line of a model."""
     device, objective = torch.device("cuda"), MaskedLM()
     config = families.config(pretrain.SIZES.get(name, name), pooler=False)
     model = families.build(config, heads=objective.heads).to(device).train()
@@ -46,35 +47,51 @@ def main(name: str, batch_size: int, length: int) -> None:
 
     for number in range(WARMUP):
         step(number)
-    shapes = len(recorded.recordings)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for number in range(WARMUP, WARMUP + MEASURED):
-        step(number)
-    queued = time.perf_counter() - began
-    torch.cuda.synchronize()
-    seconds = (time.perf_counter() - began) / MEASURED
+    for _ in range(TRIES):  # until nothing is recorded meanwhile
+        shapes = len(recorded.recordings)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for number in range(WARMUP, WARMUP + MEASURED):
+            step(number)
+        queued = time.perf_counter() - began
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - began) / MEASURED
+        if shapes == len(recorded.recordings):
+            break
+    peak = torch.cuda.max_memory_allocated()
     tokens = sum(batch.tokens for one in batches[WARMUP:] for batch in one) / MEASURED
-    line = {
-        "model": name, "batch_size": batch_size, "length": length, "ms": round(1000 * seconds, 2),
-        "ms_of_processor": round(1000 * queued / MEASURED, 2), "tokens_per_s": round(tokens / seconds),
-        "shapes": shapes,
-        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
-        "reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2), "gpu": torch.cuda.get_device_name(),
-    }  # fmt: skip
-    print(json.dumps(line), flush=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for number in range(WARMUP, WARMUP + PROFILED):
             step(number)
         torch.cuda.synchronize()
-    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    spent: Counter[str] = Counter()
     for event in profile.events() or []:
-        spent[event.name][0] += event.device_time_total / 1000 / PROFILED
-        spent[event.name][1] += 1 / PROFILED
-    table = sorted(spent.items(), key=lambda row: -row[1][0])
-    print(f"kernels of a step: {sum(ms for ms, _ in spent.values()):.2f} ms")
-    for kernel, (ms, times) in table[:LISTED]:
-        print(f"{ms:8.3f} ms {times:7.1f} x  {kernel[:150]}")
+        spent[event.name] += event.device_time_total / 1000 / PROFILED
+    line = {
+        "bench": "kernels",
+        "model": name,
+        "batch_size": batch_size,
+        "length": length,
+        "runner": "bertie bf16",
+        "tokens_per_s": round(tokens / seconds),
+        "ms": round(1000 * seconds, 2),
+        "ms_of_processor": round(1000 * queued / MEASURED, 2),
+        "ms_of_kernels": round(sum(spent.values()), 2),
+        "shapes": len(recorded.recordings),
+        "peak_bytes": peak,
+        "kernels": {kernel: round(ms, 3) for kernel, ms in spent.most_common(LISTED)},
+        "machine": harness.machine("cuda"),
+    }
+    return [line]
+
+
+def main(name: str, batch_size: int, length: int) -> None:
+    """Prints the line, and the table of kernels."""
+    [line] = measure(name, batch_size, length)
+    kernels = line.pop("kernels")
+    print(json.dumps(line), flush=True)
+    for kernel, ms in kernels.items():
+        print(f"{ms:8.3f} ms  {kernel[:150]}")
 
 
 if __name__ == "__main__":

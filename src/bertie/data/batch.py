@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertie.nn.features import Features
-from bertie.nn.layout import Layout, moved
+from bertie.nn.layout import Layout, Packed, moved
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Batch:
 
     input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
     names and shapes; labels share no tensor or sentinel. sample_ids (B,) int64: the numbers of the samples in the data
-    order. features: the vectors in the place of some tokens, where there are any. fixed: whether its shapes are those
-    of other batches (fixed_shapes.py), so that no number of it is read but those of its `host`.
+    order. features: the vectors in the place of some tokens, where there are any.
     """
 
     input_ids: Tensor
@@ -29,7 +28,6 @@ class Batch:
     sample_ids: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
     features: Features | None = None
-    fixed: bool = False
     moved_from: "Batch | None" = field(default=None, repr=False)
 
     def with_labels(self, **labels: Tensor) -> "Batch":
@@ -47,7 +45,6 @@ class Batch:
             self.sample_ids,
             {name: moved(label, device) for name, label in self.labels.items()},
             None if self.features is None else self.features.to(device),
-            self.fixed,
             self.host,
         )
 
@@ -55,6 +52,11 @@ class Batch:
     def host(self) -> "Batch":
         """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its shapes are those of other batches (fixed_shapes.py). Numbers are read of its `host` alone."""
+        return isinstance(self.layout, Packed) and self.layout.fixed
 
     @property
     def positions(self) -> "Batch":

@@ -40,6 +40,14 @@ def keep_scale(index, seed, threshold, scale):
     return tl.where((x >> 1).to(tl.int32) >= threshold, scale, 0.0)
 
 
+@triton.jit(do_not_specialize=["size", "threshold", "scale"])
+def drop(x_E, y_E, size, seed, threshold, scale, ELEMENTS: tl.constexpr):
+    """Dropout of E elements."""
+    at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    x = tl.load(x_E + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(y_E + at, (x * keep_scale(at, seed, threshold, scale)).to(y_E.dtype.element_ty), mask=at < size)
+
+
 @triton.jit
 def keep_scale_of_scores(row_Q, place_K, seed, threshold, scale):
     """`keep_scale` of the scores of queries and keys. row_Q: the number of a query's row; place_K: of a key.
@@ -299,21 +307,16 @@ def _attend(
 def attention_forward(
     qkv, bias, context, lse, cu_seqlens, radius, sm_scale, seed, threshold, scale,
     N: tl.constexpr, D: tl.constexpr, BIAS: tl.constexpr, WINDOW: tl.constexpr, DROPOUT: tl.constexpr, S: tl.constexpr,
+    ABOVE: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
-    """softmax(scale q k^T) v of a sequence of at most S tokens and a head; shorter ones in a smaller tile."""
+    """softmax(scale q k^T) v of a head and a sequence of more than ABOVE and at most S tokens."""
     start = tl.load(cu_seqlens + tl.program_id(0))
     length = tl.load(cu_seqlens + tl.program_id(0) + 1) - start
-    if length > 0:
-        if (S > 64) & (length <= S // 2):
-            _attend(
-                qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
-                N, D, BIAS, WINDOW, DROPOUT, S // 2, S,
-            )  # fmt: skip
-        else:
-            _attend(
-                qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
-                N, D, BIAS, WINDOW, DROPOUT, S, S,
-            )  # fmt: skip
+    if (length > ABOVE) & (length <= S):
+        _attend(
+            qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
+            N, D, BIAS, WINDOW, DROPOUT, S, MOST,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -362,18 +365,24 @@ def attention_backward(
     qkv, bias, context, lse, grad_context, grad_qkv, partial, cu_seqlens,
     radius, sm_scale, seed, threshold, scale,
     N: tl.constexpr, D: tl.constexpr, BIAS: tl.constexpr, WINDOW: tl.constexpr, DROPOUT: tl.constexpr, S: tl.constexpr,
+    ABOVE: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """The gradients of queries, keys and values, and of each sequence its sums for their bias."""
     start = tl.load(cu_seqlens + tl.program_id(0))
     length = tl.load(cu_seqlens + tl.program_id(0) + 1) - start
-    if length > 0:
-        if (S > 64) & (length <= S // 2):
-            _attend_back(
-                qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
-                radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S // 2, S,
-            )  # fmt: skip
-        else:
-            _attend_back(
-                qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
-                radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S, S,
-            )  # fmt: skip
+    if (length > ABOVE) & (length <= S):
+        _attend_back(
+            qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
+            radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S, MOST,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["P"])
+def column_sums(partial_PW, sums_W, P, W, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums over P rows of some columns."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None]
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, P, ROWS):
+        row = start + tl.arange(0, ROWS)[:, None]
+        total += tl.load(partial_PW + row * W + column, mask=(row < P) & (column < W), other=0.0)
+    tl.store(sums_W + column, tl.sum(total, 0)[None], mask=column < W)

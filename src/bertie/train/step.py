@@ -108,10 +108,8 @@ def backward(
     for. run: calls a forward pass.
     """
     sums = StepTotals()
-    if (
-        device.type == "cuda" and recorded is None and max(passes, len(batches)) > 1
-    ):  # or the first gradients would be those of a graph,
-        for parameter in model.parameters():  # which writes the next ones over them
+    if getattr(model.encoder, "graphs", None) is not None and max(passes, len(batches)) > 1:
+        for parameter in model.encoder.layers.parameters():  # or graphs would write over the first gradients
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
     for micro in range(max(passes, len(batches))):
