@@ -22,7 +22,7 @@ from benchmarks.harness import interleave
 from bertie import families
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import MaskedLMHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 from bertie.nn.loss import right
 from bertie.nn.memory import keep_memory
@@ -36,7 +36,7 @@ def plain_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) ->
     return F.cross_entropy(logits.float(), targets, reduction="sum"), right(logits, targets).sum()
 
 
-def reads_all(model: Model) -> AbstractContextManager[object]:
+def reads_all(model: TorchModel) -> AbstractContextManager[object]:
     """The last layer computes all tokens, and not only the predicted ones."""
 
     def forward(input_ids: Tensor, token_type_ids: Tensor, *, layout: Packed, read: Tensor) -> EncoderOutput:
@@ -45,7 +45,7 @@ def reads_all(model: Model) -> AbstractContextManager[object]:
     return patch.object(model.encoder, "forward", forward)
 
 
-Choice = Callable[[Model], AbstractContextManager[object]]
+Choice = Callable[[TorchModel], AbstractContextManager[object]]
 CHOICES: dict[str, tuple[Choice, ...]] = {
     "as it is": (),
     "all tokens in the last layer": (reads_all,),

@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks import harness
 from bertie import families
 from bertie.models.heads import HEADS, MaskedLMHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 
 TEXTS, BATCH = 64, 16  # of a round; of a rectangle, after sorting
@@ -55,7 +55,7 @@ def texts_of(vocab_size: int, count: int = TEXTS, seed: int = 0) -> Texts:
     return Texts(ids, torch.from_numpy(rng.random(int(lengths.sum())) < PREDICTED))
 
 
-def ours(model: Model, texts: Texts, dtype: torch.dtype, *, train: bool) -> harness.Runner:
+def ours(model: TorchModel, texts: Texts, dtype: torch.dtype, *, train: bool) -> harness.Runner:
     """Bertie: all texts packed, in batches of as many texts as the peer's."""
     head, step = model.heads["mlm"], _update(model)
     assert isinstance(head, MaskedLMHead)
@@ -143,7 +143,7 @@ def _family(preset: str) -> str:
     return families.family(preset).model_type
 
 
-def _same(model: Model, peer: Any, texts: Texts) -> None:
+def _same(model: TorchModel, peer: Any, texts: Texts) -> None:
     """Asserts that both sides compute the same, on the shortest text."""
     ids = texts.ids[0]
     with torch.no_grad():

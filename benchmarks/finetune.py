@@ -25,13 +25,13 @@ import torch
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
 from bertie import console, families
+from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
-from bertie.models.model import Model
-from bertie.plan.meter import resident_peak_bytes
+from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
@@ -73,7 +73,7 @@ class Prepared:
     dev: Sequences
     targets: Targets
 
-    def model(self, seed: int) -> Model:
+    def model(self, seed: int) -> TorchModel:
         """Returns the start model for a seed, with a new head."""
         task, config = self.examples.task, self.config
         if config.from_scratch:

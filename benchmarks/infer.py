@@ -19,10 +19,10 @@ from benchmarks import harness
 from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
 from bertie import console
+from bertie.apps.serve.fleet import model_name
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
-from bertie.runs.models import model_name
 
 SHORTEST, LONGEST = 3, 300  # tokens of a text
 ALONE = 100  # texts that are read one at a time

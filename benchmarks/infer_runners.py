@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
+from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences, token_budget
-from bertie.plan.meter import resident_peak_bytes
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}

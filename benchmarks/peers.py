@@ -22,7 +22,7 @@ from benchmarks.harness import wait_for
 from bertie import families
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.source import Targets
 from bertie.train.config import OptimConfig
 from bertie.train.precision import choose_device
@@ -193,7 +193,7 @@ AT_ITS_BEST = TrainerSetup(pad_to=None, by_length=True, bf16=True)
 class FinetunePeer:
     """The class of `transformers` with the weights of `model`, heads included, and its Trainer."""
 
-    def __init__(self, model: Model, *, way: TrainerSetup = AS_IT_COMES) -> None:
+    def __init__(self, model: TorchModel, *, way: TrainerSetup = AS_IT_COMES) -> None:
         import transformers
 
         self.way = way

@@ -18,7 +18,7 @@ from bertie.data.sequences import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
 from bertie.models.heads import VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.objectives import ImageTextMatching
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.runs.models import model_folder
@@ -29,7 +29,7 @@ from bertie.training_facts import FeatureConfig
 BATCH = 64  # rows of a forward pass
 
 
-def found(model: Model, source: CaptionSource, words: Int, rows: Int, pictures: Int | None) -> tuple[int, int]:
+def found(model: TorchModel, source: CaptionSource, words: Int, rows: Int, pictures: Int | None) -> tuple[int, int]:
     """Returns how many masked words are predicted, and how many there are. pictures: whose each row gets."""
     head, mask, right, total = model.heads["mlm"], source.tokenizer.mask_id, 0, 0
     assert isinstance(head, VocabularyHead)

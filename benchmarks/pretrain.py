@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.peers import TrainerPeer, require
 from bertie import console, families
+from bertie.costs.meter import peak_bytes
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
@@ -33,7 +34,6 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
-from bertie.plan.meter import peak_bytes
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run

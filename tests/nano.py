@@ -26,7 +26,7 @@ from bertie.data.masking import Vocabulary
 from bertie.data.order import Order
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.objectives import Objective, build
 from bertie.train import distributed
 from bertie.train.callbacks import EachStep
@@ -71,7 +71,7 @@ class NanoSource:
         return self.objective.corrupt(batch, Draws(key(self.seed, epochs, ids)), WORDS)
 
 
-def nano_model(seed: int = 0, **overrides: Any) -> Model:
+def nano_model(seed: int = 0, **overrides: Any) -> TorchModel:
     objective = build({"mlm": {}, "nsp": {}})
     return families.build(SHAPE.replace(**overrides), heads=objective.heads, seed=seed)
 
@@ -81,7 +81,7 @@ def nano_train(**overrides: Any) -> TrainConfig:
     return TrainConfig(**(settings | {"device": "cpu"} | overrides))
 
 
-def nano_fit(run: Path, *, model: Model | None = None, source: NanoSource | None = None, **options: Any) -> Result:
+def nano_fit(run: Path, *, model: TorchModel | None = None, source: NanoSource | None = None, **options: Any) -> Result:
     """One nano run. options: of TrainConfig and fit; OptimConfig's lr, warmup, optimizer; the model's dropout"""
     fits = {name: options.pop(name) for name in FIT_OPTIONS if name in options}
     optim = OptimConfig(

@@ -14,7 +14,7 @@ from bertie.cli.main import app, run
 from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
@@ -104,7 +104,7 @@ TOY_WORDS = [f"w{i}" for i in range(200)]
 TOY_TEXTS = [" ".join(TOY_WORDS[(i * 7 + j * 3) % 200] for j in range(3 + i % 20)) for i in range(400)]
 
 
-def toy_vectors(model: Model, engine: Engine) -> Array:
+def toy_vectors(model: TorchModel, engine: Engine) -> Array:
     """The mean vectors of the first toy texts."""
     ids = Sequences.of([model.tokenizer.encode(text).ids for text in TOY_TEXTS[:40]])
     return engine.run(ids, ["mean"])["mean"]

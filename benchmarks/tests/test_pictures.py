@@ -12,7 +12,7 @@ from benchmarks import pictures
 from bertie import families
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.features import Features
 from bertie.nn.layout import Packed
 from bertie.objectives import ImageTextMatching
@@ -48,7 +48,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plain(model: Model, tokenizer: Tokenizer, rows: list[dict[str, object]], pictures: list[int] | None) -> list[int]:
+def plain(
+    model: TorchModel, tokenizer: Tokenizer, rows: list[dict[str, object]], pictures: list[int] | None
+) -> list[int]:
     """How many words are found and how many there are: one word of one caption at a time."""
     right = total = 0
     for number, row in enumerate(rows):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
-    from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.opening import load
     from bertie.text.tokenizer import Tokenizer
@@ -35,7 +34,6 @@ _HOMES = {
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
-    "Model": "bertie.models.model",
     "PretrainConfig": "bertie.runs.config",
     "Tokenizer": "bertie.text.tokenizer",
     "Predictions": "bertie.api.results",
@@ -64,7 +62,6 @@ __all__ = [
     "EncoderConfig",
     "FinetuneConfig",
     "MLflow",
-    "Model",
     "Predictions",
     "Predictor",
     "PretrainConfig",

@@ -20,7 +20,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.flat import _names
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.variant import Variant
 
 ACTS = ["gelu", "gelu_tanh", "relu", "silu"]
@@ -117,7 +117,7 @@ def same(one: EncoderConfig, other: EncoderConfig) -> bool:
     return {**one.flat(), **weights_say} == {**other.flat(), **weights_say}
 
 
-def logits(model: Model) -> dict[str, torch.Tensor]:
+def logits(model: TorchModel) -> dict[str, torch.Tensor]:
     """Of every head, and the hidden states; texts are long enough that windows and blocks matter."""
     if isinstance(model.encoder, ElmoEncoder):
         model.encoder.spell(map(str, range(model.config.vocab_size)))

@@ -7,14 +7,14 @@ from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.heads import MaskedLMHead, PairHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 
 
 def parameters(preset, *, heads=False):
     config = families.config(preset)
     with torch.device("meta"):
-        model = Model(Encoder(config), {"mlm": MaskedLMHead(config), "pair": PairHead(config)} if heads else {})
+        model = TorchModel(Encoder(config), {"mlm": MaskedLMHead(config), "pair": PairHead(config)} if heads else {})
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -15,7 +15,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.heads import HEADS, labelled
 from bertie.models.kinds import MOST
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.variant import Variant
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
@@ -56,7 +56,7 @@ def sizes_of(variant: Variant) -> dict[str, Any]:
     return {name: value for name, value in SIZES.items() if name not in lacking} | implied
 
 
-def built(variant: Variant, architecture: str = "") -> Model:
+def built(variant: Variant, architecture: str = "") -> TorchModel:
     names = variant.architectures.get(architecture, ())
     heads = lambda config: {name: HEADS[name](config, 3) for name in names}  # noqa: E731
     model = families.build(small(variant), heads=heads, variant=variant.model_type).eval()

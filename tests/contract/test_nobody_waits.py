@@ -19,7 +19,7 @@ from bertie.data.batch import Batch
 from bertie.data.tables import Example
 from bertie.data.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives import OBJECTIVES
@@ -36,7 +36,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 META = torch.device("meta")
 
 
-def step(model: Model, learned: Trainable, batches: Iterable[Batch]) -> None:
+def step(model: TorchModel, learned: Trainable, batches: Iterable[Batch]) -> None:
     """A whole step on the meta device, in training, with dropout."""
     batches = list(batches)
     counts = {name: sum(learned.counts(batch)[name] for batch in batches) for name in learned.counts(batches[0])}

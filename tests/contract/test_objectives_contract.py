@@ -13,7 +13,7 @@ import torch
 from bertie import families, objectives
 from bertie.data.batch import Batch
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 from bertie.objectives import OBJECTIVES, MaskedLM, Objective
 from bertie.objectives.source import PretrainingSource
@@ -106,7 +106,7 @@ def objective_of(name: str) -> Objective:
     return objectives.build({name: CASES[name].options}).load_dependencies(teacher)
 
 
-def teacher(folder: str, *, states_only: bool = False) -> Model:
+def teacher(folder: str, *, states_only: bool = False) -> TorchModel:
     assert folder == "teacher"
     shape = families.config("bert-tiny", **{**NANO, "num_hidden_layers": 3})
     model = families.build(shape, heads=MaskedLM().heads, seed=9)
@@ -118,7 +118,7 @@ def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> Pre
     return PretrainingSource(FakeShards(), tokenizer, objective, **({"max_length": 32, "batch_size": 8} | options))
 
 
-def model_of(name: str, objective: Objective) -> Model:
+def model_of(name: str, objective: Objective) -> TorchModel:
     case = CASES[name]
     preset = families.config(case.preset)
     nano = {name: value for name, value in NANO.items() if name not in preset.unread}

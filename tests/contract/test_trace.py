@@ -11,9 +11,9 @@ import torch
 from test_families import FAMILIES, built
 
 from bertie import families
+from bertie.apps.trace.trace import Step, trace, untrained
 from bertie.errors import DataError, UsageError
-from bertie.infer.trace import Step, trace, untrained
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.variant import Variant
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_transformers(tmp_path: Path):
 
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_every_family_is_traced_or_refused(variant: Variant, tmp_path: Path):
-    model: Model = next(
+    model: TorchModel = next(
         (built(variant, name) for name, heads in variant.architectures.items() if "mlm" in heads), built(variant)
     )
     model.tokenizer = Tokenizer.load(toy_model(tmp_path / "toy", [f"w{i}" for i in range(model.config.vocab_size - 5)]))

@@ -27,7 +27,7 @@ from bertie import families, objectives
 from bertie.data.tables import Example
 from bertie.data.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks import TASKS
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def pretraining(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
+def pretraining(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
     """An objective on made-up documents."""
     objective, case = objective_of(name), CASES[name]
     source = source_of(objective, tokenizer(folder), batch_size=8, micro_batch_size=4)
@@ -63,7 +63,7 @@ def pretraining(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
     return model, objective, source
 
 
-def bilm(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
+def bilm(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
     """ELMo's objective, whose words are spelled, on made-up sequences."""
     objective = objectives.build({name: {}})
     sizes = {"vocab_size": 1000, "hidden_size": 12, "intermediate_size": 10, "embedding_size": 4}
@@ -73,7 +73,7 @@ def bilm(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
     return model, objective, NanoSource(objective=objective)
 
 
-def finetuning(kind: str, folder: Path) -> tuple[Model, Trainable, Source]:
+def finetuning(kind: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
     """A task on made-up sentences: what the word w7 is found in, or which words have a low number."""
     rng, examples = random.Random(0), []
     for i in range(64):
@@ -93,7 +93,7 @@ def finetuning(kind: str, folder: Path) -> tuple[Model, Trainable, Source]:
     return model, task, TaskSource(encoded, targets, batch_size=8, micro_batch_size=4, seed=0)
 
 
-RUNS: dict[str, Callable[[str, Path], tuple[Model, Trainable, Source]]] = {
+RUNS: dict[str, Callable[[str, Path], tuple[TorchModel, Trainable, Source]]] = {
     **{name: pretraining for name in CASES if name not in APART},
     "bilm": bilm,
     "sequence": finetuning,

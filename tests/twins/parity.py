@@ -15,7 +15,7 @@ from torch import Tensor
 from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
 
@@ -70,7 +70,7 @@ def check(
     lengths: tuple[int, ...] = LENGTHS,
     dtype: torch.dtype = torch.float64,
     stored: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda gradients: gradients,
-) -> Model:
+) -> TorchModel:
     """Everything a class of `transformers` promises holds here, for one random model of it. Returns ours.
 
     stored: their gradients by the names in their files, where a loaded model has others.
@@ -115,13 +115,13 @@ def computing_in(dtype: torch.dtype, *models: torch.nn.Module) -> Iterator[None]
         model.float()  # the very bits they had
 
 
-def _hidden(ours: Model, batch: Mapping[str, Tensor]) -> Tensor:
+def _hidden(ours: TorchModel, batch: Mapping[str, Tensor]) -> Tensor:
     with torch.no_grad():
         hidden: Tensor = ours.encoder(**batch).last_hidden_state[batch["attention_mask"].bool()]
     return hidden
 
 
-def _same_encoder(ours: Model, theirs: Any, batch: Mapping[str, Tensor]) -> None:
+def _same_encoder(ours: TorchModel, theirs: Any, batch: Mapping[str, Tensor]) -> None:
     real, flags = batch["attention_mask"].bool(), {"output_hidden_states": True, "output_attentions": True}
     with torch.no_grad():
         mine, other = ours.encoder(**batch, **flags), theirs.base_model(**batch, **flags)
@@ -140,7 +140,7 @@ def _same_encoder(ours: Model, theirs: Any, batch: Mapping[str, Tensor]) -> None
 
 
 def _same_logits_and_gradients(
-    ours: Model,
+    ours: TorchModel,
     theirs: Any,
     batch: Mapping[str, Tensor],
     stored: Callable[[dict[str, Tensor]], dict[str, Tensor]],
@@ -190,7 +190,7 @@ def _logits(head: str, output: Any) -> Tensor:
     return next(output[key] for key in LOGITS.get(head, ("logits",)) if key in output)
 
 
-def _packed_as_padded(ours: Model, batch: Mapping[str, Tensor]) -> None:
+def _packed_as_padded(ours: TorchModel, batch: Mapping[str, Tensor]) -> None:
     real = batch["attention_mask"].bool()
     layout = Packed.from_lengths(real.sum(1))
     flat = {name: x[real] for name, x in batch.items() if name != "attention_mask"}
@@ -203,7 +203,7 @@ def _packed_as_padded(ours: Model, batch: Mapping[str, Tensor]) -> None:
         close(logits, _real(expected[name], batch), f"packed {name}")
 
 
-def _same_folder(ours: Model, theirs: Any, folder: Path) -> None:
+def _same_folder(ours: TorchModel, theirs: Any, folder: Path) -> None:
     """What was read is written back as it was, and opens there with nothing missing and nothing left over."""
     ours.save_pretrained(folder / "ours")
     for name in ("config.json", "model.safetensors"):
@@ -225,7 +225,7 @@ def published(
     variant = families.VARIANTS[model_type]
     config = variant.presets[preset].replace(pooler=pooler)
     with torch.device("meta"):
-        model = Model(variant.encoder(config), {name: HEADS[name](config, 2) for name in heads})
+        model = TorchModel(variant.encoder(config), {name: HEADS[name](config, 2) for name in heads})
     ours = {name: tuple(x.shape) for name, x in public_state(dict(model.named_parameters()), variant.table, base=True)}
     today = {variant.table.today(name): shape for name, shape in recorded.items()}
     today.pop(None, None)

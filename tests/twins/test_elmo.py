@@ -18,7 +18,7 @@ from bertie.errors import DataError, UsageError
 from bertie.families.elmo import ELMO, read_published
 from bertie.infer.words import word_vectors
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def small(heads: Any = None, **overrides: Any) -> Model:
+def small(heads: Any = None, **overrides: Any) -> TorchModel:
     model = families.build(ElmoConfig(**{**SMALL, **overrides}), heads=heads, variant="elmo")
     torch.manual_seed(0)
     with torch.no_grad():

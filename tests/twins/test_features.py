@@ -13,7 +13,7 @@ from bertie.data.words import spaced
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import facts_of
 from bertie.models.heads.features import FEATURES
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks import TaggingTask, task_of
 from bertie.tasks.source import TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def make(task: TaggingTask, tokenizer: Tokenizer) -> Model:
+def make(task: TaggingTask, tokenizer: Tokenizer) -> TorchModel:
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,

@@ -12,7 +12,7 @@ from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.cache import Cache
 from bertie.nn.layout import Padded
 
@@ -20,7 +20,7 @@ LENGTHS = (7, 3, 5)
 SEEDS = range(4)
 
 
-def t5(folder: Path, seed: int) -> tuple[Model, Any]:
+def t5(folder: Path, seed: int) -> tuple[TorchModel, Any]:
     torch.manual_seed(seed)
     config = transformers.T5Config(
         vocab_size=30, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4, decoder_start_token_id=0
@@ -28,7 +28,7 @@ def t5(folder: Path, seed: int) -> tuple[Model, Any]:
     return _random(transformers.T5ForConditionalGeneration(config), folder, 0.6)
 
 
-def gpt2(folder: Path, seed: int) -> tuple[Model, Any]:
+def gpt2(folder: Path, seed: int) -> tuple[TorchModel, Any]:
     torch.manual_seed(seed)
     config = transformers.GPT2Config(
         vocab_size=30, n_embd=16, n_layer=2, n_head=4, n_positions=40, pad_token_id=0, eos_token_id=1, bos_token_id=1
@@ -36,7 +36,7 @@ def gpt2(folder: Path, seed: int) -> tuple[Model, Any]:
     return _random(transformers.GPT2LMHeadModel(config), folder, 0.5)
 
 
-def _random(theirs: Any, folder: Path, std: float) -> tuple[Model, Any]:
+def _random(theirs: Any, folder: Path, std: float) -> tuple[TorchModel, Any]:
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.copy_(torch.randn_like(parameter) * std)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import groups as module
 from bertie.nn.attention import attention_bias, formula, split_heads
 from bertie.nn.dropout import DropoutMask, keep_mask
@@ -106,7 +106,7 @@ def test_a_model_learns_the_same_by_groups(family: str, monkeypatch: pytest.Monk
     layout = Packed.from_lengths(torch.tensor(RAGGED))
     ids = torch.randint(5, 60, (layout.num_tokens,))
 
-    def gradients(model: Model) -> dict[str, Tensor]:
+    def gradients(model: TorchModel) -> dict[str, Tensor]:
         model.zero_grad()
         torch.manual_seed(3)
         output = model.encoder(ids, None, layout)

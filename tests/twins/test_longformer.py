@@ -14,7 +14,7 @@ from bertie import families
 from bertie.families.longformer import LONGFORMER
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed, Padded
 from bertie.nn.window import WindowAttention, window_mask
 
@@ -97,7 +97,7 @@ def test_what_is_shown_adds_up_to_one() -> None:
     torch.testing.assert_close(probs.of_global[0].sum(1), torch.ones(4, 2))
 
 
-def made(head: str) -> tuple[Model, EncoderConfig]:
+def made(head: str) -> tuple[TorchModel, EncoderConfig]:
     config = families.VARIANTS["longformer"].base.replace(
         **{name: value for name, value in TINY.items() if name != "attention_window"}, attention_window=4
     )

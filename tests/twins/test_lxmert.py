@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.families.lxmert import LXMERT
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.features import Features
 from bertie.nn.layout import Packed, Padded
@@ -112,7 +112,7 @@ def test_same_numbers_and_gradients(architecture: str, training: bool, tmp_path:
         _same_gradients(ours, theirs)
 
 
-def _same_gradients(ours: Model, theirs: Any) -> None:
+def _same_gradients(ours: TorchModel, theirs: Any) -> None:
     expected = {LXMERT.table.today(name): p.grad for name, p in theirs.named_parameters() if p.grad is not None}
     gradients = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}
     around = max(float(gradient.abs().max()) for gradient in expected.values())

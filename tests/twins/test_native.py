@@ -16,7 +16,7 @@ from bertie.infer.native.fits import positions_of, rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.tasks import SequenceTask
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -54,7 +54,7 @@ def spread(model: torch.nn.Module) -> None:
             parameter.data += 0.1 * torch.randn_like(parameter)
 
 
-def built(name: str, **settings: object) -> Model:
+def built(name: str, **settings: object) -> TorchModel:
     chosen = {"preset": "bert-tiny", **SHAPES[name], **settings}
     model = families.build(chosen.pop("preset"), vocab_size=300, seed=1, **chosen).eval()
     torch.manual_seed(0)
@@ -135,7 +135,7 @@ def test_other_shapes_are_named(preset, why):
     assert why in str(unsupported(model))
 
 
-def given(read: Sequences, model: Model) -> tuple[np.ndarray | None, ...]:
+def given(read: Sequences, model: TorchModel) -> tuple[np.ndarray | None, ...]:
     types = read.token_type_ids if model.config.type_vocab_size > 1 else None
     return read.input_ids, types, positions_of(model.config, read), read.lengths
 

@@ -11,7 +11,7 @@ from bertie import families
 from bertie.data.batch import Batch
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
-from bertie.models.model import SUMMARY, Model
+from bertie.models.model import SUMMARY, TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives.base import Objective
@@ -37,10 +37,10 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-def model_of(changes: Mapping[str, Any], layout: Packed | Padded) -> tuple[Model, Batch]:
+def model_of(changes: Mapping[str, Any], layout: Packed | Padded) -> tuple[TorchModel, Batch]:
     config = SMALL.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **changes)
     heads = {name: HEADS[name](config, 3) for name in ("mlm", "sequence")}
-    model = Model(Encoder(config), heads).double().train()
+    model = TorchModel(Encoder(config), heads).double().train()
     initialize(model, std=0.2, seed=0)
     drawn = torch.Generator().manual_seed(7)
     shape = (int(LENGTHS.sum()),) if isinstance(layout, Packed) else layout.mask().shape
@@ -53,7 +53,7 @@ def layouts() -> dict[str, Packed | Padded]:
     return {"packed": Packed.from_lengths(LENGTHS), "padded": Padded(mask)}
 
 
-def gradients(model: Model, loss: Tensor) -> dict[str, Tensor]:
+def gradients(model: TorchModel, loss: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}

@@ -12,7 +12,7 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import loss as chunks
 from bertie.objectives import rtd
 from bertie.objectives.rtd import Detection, sample
@@ -37,7 +37,7 @@ def batch(objective):
 
 
 @pytest.fixture
-def model(objective) -> Model:
+def model(objective) -> TorchModel:
     shape: EncoderConfig = families.config(
         "electra-small-discriminator",
         vocab_size=V,

@@ -9,7 +9,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import MaskedLMHead, SequenceHead, TokenHead
 from bertie.models.heads.token import ReplacedTokenHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import layout
 from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, rounded
@@ -35,7 +35,7 @@ def test_sizes_are_few_and_close_above() -> None:
     assert all(rounded(size) == size for size in set(sizes))
 
 
-def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
+def results(model: TorchModel, lengths: Tensor) -> dict[str, Tensor]:
     """Everything a step of masked LM and of a sentence head brings, gradients included."""
     drawn = torch.Generator().manual_seed(7)
     ids = torch.randint(5, 120, (int(lengths.sum()),), generator=drawn)
@@ -74,7 +74,7 @@ def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
 def test_with_rows_and_without(monkeypatch: pytest.MonkeyPatch, options: dict[str, object], lengths: Tensor) -> None:
     config = EncoderConfig(**SMALL).replace(**options, pooler=True)  # type: ignore[arg-type]
     heads = {"mlm": MaskedLMHead(config), "sequence": SequenceHead(config, num_labels=3)}  # of no public class together
-    model = Model(Encoder(config), heads).train()
+    model = TorchModel(Encoder(config), heads).train()
     initialize(model, std=config.initializer_range, stds={}, seed=0)
     assert rounded(int(lengths.sum())) > lengths.sum()
     roomy = results(model, lengths)

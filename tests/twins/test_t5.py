@@ -14,7 +14,7 @@ from bertie import families
 from bertie.families.t5 import T5
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.seq2seq import Seq2Seq
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
@@ -50,7 +50,7 @@ def theirs_of(architecture: str, folder: Path, *, untied: bool = False, **change
     return model
 
 
-def batch_of(model: Model) -> dict[str, torch.Tensor]:
+def batch_of(model: TorchModel) -> dict[str, torch.Tensor]:
     batch = parity.inputs(model.config)
     written = torch.tensor(WRITTEN)
     mask = torch.arange(max(WRITTEN))[None] < written[:, None]
@@ -176,7 +176,7 @@ def test_a_task_finds_the_decoder_it_needs(tmp_path: Path) -> None:
     assert all(name.startswith("decoder.") for name in report.unused)
 
 
-def _same_numbers(ours: Model, theirs: Any) -> None:
+def _same_numbers(ours: TorchModel, theirs: Any) -> None:
     batch = batch_of(ours)
     real, written = batch["attention_mask"].bool(), batch["decoder_attention_mask"].bool()
     flags = {"output_hidden_states": True, "output_attentions": True}
@@ -216,7 +216,7 @@ def _same(ours: Any, theirs: Any, real: torch.Tensor) -> None:
         close(a[real], b[real], f"layer {i}")
 
 
-def _same_folder(ours: Model, theirs: Any, folder: Path) -> None:
+def _same_folder(ours: TorchModel, theirs: Any, folder: Path) -> None:
     ours.save_pretrained(folder / "ours")
     for name in ("config.json", "model.safetensors"):
         assert (folder / "ours" / name).read_bytes() == (folder / "theirs" / name).read_bytes(), name
@@ -275,10 +275,10 @@ def test_buckets(both_sides: bool, buckets: int, distance: int) -> None:
     assert torch.equal(ours, expected)
 
 
-def _built(preset: str, heads: tuple[str, ...]) -> Model:
+def _built(preset: str, heads: tuple[str, ...]) -> TorchModel:
     config = families.config(preset)
     with torch.device("meta"):
-        return Model(Encoder(config), {name: HEADS[name](config, 0) for name in heads})
+        return TorchModel(Encoder(config), {name: HEADS[name](config, 0) for name in heads})
 
 
 def test_sizes() -> None:

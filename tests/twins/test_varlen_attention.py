@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bertie import families
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import varlen
 from bertie.nn.attention import attention_bias, formula, split_heads
 from bertie.nn.layout import Packed
@@ -95,7 +95,7 @@ def test_a_model_learns_the_same_without_padding(preset: str, kernel: None, monk
     layout = Packed.from_lengths(torch.tensor(RAGGED))
     ids, wanted = torch.randint(5, 60, (layout.num_tokens,)), torch.randn(layout.num_tokens, 16)
 
-    def gradients(model: Model) -> dict[str, Tensor]:
+    def gradients(model: TorchModel) -> dict[str, Tensor]:
         model.zero_grad()
         torch.manual_seed(3)
         output = model.encoder(ids, None, layout)

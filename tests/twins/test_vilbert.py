@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.features import Features
 from bertie.nn.layout import Packed, Padded
@@ -28,7 +28,7 @@ SIZES_OF = {  # streams of different sizes, as in the paper, and of the same siz
 }
 
 
-def _model(sizes: str, heads: tuple[str, ...] = ("mlm", "pair")) -> Model:
+def _model(sizes: str, heads: tuple[str, ...] = ("mlm", "pair")) -> TorchModel:
     config = TwoStreamConfig(
         **{**parity.TINY, "num_hidden_layers": 2},
         visual_feat_dim=7,
@@ -52,7 +52,7 @@ def _model(sizes: str, heads: tuple[str, ...] = ("mlm", "pair")) -> Model:
 class Plain:
     """The equations, with the weights of a model by name."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TorchModel) -> None:
         self.weights, self.config = dict(model.named_parameters()), model.config
 
     def linear(self, x: Tensor, name: str) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.families.visual_bert import VISUAL_BERT
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.features import Features
 from bertie.nn.layout import Packed, Padded
@@ -132,7 +132,7 @@ def test_same_logits_and_gradients_with_regions(
         torch.testing.assert_close(a.double(), b, atol=parity.FLOAT32 * max(1.0, float(b.abs().max())), rtol=0)
 
 
-def _same_gradients(ours: Model, theirs: Any) -> None:
+def _same_gradients(ours: TorchModel, theirs: Any) -> None:
     expected = {VISUAL_BERT.table.today(name): p.grad for name, p in theirs.named_parameters() if p.grad is not None}
     gradients = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}
     around = max(float(gradient.abs().max()) for gradient in expected.values())

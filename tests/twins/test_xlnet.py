@@ -16,7 +16,7 @@ from torch import Tensor
 from bertie import families
 from bertie.errors import UsageError
 from bertie.families.xlnet import XLNET
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
 
@@ -171,7 +171,7 @@ def test_published_names() -> None:
     parity.published("xlnet", "xlnet-base-cased", ("plm",), recorded, pooler=False)
 
 
-def pair(architecture: str, folder: Path) -> tuple[Model, Any]:
+def pair(architecture: str, folder: Path) -> tuple[TorchModel, Any]:
     """One random model, here and there."""
     torch.manual_seed(1)
     config = transformers.XLNetConfig(**TINY, attn_implementation="eager")
@@ -199,7 +199,7 @@ def permuted(lengths: tuple[int, ...], *, predictions: int) -> tuple[Tensor, Ten
     return perm_mask, targets
 
 
-def same_gradients(ours: Model, theirs: Any) -> None:
+def same_gradients(ours: TorchModel, theirs: Any) -> None:
     table = XLNET.table
     expected = {table.today(name): p.grad for name, p in theirs.named_parameters() if p.grad is not None}
     gradients = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}

@@ -22,9 +22,9 @@ from bertie.apps.explain.attention import (
     with_norms,
 )
 from bertie.apps.explain.attention_page import TextAttention, most_tokens, page
+from bertie.apps.explain.picture import png
 from bertie.errors import DataError, UsageError
-from bertie.models.model import Model
-from bertie.report.picture import png
+from bertie.models.model import TorchModel
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 from toys import SPECIAL, toy_model
@@ -232,7 +232,7 @@ def test_the_longest_page_is_smaller_than_two_megabytes() -> None:
     assert most_tokens(type("M", (), {"config": big})()) == 81
 
 
-def model(folder: Path) -> Model:
+def model(folder: Path) -> TorchModel:
     toy_model(folder, WORDS, num_hidden_layers=2)
     found = families.load(folder)[0].eval()
     found.tokenizer = Tokenizer.load(folder)

@@ -20,7 +20,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ def model():
         initializer_range=0.3,
     )
     config = config.replace(pooler=True)
-    model = Model(Encoder(config), {name: HEADS[name](config, 3) for name in ("sequence", "token", "span", "mlm")})
+    model = TorchModel(Encoder(config), {name: HEADS[name](config, 3) for name in ("sequence", "token", "span", "mlm")})
     initialize(model, std=config.initializer_range, stds={}, seed=0)
     return model
 

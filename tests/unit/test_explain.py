@@ -16,7 +16,7 @@ from bertie.apps.explain.page import page
 from bertie.apps.explain.targets import question_of
 from bertie.errors import DataError, UsageError
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -27,7 +27,7 @@ PLANTED = ("good", "bad", "none")
 TEXT = "we saw the film today in paris"
 
 
-def model(head: str, labels: tuple[str, ...] = (), std: float = 0.2) -> Model:
+def model(head: str, labels: tuple[str, ...] = (), std: float = 0.2) -> TorchModel:
     with TemporaryDirectory() as folder:  # every word is one token
         (Path(folder) / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "<", ">", "/", "b"]), encoding="utf-8")
         tokenizer = Tokenizer.load(Path(folder))

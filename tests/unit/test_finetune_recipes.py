@@ -7,7 +7,7 @@ import pytest
 from bertie import families, settings
 from bertie.cli.finetune import settings_of
 from bertie.models.encoder import Encoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.start import with_rate
 from bertie.tasks.datasets import DATASETS
@@ -49,7 +49,7 @@ def test_what_is_typed_counts_more_than_the_recipe() -> None:
     [(256, [], usual_rate(256)), (768, [], 2e-5), (1024, [], 2e-5), (256, ["optim.lr=7e-5"], 7e-5)],
 )
 def test_a_published_rate_is_for_wide_models(width: int, typed: list[str], rate: float) -> None:
-    model = Model(Encoder(families.config("bert-tiny", hidden_size=width, num_hidden_layers=0, vocab_size=9)))
+    model = TorchModel(Encoder(families.config("bert-tiny", hidden_size=width, num_hidden_layers=0, vocab_size=9)))
     assert with_rate(settings_of("m", typed, None, {"data": "rte"}), model, []).optim.lr == rate
     named = settings_of("m", typed, Path(DATASETS["rte"].recipe), {"data": "rte"})
     assert with_rate(named, model, []).optim.lr == named.optim.lr

@@ -12,7 +12,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.flat import UNIONS
 from bertie.models.head_config import HeadConfigs
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.pooling import pool
 from bertie.nn.layout import Packed, Padded
 
@@ -95,7 +95,7 @@ NANO = {
 }
 
 
-def causal(preset: str, name: str) -> Model:
+def causal(preset: str, name: str) -> TorchModel:
     config = families.config(preset, **NANO, **CAUSAL[preset])
     if config.embedding_dropout is not None:
         config = config.replace(embedding_dropout=0.0)

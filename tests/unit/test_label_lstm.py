@@ -11,6 +11,7 @@ from bertie import families
 from bertie.apps.export.graph import traced
 from bertie.errors import DataError, UsageError
 from bertie.models.heads import HEADS
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
@@ -23,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_model(tmp_path_factory.mktemp("m"), "abcdefgh", num_hidden_layers=2)
 
 
-def with_lstm(folder: Path, head: str, **changes: object) -> bertie.Model:
+def with_lstm(folder: Path, head: str, **changes: object) -> TorchModel:
     config = families.config(folder, label_lstm=2, **changes)
     return families.build(config, variant="bert", heads=lambda config: {head: HEADS[head](config, 3)}).eval()
 

@@ -8,6 +8,7 @@ import torch
 import bertie
 from bertie import families
 from bertie.models.heads import HEADS
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
@@ -20,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_model(tmp_path_factory.mktemp("m"), "abcdefgh", num_hidden_layers=3)
 
 
-def classifier(folder: Path, kind: str, variant: str = "bert") -> bertie.Model:
+def classifier(folder: Path, kind: str, variant: str = "bert") -> TorchModel:
     config = families.config(folder, label_pooling=kind, label_layers=2)
     return families.build(config, variant=variant, heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
 

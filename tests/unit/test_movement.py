@@ -10,6 +10,7 @@ import bertie as library
 from bertie import families
 from bertie.apps.compress import learn
 from bertie.apps.compress.distil import Distillation, attention_loss, last_qkv
+from bertie.apps.compress.importance import importance, judged
 from bertie.apps.compress.learn import Lessons, made
 from bertie.apps.compress.movement import HEADS, LAYERS, NEURONS, Masks
 from bertie.apps.compress.recipe import Recipe
@@ -21,7 +22,6 @@ from bertie.tasks import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import EachStep
-from bertie.train.importance import importance, judged
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]

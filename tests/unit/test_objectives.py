@@ -18,7 +18,7 @@ from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build
 from bertie.objectives.source import PretrainingSource, readable
 from bertie.runs.config import PretrainConfig
@@ -247,7 +247,7 @@ def test_packed_and_padded_are_masked_alike(tokenizer):
         assert torch.equal(b.input_ids[b.layout.mask()], a.input_ids)
         assert torch.equal(a.labels["mlm_targets"], b.labels["mlm_targets"])
         assert not torch.equal(a.input_ids, flat.input_ids)  # the batch given is left as it was
-        model = Model(Encoder(CONFIG), objective.heads(CONFIG)).eval()
+        model = TorchModel(Encoder(CONFIG), objective.heads(CONFIG)).eval()
         loss_a = objective.loss(model, model.encode(a), a)["mlm"].total
         loss_b = objective.loss(model, model.encode(b), b)["mlm"].total
         torch.testing.assert_close(loss_a, loss_b, rtol=1e-5, atol=1e-5)  # two orders of float32 sums
@@ -257,7 +257,7 @@ def test_losses_are_the_formula(shards, tokenizer):
     objective = MaskedLM() + NextSentence()
     (batch,) = source_of(shards, tokenizer, objective).batches(0)
     torch.manual_seed(0)
-    model = Model(Encoder(CONFIG), objective.heads(CONFIG)).eval()
+    model = TorchModel(Encoder(CONFIG), objective.heads(CONFIG)).eval()
     output = model.encode(batch)
     report = objective.loss(model, output, batch)
     assert {name: part.count for name, part in report.items()} == objective.counts(batch)

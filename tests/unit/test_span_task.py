@@ -16,7 +16,7 @@ from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.facts import facts_of
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.tasks import SpanTask, task_of, with_task
 from bertie.tasks.places import fullest
@@ -305,7 +305,7 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
         intermediate_size=64,
         max_position_embeddings=64,
     )
-    model = Model(Encoder(config), task.heads(config))
+    model = TorchModel(Encoder(config), task.heads(config))
     initialize(model, std=0.2)
     model.training_facts = with_task(TrainingFacts(), tuned)
     assert task_of(facts_of(model)) == tuned

@@ -12,7 +12,7 @@ from tokenizers import ByteLevelBPETokenizer
 from bertie import families
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.nn.layout import Packed
@@ -66,13 +66,13 @@ def tokenizer_of(kind: str, folder: Path) -> Tokenizer:
 KINDS = ["wordpiece", "unigram", "byte-bpe", "sentencepiece"]
 
 
-def model_of(tokenizer: Tokenizer, head: str = "mlm", preset: str = "") -> Model:
+def model_of(tokenizer: Tokenizer, head: str = "mlm", preset: str = "") -> TorchModel:
     preset = preset or ("roberta-base" if "mask" in tokenizer.special_tokens["mask"] else "bert-tiny")
     sizes = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad_id}
     return made(preset, head, **sizes)
 
 
-def made(preset: str, head: str, **sizes: Any) -> Model:
+def made(preset: str, head: str, **sizes: Any) -> TorchModel:
     config = families.config(preset, **{**SMALL, "vocab_size": 99, **sizes})
     torch.manual_seed(5)
     heads = {head: HEADS[head](config, 3)} if head else {}
@@ -83,7 +83,7 @@ def made(preset: str, head: str, **sizes: Any) -> Model:
     return model
 
 
-def run(model: Model, ids: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def run(model: TorchModel, ids: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     layout = Packed.from_lengths(torch.tensor([len(row) for row in ids]))
     with torch.no_grad():
         output = model.encoder(torch.tensor([i for row in ids for i in row]), layout=layout)
@@ -239,7 +239,7 @@ def test_more_positions(preset: str) -> None:
 # Depth ---------------------------------------------------------------------------------------------------------------
 
 
-def layer(model: Model, i: int) -> torch.Tensor:
+def layer(model: TorchModel, i: int) -> torch.Tensor:
     return model.get_parameter(f"encoder.layers.{i}.up.weight")
 
 
@@ -402,7 +402,7 @@ def test_what_cannot_be_widened_says_so(preset: str) -> None:
 # Shallower -----------------------------------------------------------------------------------------------------------
 
 
-def bert() -> Model:
+def bert() -> TorchModel:
     make = HEADS["mlm"], HEADS["pair"]
     return families.build(
         "bert-tiny", heads=lambda c: {"mlm": make[0](c, 0), "pair": make[1](c, 0)}, seed=4, vocab_size=50, **SMALL

@@ -13,7 +13,7 @@ from bertie.data.tables import Example, TableFormat, read
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
@@ -36,7 +36,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer) -> Model:
+def model(tokenizer) -> TorchModel:
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,
@@ -45,7 +45,7 @@ def model(tokenizer) -> Model:
         intermediate_size=64,
         max_position_embeddings=64,
     )
-    model = Model(Encoder(config), TASK.heads(config))
+    model = TorchModel(Encoder(config), TASK.heads(config))
     initialize(model, std=0.2)
     return model.eval()
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 SHOWN = 10  # rows of a display
 MEASURED = ("loss", "accuracy")  # ends of the names of what pre-training measures
@@ -208,7 +208,7 @@ class Run:
         return Scores(report, tuple(name for name in report if name.endswith(MEASURED)))
 
     @property
-    def model(self) -> "Model":
+    def model(self) -> "TorchModel":
         """The trained model, loaded from the folder."""
         return load(self.folder / MODEL)
 

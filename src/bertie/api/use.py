@@ -36,7 +36,7 @@ from bertie.tasks.sequence import with_positive
 READS = ("tokenizer", "max_length", "too_long", "head")  # options of a `Predictor`
 VECTORS = ("tokenizer", "max_length", "prompt", "prefix", "pooling", "normalize", "truncate_dim")  # of an `embedder`
 WHERE = ("device", "precision")
-THEIRS = {  # arguments of sentence-transformers and transformers
+THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
     "normalize_embeddings": "normalize",
     "prompt_name": "prompt",
     "max_seq_length": "max_length",
@@ -50,12 +50,14 @@ THEIRS = {  # arguments of sentence-transformers and transformers
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
     from bertie.infer.pseudo import PseudoPerplexity
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
+
+    Usable = TorchModel | Engine | str | Path
 
 
 def runner_of(
-    model: "Model | Engine | str | Path", device: str | None, precision: str | None, options: dict[str, Any]
-) -> "tuple[Model | Engine, dict[str, Any]]":
+    model: "Usable", device: str | None, precision: str | None, options: dict[str, Any]
+) -> "tuple[TorchModel | Engine, dict[str, Any]]":
     """Returns what computes a model, and the options with its tokenizer.
 
     For a folder, it is the engine that the command would take.
@@ -66,14 +68,14 @@ def runner_of(
     return opened.engine, {**options, "tokenizer": options.get("tokenizer") or opened.tokenizer}
 
 
-def module_of(model: "Model | str | Path", device: str | None, precision: str | None) -> "Model":
+def module_of(model: "TorchModel | str | Path", device: str | None, precision: str | None) -> "TorchModel":
     """Returns a model in torch, whose modules are used; see `runner_of`."""
     if isinstance(model, str | PathLike):
         return open_model(model, device=device or "auto", precision=precision or "fp32")
     return in_place(model, device, precision)  # type: ignore[return-value] # its functions say what an engine lacks
 
 
-def in_place(model: "Model | Engine", device: str | None, precision: str | None) -> "Model | Engine":
+def in_place(model: "TorchModel | Engine", device: str | None, precision: str | None) -> "TorchModel | Engine":
     """Returns a loaded model on a device (default: where it is) and in a precision (default: its own).
 
     Raises UsageError for an unknown precision, and where the model is an engine or compiled, for a device or a
@@ -82,11 +84,11 @@ def in_place(model: "Model | Engine", device: str | None, precision: str | None)
     import torch
 
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.train.precision import choose_device, choose_dtype
 
     check_names(precision or "fp32")
-    if not isinstance(model, Model):
+    if not isinstance(model, TorchModel):
         fixed = isinstance(model, Engine) or hasattr(model, "_orig_mod")  # which torch.compile wraps
         if fixed and {device or "auto", precision or "auto"} != {"auto"}:
             raise UsageError(
@@ -109,7 +111,7 @@ def in_place(model: "Model | Engine", device: str | None, precision: str | None)
 
 @arguments(*READS, **THEIRS)
 def predict(
-    model: "Model | Engine | str | Path",
+    model: "Usable",
     texts: Any,
     *,
     text: str | Sequence[str] = (),
@@ -183,7 +185,7 @@ def _answers(predictor: Predictor, texts: Any, text: str | Sequence[str]) -> Pre
 
 @arguments(*READS, **THEIRS)
 def evaluate(
-    model: "Model | Engine | str | Path",
+    model: "Usable",
     examples: Any = None,
     *,
     data: str = "",
@@ -264,16 +266,14 @@ def evaluate(
 
 
 @overload
-def embed(
-    model: "Model | Engine | str | Path", texts: Iterable[str], *, tokens: Literal[False] = False, **options: Any
-) -> Vector: ...
+def embed(model: "Usable", texts: Iterable[str], *, tokens: Literal[False] = False, **options: Any) -> Vector: ...
 @overload
 def embed(
-    model: "Model | Engine | str | Path", texts: Iterable[str], *, tokens: Literal[True], **options: Any
+    model: "Usable", texts: Iterable[str], *, tokens: Literal[True], **options: Any
 ) -> list[TokenVectors | None]: ...
 @arguments(*VECTORS, **THEIRS)
 def embed(
-    model: "Model | Engine | str | Path",
+    model: "Usable",
     texts: Iterable[str],
     *,
     tokens: bool = False,
@@ -338,9 +338,7 @@ def _vectors(predictor: Predictor, texts: Iterable[str], name: str) -> Vector:
 
 
 @arguments(*VECTORS, *WHERE, **THEIRS)
-def similarity(
-    model: "Model | Engine | str | Path", first: Iterable[str], second: Iterable[str], **options: Any
-) -> Vector:
+def similarity(model: "Usable", first: Iterable[str], second: Iterable[str], **options: Any) -> Vector:
     """Computes the similarity of each text of `first` to each text of `second`.
 
     Args:
@@ -376,7 +374,7 @@ class Ranked:
 
 @arguments(*READS, *VECTORS, *WHERE, **THEIRS)
 def rank(
-    model: "Model | Engine | str | Path", query: str, passages: Iterable[str], *, top: int | None = None, **options: Any
+    model: "Usable", query: str, passages: Iterable[str], *, top: int | None = None, **options: Any
 ) -> list[Ranked]:
     """Ranks passages by relevance to a query.
 
@@ -425,7 +423,7 @@ def _score(answer: Prediction, labels: Sequence[str]) -> float:
 
 @arguments("tokenizer", "max_length", **THEIRS)
 def fill_mask(
-    model: "Model | Engine | str | Path",
+    model: "Usable",
     text: str,
     *,
     top: int = 5,
@@ -454,7 +452,7 @@ def fill_mask(
 
 
 def write(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     texts: Iterable[str],
     *,
     seed: int = 0,
@@ -492,7 +490,7 @@ def write(
 
 @arguments(**THEIRS)
 def perplexity(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     texts: Iterable[str],
     *,
     max_length: int | None = None,

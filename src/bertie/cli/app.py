@@ -4,7 +4,6 @@ A command parses, calls the library and prints. Heavy imports are inside the com
 """
 
 import inspect
-import json
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 import typer.core
 
 from bertie import console
+from bertie.console import emit as emit
 
 
 def _quiet(value: bool) -> None:
@@ -110,8 +110,3 @@ def asked(ctx: typer.Context) -> str:
         if name not in OF_THE_CALL:
             inputs[name] = [content(path) if isinstance(path, Path) else path for path in paths]
     return seal({"command": ctx.command.name, **inputs})
-
-
-def emit(value: Any) -> None:
-    """Prints one JSON value on one line of stdout: the result of a command under --json."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)

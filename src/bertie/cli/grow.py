@@ -12,9 +12,9 @@ from bertie.cli.app import Commands, Overwrite, asked, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
-Changed = tuple["Model", dict[str, Any]]  # and what else the command prints under --json
+Changed = tuple["TorchModel", dict[str, Any]]  # and what else the command prints under --json
 SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = tables.ModelFolder
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
@@ -47,7 +47,7 @@ def grow(
     if layers is None and positions is None and times == 1 and intermediate is None:
         raise UsageError("No new size given. Pass --layers, --times, --intermediate or --positions.")
 
-    def grown(model: "Model") -> Changed:
+    def grown(model: "TorchModel") -> Changed:
         if layers is not None:
             model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
         if times > 1 or intermediate is not None:
@@ -86,7 +86,7 @@ def shrink(
         ) from None
     variant = VARIANTS[family] if family else None
 
-    def shrunk(model: "Model") -> Changed:
+    def shrunk(model: "TorchModel") -> Changed:
         kept = list(range(0, model.config.num_hidden_layers, 2)) if chosen is None else chosen
         return take_layers(model, kept, variant=variant), {"taken": kept}
 
@@ -112,7 +112,7 @@ def extend(
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
-    def extended(model: "Model") -> Changed:
+    def extended(model: "TorchModel") -> Changed:
         assert model.tokenizer is not None
         resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
         for word, why in resized.left_out.items():
@@ -142,7 +142,7 @@ def trim(
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
-    def trimmed(model: "Model") -> Changed:
+    def trimmed(model: "TorchModel") -> Changed:
         assert model.tokenizer is not None
         return with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), {}
 
@@ -166,7 +166,9 @@ def _lines(paths: list[Path]) -> Any:
         raise DataError(f"{', '.join(map(str, paths))}: no text.")
 
 
-def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["Model"], Changed]) -> None:
+def _make(
+    ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["TorchModel"], Changed]
+) -> None:
     """Write the changed model, unless it is there already, and print its sizes."""
     from bertie.folders import check_other, made_once
     from bertie.models.convert import save_like

@@ -126,13 +126,6 @@ def check_card(card: bool, model: Path) -> None:
 PageFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.", callback=ending(".html"))
 ]
-OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
-
-
-def check_one_or_two(texts: Sequence[str]) -> None:
-    """Raises UsageError unless there are one or two texts."""
-    if len(texts) > 2:
-        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
 
 
 def names(text: str) -> tuple[str, ...]:

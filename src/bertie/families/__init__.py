@@ -35,7 +35,7 @@ from bertie.registry import Later, Registry
 
 if TYPE_CHECKING:
     from bertie.models.folder import Heads
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.models.saving import save
     from bertie.models.weights import LoadReport
 
@@ -132,7 +132,7 @@ def _nearest(shape: EncoderConfig, can: Callable[[Variant, EncoderConfig], objec
 
 def build(
     what: str | Path | EncoderConfig, *, heads: "Heads" = None, seed: int = 0, variant: str = "bert", **overrides: Any
-) -> "Model":
+) -> "TorchModel":
     """A model with random weights, from a preset, a folder's config.json, or an EncoderConfig of the family `variant`.
 
     heads: by name, or what makes them from a config. The same seed gives the same encoder, whatever its heads.
@@ -156,7 +156,7 @@ def load(
     seed: int = 0,
     fresh_heads: bool = False,
     overrides: Mapping[str, Any] = MappingProxyType({}),
-) -> "tuple[Model, LoadReport]":
+) -> "tuple[TorchModel, LoadReport]":
     """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
 
     heads None: those the folder was saved with. fresh_heads: they start fresh, whatever the folder has.

@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.models import folder
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
@@ -97,7 +97,7 @@ ELMO = Variant(
 )
 
 
-def read_published(options: Path | str, weights: Path | str) -> Model:
+def read_published(options: Path | str, weights: Path | str) -> TorchModel:
     """Returns the model in AllenNLP's two files, `*_options.json` and `*_weights.hdf5`. Needs h5py.
 
     The weights of the layer sum are equal, as in a new task. Raises DataError when files are missing, damaged, or

@@ -19,12 +19,12 @@ from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
 
 
 def choose_from(
-    model: "Model | Engine",
+    model: "TorchModel | Engine",
     candidates: Sequence[str],
     tokenizer: "Tokenizer | None" = None,
     *,
@@ -61,7 +61,7 @@ def choose_from(
 
 
 def fill_in(
-    model: "Model | Engine",
+    model: "TorchModel | Engine",
     pattern: str,
     words: Mapping[str, str],
     tokenizer: "Tokenizer | None" = None,

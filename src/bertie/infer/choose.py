@@ -21,7 +21,7 @@ from bertie.infer.rates import quickest as quickest_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import machine
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SEQUENCES, LENGTH, REPEATS = 8, 64, 5  # of the probe
 DTYPES: "dict[Precision, torch.dtype]" = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
+def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
     """Returns the engine for a model, in the precision of its `compute_dtype` or its int8 weights.
 
     None: torch, and the native engine for int8 weights. auto: the faster one. The native engine takes a copy of the
@@ -43,7 +43,7 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
     place, and a warning says so once. Raises UsageError for what is not a model; `native`, for one that it cannot run;
     for int8 weights in bfloat16 on a CPU, except in torch.
     """
-    if not isinstance(getattr(model, "_orig_mod", model), Model):  # which torch.compile wraps
+    if not isinstance(getattr(model, "_orig_mod", model), TorchModel):  # which torch.compile wraps
         raise UsageError(f"The model is {model!r:.60}; it must be what bertie.load returns.")
     precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
     if engine == "torch" or (engine is None and precision != "int8"):
@@ -74,7 +74,7 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
     return TorchEngine(model)
 
 
-def quickest(model: Model, engine: EngineName | None) -> torch.dtype:
+def quickest(model: TorchModel, engine: EngineName | None) -> torch.dtype:
     """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine.
 
     float32 for int8 weights, which `engine_of` computes in int8."""
@@ -107,7 +107,7 @@ def _measured() -> Rates:
     try:
         engines: dict[str, Engine] = {}
         for precision, dtype in DTYPES.items():
-            model = Model(Encoder(PROBE), {}).eval()
+            model = TorchModel(Encoder(PROBE), {}).eval()
             model.compute_dtype = None if dtype == torch.float32 else dtype
             engines[f"torch {precision}"] = TorchEngine(model)
             with suppress(ValueError):  # this processor has no products in it

@@ -22,14 +22,14 @@ from bertie.tasks.embed import EmbedTask
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
 
 Vector = NDArray[np.float32]
 
 
 def embedder(
-    model: "Model | Engine",
+    model: "TorchModel | Engine",
     tokenizer: "Tokenizer | None" = None,
     *,
     max_length: int | None = None,

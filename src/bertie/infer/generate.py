@@ -18,7 +18,7 @@ from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import GenerationConfig
 from bertie.models.heads import VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.seq2seq import NEXT_TOKEN, Seq2Seq, writes
 from bertie.nn.cache import Cache
 from bertie.nn.layout import Padded
@@ -30,7 +30,7 @@ LOWEST = -1e9  # of a score, as good as never; scores below would make -inf - -i
 
 @torch.inference_mode()
 def generate(
-    model: Model,
+    model: TorchModel,
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     writing: GenerationConfig | None = None,
@@ -52,7 +52,7 @@ def generate(
 
 @torch.inference_mode()
 def stream(
-    model: Model, input_ids: Tensor, writing: GenerationConfig | None = None, *, generator: Generator | None = None
+    model: TorchModel, input_ids: Tensor, writing: GenerationConfig | None = None, *, generator: Generator | None = None
 ) -> Iterator[int]:
     """Yields the tokens of one text as they are generated, without the end token. input_ids (S,).
 
@@ -73,7 +73,7 @@ def stream(
 class _Reader:
     """Adds tokens to the cache and returns next-token logits, for both kinds of model."""
 
-    def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, writing: GenerationConfig) -> None:
+    def __init__(self, model: TorchModel, input_ids: Tensor, mask: Tensor, writing: GenerationConfig) -> None:
         num_beams, most = writing.num_beams, writing.max_new_tokens
         if not writes(model):
             raise UsageError(

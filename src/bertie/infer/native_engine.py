@@ -37,7 +37,7 @@ from bertie.nn.rotary import TurnedAttention, turns
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 class NativeEngine(TorchEngine):
@@ -47,14 +47,14 @@ class NativeEngine(TorchEngine):
     not available.
     """
 
-    def __init__(self, model: "Model", precision: Precision = "fp32", *, target: str | None = None) -> None:
+    def __init__(self, model: "TorchModel", precision: Precision = "fp32", *, target: str | None = None) -> None:
         super().__init__(model)
         if reason := unsupported(model):
             raise ValueError(reason)
         kept = model.int8 and precision == "int8" and target is None
         self.native = _encoder(model) if kept else _built(model, precision, target)
 
-    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["Model", Precision]]:
+    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["TorchModel", Precision]]:
         """Pickles and copies the model. The library's own memory is filled again from its weights."""
         return type(self), (self.model, self.native.precision)
 
@@ -94,11 +94,11 @@ _INT8: Any = WeakIdKeyDictionary()
 """The encoders of loaded models, by their word embeddings, with the weights that each was built from."""
 
 
-def _built(model: "Model", precision: Precision, target: str | None = None) -> NativeEncoder:
+def _built(model: "TorchModel", precision: Precision, target: str | None = None) -> NativeEncoder:
     return NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
 
 
-def _encoder(model: "Model") -> NativeEncoder:
+def _encoder(model: "TorchModel") -> NativeEncoder:
     """Returns the encoder of a model with int8 weights, which is built once, and again after weights were changed."""
     weights = [one for one in model.encoder.parameters() if not one.is_inference()]
     state = [(one.data_ptr(), one._version) for one in weights], [*model.int8.values()]
@@ -109,7 +109,7 @@ def _encoder(model: "Model") -> NativeEncoder:
     return native
 
 
-def unsupported(model: "Model") -> str | None:
+def unsupported(model: "TorchModel") -> str | None:
     """Returns why the native library cannot run a model's encoder, or None where it can."""
     rules = {
         "its encoder has a class of its own": type(model.encoder) is Encoder,

@@ -30,7 +30,7 @@ from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.findings import Findings
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 LABELLED = TableFormat()
 
@@ -53,7 +53,7 @@ class Predictor:
     @arguments()
     def __init__(
         self,
-        model: "Model | Engine",
+        model: "TorchModel | Engine",
         tokenizer: Tokenizer | None = None,
         *,
         max_length: int | None = None,
@@ -213,7 +213,7 @@ class Predictor:
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
 
-def _engine_of(model: "Model | Engine") -> Engine:
+def _engine_of(model: "TorchModel | Engine") -> Engine:
     if isinstance(model, Engine):
         return model
     from bertie.infer.choose import engine_of

@@ -23,7 +23,7 @@ from bertie.metrics.base import Float
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 TOKENS = 4096  # of one forward pass
 LOGITS = 1 << 24  # held at once: 64 MiB, 549 hidden tokens of BERT's vocabulary
@@ -48,7 +48,7 @@ class PseudoPerplexity:
 
 
 def pseudo_perplexity(
-    model: "Model | Engine",
+    model: "TorchModel | Engine",
     texts: Iterable[str],
     *,
     tokenizer: Tokenizer | None = None,

@@ -1,4 +1,4 @@
-"""The engine for PyTorch: a `Model` on its own device, in its own precision."""
+"""The engine for PyTorch: a `TorchModel` on its own device, in its own precision."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from bertie.models.pooling import pool
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 CACHED = 1 << 15  # tokens whose keys and values are held while texts are generated
 
@@ -27,7 +27,7 @@ CACHED = 1 << 15  # tokens whose keys and values are held while texts are genera
 class TorchEngine:
     """Runs a model without dropout and without gradients, also while it is being trained."""
 
-    def __init__(self, model: "Model") -> None:
+    def __init__(self, model: "TorchModel") -> None:
         self.model = model
 
     @property
@@ -71,7 +71,7 @@ class TorchEngine:
         return self.model.encode(batch, read=self._read(ids, outputs))
 
     def _read(self, ids: Sequences, outputs: Sequence[str]) -> torch.Tensor | None:
-        """Returns the tokens whose last hidden states the outputs are made of, as `Model.encode`."""
+        """Returns the tokens whose last hidden states the outputs are made of, as `TorchModel.encode`."""
         read = [SUMMARY]
         for name in outputs:
             if isinstance(dict(self.model.heads).get(name), VocabularyHead):

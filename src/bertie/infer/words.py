@@ -7,13 +7,13 @@ from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.models.elmo import ElmoEncoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.characters import character_ids
 from bertie.nn.layout import Packed
 
 
 def word_vectors(
-    model: Model, sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
+    model: TorchModel, sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
 ) -> list[Tensor]:
     """Returns a vector for every word of every sentence: the weighted sum (words, H), or with `layers` each layer (L +
     1, words, H).

@@ -13,10 +13,10 @@ from bertie.tasks.capabilities import Generates
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
-def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> tuple[Predictor, GenerationConfig]:
+def writer(model: "TorchModel", *, max_length: int | None = None, **options: Any) -> tuple[Predictor, GenerationConfig]:
     """Returns the predictor of a model that generates text, and its settings. options: of `GenerationConfig`.
 
     Raises UsageError for another model, or an unknown option.
@@ -34,7 +34,7 @@ def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> 
 
 
 def pieces(
-    model: "Model",
+    model: "TorchModel",
     predictor: Predictor,
     text: str,
     writing: GenerationConfig,

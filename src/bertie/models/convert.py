@@ -27,7 +27,7 @@ from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftov
 from bertie.folders import check_other, made_once
 from bertie.models.beside import check_generation
 from bertie.models.folder import MODEL_FOLDER, copy_other_files
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.sentence import check_modules, module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, decoder_biases, has_weights, weight_files
@@ -84,7 +84,7 @@ def convert(
     return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))
 
 
-def save_like(model: Model, folder: Path, source: Path) -> None:
+def save_like(model: TorchModel, folder: Path, source: Path) -> None:
     """Writes a model made from `source`: in the precision of its weights, with the other files of that folder.
 
     Quantized weights stay as they are. Raises UsageError for a wider model with a Dense module.

@@ -13,7 +13,7 @@ from bertie.models.sentence import MODES, SentenceModules, read_sentence
 from bertie.training_facts import TrainingFacts, read_training_facts
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
 POOLED = tuple(MODES)
@@ -102,7 +102,7 @@ class Facts:
         return self.labels or tuple(f"LABEL_{number}" for number in range(self.heads[head]))
 
 
-def facts_of(model: "Model") -> Facts:
+def facts_of(model: "TorchModel") -> Facts:
     """Returns the facts of a torch model."""
     from bertie.models.encoder import Encoder
     from bertie.models.seq2seq import writes

@@ -24,7 +24,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.names import check_names
 from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
@@ -62,7 +62,7 @@ MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
-def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
+def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
     """Returns a model with random weights. The same seed gives the same encoder with any heads.
 
     Raises UsageError for a model that the family's format cannot store.
@@ -91,7 +91,7 @@ def load(
     seed: int = 0,
     fresh_heads: bool = False,
     overrides: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[Model, LoadReport]:
+) -> tuple[TorchModel, LoadReport]:
     """Returns the model of a folder in evaluation mode, and a report of which weights were loaded, initialized or not
     used.
 
@@ -139,7 +139,7 @@ def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport
         warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
 
-def randomized(model: Model, seed: int = 0) -> Model:
+def randomized(model: TorchModel, seed: int = 0) -> TorchModel:
     """Returns a copy of a model with random weights, as a new model of its family starts. Raises UsageError without a
     family."""
     if model.variant is None:
@@ -150,7 +150,7 @@ def randomized(model: Model, seed: int = 0) -> Model:
     return found
 
 
-def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> list[str]:
+def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) -> list[str]:
     """Removes the weights of the model's heads from the stored ones, and returns their names.
 
     The head of pre-training may share weights with them (ModernBERT's `head.*`). Without any others, they stay.
@@ -165,7 +165,7 @@ def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> li
     return sorted(found)
 
 
-def check_trainable(model: Model, folder: str | Path) -> None:
+def check_trainable(model: TorchModel, folder: str | Path) -> None:
     """Raises UsageError for a folder with quantized weights, which cannot be trained."""
     if model.packed:
         raise UsageError(
@@ -190,7 +190,7 @@ def fingerprint(folder: Path) -> str:
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
 
 
-def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None = None) -> None:
+def _initialize(model: TorchModel, variant: Variant, seed: int, only: set[str] | None = None) -> None:
     config = model.config
     initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
     weights = dict(model.named_parameters())

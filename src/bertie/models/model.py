@@ -1,4 +1,4 @@
-"""`Model`: one encoder and its heads, together with a tokenizer and the names of the labels."""
+"""`TorchModel`: one encoder and its heads, together with a tokenizer and the names of the labels."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 
 SUMMARY = torch.empty(0, dtype=torch.int64)
-"""What `Model.encode` is given to `read` for the states of the summary tokens alone."""
+"""What `TorchModel.encode` is given to `read` for the states of the summary tokens alone."""
 
 
 class Inputs(Protocol):
@@ -54,7 +54,7 @@ class Spells(Protocol):
         ...
 
 
-class Model(nn.Module):
+class TorchModel(nn.Module):
     """An encoder and its heads by name: "mlm", "sequence" ... (models/heads/).
 
     Attributes:

@@ -5,7 +5,7 @@ import re
 from torch import nn
 
 from bertie.errors import UsageError
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
 
@@ -20,7 +20,7 @@ def layer_of(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def freeze(model: Model, layers: int) -> None:
+def freeze(model: TorchModel, layers: int) -> None:
     """Freezes the embeddings and the lowest `layers` layers.
 
     Raises UsageError when there are fewer layers, or when they share weights.
@@ -31,7 +31,7 @@ def freeze(model: Model, layers: int) -> None:
             parameter.requires_grad_(False)
 
 
-def reinitialize(model: Model, layers: int, *, seed: int) -> None:
+def reinitialize(model: TorchModel, layers: int, *, seed: int) -> None:
     """Initializes the top `layers` layers and the pooler again (Zhang et al. 2021, arXiv:2006.05987, 5).
 
     The top layers are specialized in the pre-training task. Raises UsageError as `freeze`.
@@ -50,7 +50,7 @@ def check_layered(model: nn.Module, setting: str) -> None:
         raise UsageError(f"{setting} is not supported for a model of two streams: its layers have no single order.")
 
 
-def _check(model: Model, layers: int, setting: str) -> None:
+def _check(model: TorchModel, layers: int, setting: str) -> None:
     if layers or setting == "freeze":
         check_layered(model, f"{setting}={layers}")
     found = {layer_of(name) for name, _ in model.named_parameters()} - {-1}

@@ -39,7 +39,7 @@ class SavesTokenizer(Protocol):
 
 
 class Saved(Protocol):
-    """Protocol of a `Model` that can be saved."""
+    """Protocol of a `TorchModel` that can be saved."""
 
     heads: nn.ModuleDict
     variant: Variant | None

@@ -1,4 +1,4 @@
-"""`Seq2Seq`: a `Model` with a decoder between the encoder and the other heads.
+"""`Seq2Seq`: a `TorchModel` with a decoder between the encoder and the other heads.
 
     memory = encoder("translate: the cat sat")
     decoder(memory, "<start> die Katze") -> hidden states -> next-token head -> "saß"
@@ -19,13 +19,13 @@ from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import DECODER
 from bertie.models.heads import Decoder, VocabularyHead
-from bertie.models.model import Inputs, Model
+from bertie.models.model import Inputs, TorchModel
 from bertie.nn.layout import Packed, Padded
 
 NEXT_TOKEN = "lm"
 
 
-class Seq2Seq(Model):
+class Seq2Seq(TorchModel):
     """An encoder, a decoder, and heads on the decoder."""
 
     def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
@@ -86,14 +86,14 @@ class Seq2Seq(Model):
         return self.decode(memory, shifted, layout=layout, **shown)
 
 
-def assembled(encoder: nn.Module, heads: Mapping[str, nn.Module], **options: Any) -> Model:
+def assembled(encoder: nn.Module, heads: Mapping[str, nn.Module], **options: Any) -> TorchModel:
     """Returns the model of an encoder and heads: a `Seq2Seq` with a decoder among them. `options` are those of
-    `Model`."""
-    kind = Seq2Seq if any(isinstance(head, Decoder) for head in heads.values()) else Model
+    `TorchModel`."""
+    kind = Seq2Seq if any(isinstance(head, Decoder) for head in heads.values()) else TorchModel
     return kind(encoder, heads, **options)
 
 
-def writes(model: Model) -> bool:
+def writes(model: TorchModel) -> bool:
     """Whether a model generates text: it has a next-token head, and a decoder or causal attention."""
     head = dict(model.heads).get(NEXT_TOKEN)
     return isinstance(head, VocabularyHead) and (isinstance(model, Seq2Seq) or model.config.causal)

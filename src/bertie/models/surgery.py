@@ -15,7 +15,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
 from bertie.models.kinds import Groups, Rotary
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.partial import LAYER
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
@@ -39,7 +39,7 @@ SEGMENT, OF_FEATURES = "encoder.embeddings.segment.weight", "encoder.embeddings.
 CONVOLUTION = re.compile(r"encoder\.layers\.0\.conv")
 
 
-def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
+def rebuilt(model: TorchModel, config: EncoderConfig, state: Mapping[str, Tensor]) -> TorchModel:
     """Returns a model of the same family and heads with another config and these weights, by our names."""
     if model.variant is None:
         raise UsageError("This model belongs to no family. Make it with families.build or families.load.")
@@ -54,7 +54,7 @@ def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) ->
     return new.train(model.training)
 
 
-def with_vocabulary(model: Model, resized: Resized) -> Model:
+def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
     """Returns the model for an extended or trimmed tokenizer. Each row is the mean of the old rows of its tokens.
 
     Texts with the same tokens as before have the same hidden states, and the same logits for these tokens. Raises
@@ -103,7 +103,7 @@ def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
     return sums / counts.view(-1, *[1] * (table.dim() - 1))
 
 
-def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
+def with_positions(model: TorchModel, length: int, *, fill: Fill = "tile") -> TorchModel:
     """Returns the model for sequences of up to `length` tokens, for further training.
 
     "tile" repeats the position embeddings, as in Longformer (Beltagy et al. 2020, 5); the output for sequences of the
@@ -134,7 +134,7 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
     return rebuilt(model, config.replace(max_position_embeddings=len(state[POSITION])), state)
 
 
-def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
+def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchModel:
     """Returns the model with more layers, for further training.
 
     "stack" puts copies of all layers on top (0 1 2 0 1 2; Gong et al. 2019), and "interleave" copies each layer next to
@@ -211,7 +211,7 @@ def _of_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
     return config.replace(num_hidden_layers=len(layers), **chosen)
 
 
-def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None = None) -> Model:
+def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | None = None) -> TorchModel:
     """Returns a model with some of the layers, in that order: the initialization of a student (Sanh et al. 2019, 3).
 
     variant: the family of the student, such as DistilBERT for BERT; it keeps only the vocabulary head. Where this
@@ -240,7 +240,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
         kept[SEGMENT] = kept[SEGMENT][: shape.type_vocab_size]
     heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table]
     with shapes_only():
-        new = Model(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
+        new = TorchModel(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
     wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
     cannot = f"Cannot initialize a {variant.model_type} from this model:"
     if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:

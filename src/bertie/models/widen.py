@@ -13,7 +13,7 @@ from torch import Tensor
 from bertie.errors import UsageError
 from bertie.models.heads.base import Axes, Head
 from bertie.models.kinds import Full, Learned, Residual
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import rebuilt
 
 # What each axis of a weight is: features that are written (copied), features that are read (copied and divided), the
@@ -37,8 +37,8 @@ NARROW: tuple[tuple[str, Axes], ...] = (  # where embeddings have a width of the
 
 
 def wider(
-    model: Model, *, times: int = 1, intermediate_size: int | None = None, noise: float = 0.0, seed: int = 0
-) -> Model:
+    model: TorchModel, *, times: int = 1, intermediate_size: int | None = None, noise: float = 0.0, seed: int = 0
+) -> TorchModel:
     """Returns a model `times` as wide, with as many times the heads, and an intermediate size of `intermediate_size`.
 
     The logits are the same, and the hidden states are repeated k times. Without dropout, equal copies stay equal:
@@ -87,7 +87,7 @@ def wider(
     return rebuilt(model, config.replace(**changed), grown)
 
 
-def _axes(model: Model, name: str, tensor: Tensor) -> Axes | None:
+def _axes(model: TorchModel, name: str, tensor: Tensor) -> Axes | None:
     """Returns the meaning of the axes of a head's weight; None for a weight that its head does not declare."""
     room, _, rest = name.partition(".")
     owner, _, weight = rest.partition(".")

@@ -25,7 +25,7 @@ from bertie.models.loss import LossReport, LossTerm
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 __all__ = ["LossReport", "LossTerm", "Objective", "Sum"]
 
@@ -37,7 +37,7 @@ class OpensModel(Protocol):
     may run it.
     """
 
-    def __call__(self, folder: str, *, states_only: bool = False) -> "Model":
+    def __call__(self, folder: str, *, states_only: bool = False) -> "TorchModel":
         """Returns the model."""
         ...
 
@@ -57,7 +57,7 @@ class Objective(ABC):
 
     @abstractmethod
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """Returns new heads of this objective, by their names in `Model.heads`."""
+        """Returns new heads of this objective, by their names in `TorchModel.heads`."""
 
     @abstractmethod
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
@@ -68,10 +68,10 @@ class Objective(ABC):
         """Returns the number of predictions in this corrupted batch by loss name, without running the model."""
 
     @abstractmethod
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the losses for the encoder's output on a corrupted batch."""
 
-    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: Batch) -> "EncoderOutput":
         """Runs the model on a corrupted batch. Objectives that need more than the encoder override it."""
         return model.encode(batch, read=self.read(batch.positions))
 
@@ -98,11 +98,11 @@ class Objective(ABC):
         """Returns this objective with its dependencies, such as a teacher. `load` opens them."""
         return self
 
-    def prepare(self, model: "Model", seed: int) -> None:
+    def prepare(self, model: "TorchModel", seed: int) -> None:
         """Adds modules to a model that are trained with it but are not heads of its family."""
         return
 
-    def models_to_save(self, model: "Model") -> "dict[str, Model]":
+    def models_to_save(self, model: "TorchModel") -> "dict[str, TorchModel]":
         """Returns the models that a run saves, by folder: "model" and others, without modules that only training
         needs."""
         return {"model": model}
@@ -193,11 +193,11 @@ class Sum(Objective):
         """Returns the counts of all objectives."""
         return {name: count for part in self.parts for name, count in part.counts(batch).items()}
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the losses of all objectives."""
         return {name: part for each in self.parts for name, part in each.loss(model, output, batch).items()}
 
-    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: Batch) -> "EncoderOutput":
         """Runs the model as the objective with a forward pass of its own does."""
         for part in self.parts:
             if part.own_forward:
@@ -229,12 +229,12 @@ class Sum(Objective):
         """Loads the dependencies of all objectives."""
         return Sum(tuple(part.load_dependencies(load) for part in self.parts))
 
-    def prepare(self, model: "Model", seed: int) -> None:
+    def prepare(self, model: "TorchModel", seed: int) -> None:
         """Adds the modules of all objectives."""
         for part in self.parts:
             part.prepare(model, seed)
 
-    def models_to_save(self, model: "Model") -> "dict[str, Model]":
+    def models_to_save(self, model: "TorchModel") -> "dict[str, TorchModel]":
         """Returns the models of all objectives. Each objective receives the model that the previous one returned."""
         models = {"model": model}
         for part in self.parts:

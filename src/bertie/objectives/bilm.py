@@ -24,7 +24,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class BiLanguageModel(Objective):
         """Returns the number of predictions in both directions, N."""
         return {"bilm": 2 * int((batch.layout.mask().sum(1) - 1).clamp_min(0).sum())}
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of both directions, from the states of the top layer."""
         assert output.hidden_states is not None
         words_BS = batch.layout.rectangle(batch.labels["bilm_words"])

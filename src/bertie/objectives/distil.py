@@ -27,7 +27,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import HEADS, VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
 from bertie.nn.layout import where
 from bertie.nn.soft_targets import Decoder, soft_targets_loss
@@ -59,7 +59,7 @@ class Distillation(Objective):
     """Layers of the teacher, counted from 0, that initialize a student made from a preset, together with the embeddings
     and the vocabulary head. Empty: random weights. Source: DistilBERT's code, extract_distilbert.py: 0, 2, 4, 7, 9, 11.
     """
-    loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
+    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.temperature > 0 or not self.weight > 0 or not self.cosine >= 0:
@@ -82,7 +82,7 @@ class Distillation(Objective):
         object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
         return found
 
-    def prepare(self, model: Model, seed: int) -> None:
+    def prepare(self, model: TorchModel, seed: int) -> None:
         """Checks that student and teacher match, and initializes a new student from the teacher's layers.
 
         Raises DataError or UsageError when they do not match.
@@ -101,7 +101,7 @@ class Distillation(Objective):
         if self.layers:
             self._start(model)
 
-    def _start(self, student: Model) -> None:
+    def _start(self, student: TorchModel) -> None:
         """Copies layers, embeddings and vocabulary head. The pooler and the heads of other objectives keep random
         weights."""
         if student.public:
@@ -146,7 +146,7 @@ class Distillation(Objective):
         soft = batch.tokens if self.positions == "all" else len(batch.labels["mlm_positions"])
         return {"distil": soft} | ({"cosine": batch.tokens} if self.cosine else {})
 
-    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the Kullback-Leibler divergence from the teacher's probabilities, and one minus the cosine."""
         teacher = self._teacher.to(output.last_hidden_state.device)
         teacher.compute_dtype = model.compute_dtype
@@ -168,13 +168,13 @@ class Distillation(Objective):
         return report
 
     @property
-    def _teacher(self) -> Model:
+    def _teacher(self) -> TorchModel:
         if self.loaded is None:
             raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
         return self.loaded
 
 
-def decoder(model: Model, hidden: Tensor) -> Decoder:
+def decoder(model: TorchModel, hidden: Tensor) -> Decoder:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
     head = model.heads["mlm"]
     assert isinstance(head, VocabularyHead)

@@ -30,7 +30,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 START = 10  # stream of draws (data/masking.py lists them): where hidden spans begin
 MOST_FITTED = 200_000  # vectors that the clusters are found among; all get one
@@ -103,7 +103,7 @@ class MaskedFrames(Objective):
         """Returns the positions of the hidden frames."""
         return batch.labels["frame_positions"]
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy over the clusters, at the hidden frames."""
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["frame_positions"]]
         logits_NK = model.logits("token", replace(output, last_hidden_state=hidden_NH)).float()

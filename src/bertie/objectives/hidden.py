@@ -36,7 +36,7 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.layout import moved, where
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
@@ -65,7 +65,7 @@ class HiddenStates(Objective):
     share: float = 1.0
     """Fraction of a batch's texts that the teacher reads. A small one suits a GPU, where encoding the teacher's texts
     takes longer than a step of the student. Source: ours."""
-    loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
+    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
@@ -86,7 +86,7 @@ class HiddenStates(Objective):
         object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
         return found
 
-    def prepare(self, model: Model, seed: int) -> None:
+    def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds the linear map from the student's hidden size to the teacher's."""
         model.companions["hidden"] = nn.Linear(model.config.hidden_size, self._teacher.config.hidden_size)
         fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.hidden.")}
@@ -113,7 +113,7 @@ class HiddenStates(Objective):
         lengths_B = flat(batch)[1].lengths
         return {"hidden": int(lengths_B[read_by_teacher(len(lengths_B), self.share)].sum())}
 
-    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the squared error of the mapped hidden states, the mean of the teacher's dimensions."""
         teacher, ours = self._teacher, output.last_hidden_state.flatten(0, -2)
         assert model.tokenizer is not None
@@ -130,7 +130,7 @@ class HiddenStates(Objective):
         return {"hidden": LossTerm(total, len(places), weight=self.weight)}
 
     @property
-    def _teacher(self) -> Model:
+    def _teacher(self) -> TorchModel:
         if self.loaded is None:
             raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
         return self.loaded
@@ -161,7 +161,7 @@ def read_by_teacher(texts: int, share: float) -> NDArray[np.bool_]:
 
 
 @torch.no_grad()
-def targets(teacher: Model, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
+def targets(teacher: TorchModel, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
     """Returns the targets of the student's tokens, with mean 0 and variance 1 over their dimensions. -> (K, H)"""
     teacher.compute_dtype = dtype
     hidden = teacher.encode(aligned.batch).last_hidden_state.float()

@@ -26,7 +26,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LeftToRight(Objective):
         """Returns the number of predictions, N."""
         return {"ltr": len(batch.labels["ltr_targets"])}
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of every next token."""
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]

@@ -31,7 +31,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class MaskedLM(Objective):
         """Returns the predicted positions."""
         return batch.labels["mlm_positions"]
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])

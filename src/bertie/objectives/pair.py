@@ -26,7 +26,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 class TextPair(Objective):
@@ -90,7 +90,7 @@ class TextPair(Objective):
         """Returns no token: the head reads the summary tokens alone."""
         return SUMMARY
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy over the two labels."""
         logits_B2 = model.logits("pair", output).float()
         labels_B = batch.labels[self.label]

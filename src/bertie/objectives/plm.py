@@ -34,7 +34,7 @@ from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 ORDER = 7  # stream of draws (data/masking.py lists them)
 
@@ -96,14 +96,14 @@ class PermutationLM(Objective):
         places, targets = batch.labels["plm_positions"].tolist(), batch.labels["plm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
 
-    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: Batch) -> "EncoderOutput":
         """Returns the hidden states of the queries, (B, M, H)."""
         order_BS, predicted_BS = self._laid_out(batch)
         most = int(self._asked(batch).max())
         asked_BM = predicted_BS.int().argsort(dim=1, descending=True, stable=True)[:, :most]
         return model.encode(batch, perm_mask=unseen(order_BS, predicted_BS), target_positions=asked_BM)
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of the predicted tokens."""
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]

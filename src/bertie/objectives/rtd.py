@@ -33,7 +33,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
@@ -96,7 +96,7 @@ class ReplacedTokens(Objective):
         """Returns the head of the discriminator."""
         return {"rtd": HEADS["rtd"](config)}
 
-    def prepare(self, model: Model, seed: int) -> None:
+    def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds a new generator to the model. Raises UsageError for a family without such a head."""
         if model.variant is not None and "heads.rtd.dense.*" not in dict(model.variant.table.rows):
             raise UsageError(
@@ -148,7 +148,7 @@ class ReplacedTokens(Objective):
         """Returns the original token at each position that the generator predicts."""
         return self.masked.answers(batch)
 
-    def forward(self, model: Model, batch: Batch) -> EncoderOutput:
+    def forward(self, model: TorchModel, batch: Batch) -> EncoderOutput:
         """Runs the discriminator on the text with the generator's tokens."""
         generator = _generator(model)
         generator.encoder.compute_dtype = model.compute_dtype
@@ -166,7 +166,7 @@ class ReplacedTokens(Objective):
             replaced=replaced.view(filled.shape),
         )
 
-    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the generator's cross-entropy, and the discriminator's binary cross-entropy at every real token."""
         assert isinstance(output, Detection)
         assert output.generator is not None
@@ -179,14 +179,14 @@ class ReplacedTokens(Objective):
             losses, right = losses * mask_BS, right & mask_BS
         return {"generator": output.generator, "rtd": LossTerm(losses.sum(), batch.tokens, right.sum(), self.weight)}
 
-    def models_to_save(self, model: Model) -> dict[str, Model]:
+    def models_to_save(self, model: TorchModel) -> dict[str, TorchModel]:
         """Returns the discriminator, and the generator for its own folder."""
         generator, encoder = _generator(model), model.encoder
         if self.tied == "disentangled":
             encoder = summed(encoder)
         return {
-            "model": Model(encoder, dict(model.heads), variant=model.variant, public=model.public),
-            "generator": Model(generator.encoder, {"mlm": generator.mlm}, variant=model.variant),
+            "model": TorchModel(encoder, dict(model.heads), variant=model.variant, public=model.public),
+            "generator": TorchModel(generator.encoder, {"mlm": generator.mlm}, variant=model.variant),
         }
 
 
@@ -207,7 +207,7 @@ class Generator(nn.Module):
         self.mlm = MaskedLMHead(config)
 
 
-def _generator(model: Model) -> Generator:
+def _generator(model: TorchModel) -> Generator:
     generator = model.companions["generator"]
     assert isinstance(generator, Generator)
     return generator

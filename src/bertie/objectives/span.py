@@ -34,7 +34,7 @@ from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 NOISE, KEPT = 5, 6  # streams of draws (data/masking.py lists them)
 
@@ -118,7 +118,7 @@ class SpanCorruption(Objective):
                     answer.append(target)
         return found
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)

@@ -16,15 +16,15 @@ from bertie.data.plans import held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.text.tokenizer import Tokenizer
 
 SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same sentences
 
 
 def before_and_after(
-    start: Model | None,
-    model: Model,
+    start: TorchModel | None,
+    model: TorchModel,
     tokenizer: Tokenizer,
     corpora: Mapping[str, tuple[Path, Shards]],
     *,

@@ -17,7 +17,7 @@ from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Line, interval_chart, smooth
-from bertie.report.page import Report, StatCard, link
+from bertie.report.page import Html, Report, StatCard
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
@@ -145,7 +145,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
         report.chart(interval_chart(groups, x_label="value on dev"))
     rows: list[list[Any]] = [
         [
-            link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
+            Html.link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
             *(values[name] for name in metrics),
             "failed" if seed in degenerate else "",
         ]

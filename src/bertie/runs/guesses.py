@@ -15,7 +15,7 @@ from bertie.data.batch import Batch
 from bertie.errors import DataError
 from bertie.files import write_bytes
 from bertie.models.heads import VocabularyHead
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.report.training import BLANK, MASKED, RANDOM
 from bertie.runs.folder import GUESSES
 from bertie.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens; predictions for each; tokens 
 
 
 @torch.no_grad()
-def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
+def look(model: TorchModel, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
     """Predicts some masked tokens of a corrupted batch, and appends the predictions to guesses.jsonl.
 
     Lines of later steps, which a resumed run repeats, are dropped. Does nothing for a model without a masked-LM head.

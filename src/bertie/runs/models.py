@@ -10,7 +10,6 @@ Heavy modules are imported only when a checkpoint is opened, since every command
 import atexit
 import shutil
 import tempfile
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from bertie.hub import names
 from bertie.models.beside import check_adapter
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.train.checkpoint import Checkpoint
 
 MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
@@ -56,7 +55,7 @@ def model_folder(path: Path | str) -> Path:
 
 
 @arguments()
-def load(folder: str | Path) -> "Model":
+def load(folder: str | Path) -> "TorchModel":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:
@@ -91,16 +90,6 @@ def load(folder: str | Path) -> "Model":
         check_vocabulary(tokenizer, model.config, Path(folder))
         model.tokenizer = tokenizer
     return model
-
-
-def model_name(path: Path, taken: Collection[str]) -> str:
-    """Returns a model's name: that of its folder or run, with a number if it is taken."""
-    folder = path.resolve()
-    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
-    name, number = usual, 2
-    while name in taken:
-        name, number = f"{usual}-{number}", number + 1
-    return name
 
 
 def check_length(length: int, most: int, model: str) -> None:

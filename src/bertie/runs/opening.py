@@ -16,7 +16,7 @@ from bertie.runs.models import model_folder
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
 
 
@@ -68,7 +68,9 @@ def open_engine(
     return Opened(engine_of(weights, check_names(precision, engine)), weights.tokenizer)
 
 
-def open_model(model: str | Path, *, device: str = "auto", precision: str = "fp32", engine: str = "torch") -> "Model":
+def open_model(
+    model: str | Path, *, device: str = "auto", precision: str = "fp32", engine: str = "torch"
+) -> "TorchModel":
     """Opens a model in torch, for what needs its modules. engine: the one that will run it, which decides `auto`."""
     import torch
 
@@ -85,7 +87,7 @@ def open_model(model: str | Path, *, device: str = "auto", precision: str = "fp3
 
 
 @arguments()
-def load(folder: str | Path) -> "Model":
+def load(folder: str | Path) -> "TorchModel":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:

@@ -20,7 +20,7 @@ from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.weights import WEIGHTS
-from bertie.report.page import draw
+from bertie.report.page import Report
 from bertie.report.values import size
 from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
@@ -119,7 +119,7 @@ def _go(
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
-            draw(run / REPORT, partial(page, run))
+            Report.draw(run / REPORT, partial(page, run))
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 

@@ -13,7 +13,7 @@ from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
@@ -130,7 +130,7 @@ class PreparedRun:
         """Whether the run continues from a model folder."""
         return is_folder(self.start)
 
-    def model(self) -> Model:
+    def model(self) -> TorchModel:
         """Returns the model with random weights of a preset, or those of a folder, and the objective's heads."""
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
@@ -148,22 +148,22 @@ class PreparedRun:
             kept.variant.architecture(tuple(kept.heads), kept.public)
         return model
 
-    def measured_start(self) -> Model | None:
+    def measured_start(self) -> TorchModel | None:
         """Returns the model that the run started from, or None where its masked-LM head was untrained."""
         _, report = families.load(self.start, heads=self.objective.heads, seed=self.config.train.seed)
         return None if any(name.startswith("heads.mlm.") for name in report.fresh) else self.model()
 
-    def save(self, model: Model, run: Path) -> None:
+    def save(self, model: TorchModel, run: Path) -> None:
         """Writes RUN/model, and other models of an objective."""
         for name, kept in self.objective.models_to_save(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
                 families.save(kept, made, tokenizer=self.tokenizer)
 
-    def outline(self, model: Model, folder: Path) -> None:
+    def outline(self, model: TorchModel, folder: Path) -> None:
         """Writes RUN/model without its weights."""
         families.save(self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
 
-    def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
+    def validate(self, model: TorchModel, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """Returns the metrics of the held-out documents, and of each corpus where there are several."""
         figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
         if len(held) > 1:
@@ -171,7 +171,7 @@ class PreparedRun:
                 figures |= {f"{key}/{name}": value for key, value in measure(model, self.objective, batches).items()}
         return figures
 
-    def plan(self, model: Model) -> dict[str, Any]:
+    def plan(self, model: TorchModel) -> dict[str, Any]:
         """Returns sizes and costs.
 
         shape: with model_overrides, layers and hidden size. flops: of all steps, forward and backward, without padding;

@@ -12,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import check_trainable
 from bertie.models.heads import HEADS
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.partial import freeze, reinitialize
 from bertie.models.saving import check_vocabulary
 from bertie.models.sentence import read_sentence
@@ -30,7 +30,7 @@ MANY_EPOCHS = 80  # a plan with as many draws a warning
 
 def start_model(
     config: FinetuneConfig, start: Path, task: Task, feature_size: int | None = None
-) -> tuple[Model, list[str]]:
+) -> tuple[TorchModel, list[str]]:
     """Returns the model in the folder `start` with the task's heads, and the names of the modules that it lacks.
 
     Those start from random weights, as heads do unless task and labels are the same.
@@ -108,7 +108,7 @@ def _same_task(task: Task, start: Path) -> bool:
     return not task.labels or read_labels(read_public(start), str(start)) == task.labels
 
 
-def with_rate(config: FinetuneConfig, model: Model, notes: list[str]) -> FinetuneConfig:
+def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> FinetuneConfig:
     """Returns the config with a learning rate for the model's size, unless one was set. `notes` gets the reason.
 
     The rate of a data set's recipe is not set by the user: it is for models of BERT-base's width and wider ones.
@@ -125,7 +125,7 @@ def with_rate(config: FinetuneConfig, model: Model, notes: list[str]) -> Finetun
     return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
 
 
-def odd(config: FinetuneConfig, model: Model, train: Sequence[Example]) -> list[str]:
+def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> list[str]:
     """Returns warnings about probable mistakes: learning rate, warm-up, number of epochs, label column."""
     found = []
     usual = usual_rate(model.config.hidden_size)
@@ -144,7 +144,7 @@ def odd(config: FinetuneConfig, model: Model, train: Sequence[Example]) -> list[
     return found
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint(model: TorchModel) -> str:
     """Returns a hash of all weights, including those of a new head."""
     digest = xxhash.xxh3_128()
     for name, tensor in model.state_dict().items():

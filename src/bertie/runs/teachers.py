@@ -9,13 +9,13 @@ from bertie import families
 from bertie.data.sequences import Sequences
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.models.encoder import EncoderOutput
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Layout, Packed
 from bertie.runs.models import model_folder
 from bertie.text.tokenizer import Tokenizer
 
 
-def open_teacher(folder: str, *, states_only: bool = False, device: torch.device) -> Model:
+def open_teacher(folder: str, *, states_only: bool = False, device: torch.device) -> TorchModel:
     """Opens a model by its name or folder.
 
     states_only: with its tokenizer. On a CPU, the native library then runs the encoder: 1.3 times as fast as torch in
@@ -37,10 +37,10 @@ def open_teacher(folder: str, *, states_only: bool = False, device: torch.device
 class NativeStates(nn.Module):
     """A frozen encoder in the native library, as a module for packed batches. It has no gradient."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TorchModel) -> None:
         super().__init__()
         self.config, self.embeddings = model.config, model.encoder.embeddings
-        inner = Model(model.encoder, variant=model.variant, public=model.public)
+        inner = TorchModel(model.encoder, variant=model.variant, public=model.public)
         inner.packed = model.packed
         self._engine = NativeEngine(inner, "int8" if model.int8 else "fp32")
         self.compute_dtype: torch.dtype | None = None

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch
 from bertie.errors import BertieError, Stopped
 from bertie.files import read_json, seal, user_cache, write_json
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import machine
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
 from bertie.train.base import Source, Trainable
@@ -81,7 +81,7 @@ class Work:
     there are.
     """
 
-    model: Model
+    model: TorchModel
     job: Job
     objective: Trainable
     train: TrainConfig
@@ -281,7 +281,7 @@ def _update(work: Work, clock: Clock) -> float:
     return min(taken)
 
 
-def _save(model: Model, clock: Clock) -> float:
+def _save(model: TorchModel, clock: Clock) -> float:
     """Returns the seconds of a checkpoint."""
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     moments = {f"{name}/{moment}": tensor for name, tensor in weights.items() for moment in ("exp_avg", "exp_avg_sq")}

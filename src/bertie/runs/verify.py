@@ -24,7 +24,7 @@ from bertie.files import read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
 from bertie.models.folder import fingerprint
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
 from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
@@ -161,7 +161,7 @@ def _opens(folder: Path) -> str:
     return _opened(folder)[1]
 
 
-def _opened(folder: Path) -> tuple[Model, str]:
+def _opened(folder: Path) -> tuple[TorchModel, str]:
     """Opens a model as `bertie.load` does, and returns it with a message."""
     model, report = families.load(folder)
     if report.fresh:
@@ -169,7 +169,7 @@ def _opened(folder: Path) -> tuple[Model, str]:
     return model, f"{report} {_tokenizer_of(folder, model)}"
 
 
-def _tokenizer_of(folder: Path, model: Model) -> str:
+def _tokenizer_of(folder: Path, model: TorchModel) -> str:
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
         raise DataError(f"{folder} has no tokenizer, which a model needs.")
     tokenizer = Tokenizer.load(folder)

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
 from bertie.data.sequences import Sequences
 from bertie.errors import Stopped, UsageError
 from bertie.models.count import parameters
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.models.seq2seq import Seq2Seq
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of
@@ -61,7 +61,7 @@ TRIED = 0.05  # share of --minutes that a trial takes
 STEPS_SEEN = 500  # for the largest batch of a fine-tuning run
 
 
-def pretraining_work(ready: PreparedRun, model: Model) -> Work:
+def pretraining_work(ready: PreparedRun, model: TorchModel) -> Work:
     """Returns the work of a pre-training run."""
     config, data = ready.config, ready.data
     found, ends = list[PhaseWork](), data.source.ends
@@ -156,7 +156,7 @@ def finetuning_work(run: Run) -> Work:
     )
 
 
-def _job(model: Model, phases: Iterable[JobPhase], train: TrainConfig) -> tuple[Job, int]:
+def _job(model: TorchModel, phases: Iterable[JobPhase], train: TrainConfig) -> tuple[Job, int]:
     """Returns the job of a run, and the memory of the process besides it."""
     device = precision.choose_device(train.device)
     all_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -179,7 +179,7 @@ def _source(ready: PreparedRun, phase: Phase, sequences: int) -> Source:
     return ready.data.source_of(replace(phase, batch_size=sequences))
 
 
-def _validate(ready: PreparedRun, model: Model, step: int, seconds: float, clock: Clock) -> float:
+def _validate(ready: PreparedRun, model: TorchModel, step: int, seconds: float, clock: Clock) -> float:
     """Measures some validation batches of the phase that ends with `step` -> the seconds of all, and of the rest of a
     validation."""
     start, done, was_training = clock(), 0, model.training

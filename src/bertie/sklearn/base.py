@@ -17,7 +17,7 @@ from bertie.sklearn.inputs import InputError, Row, Texts, rows_of
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 PAIR = 2  # texts that a model reads together at most
 
@@ -27,7 +27,7 @@ class ModelFiles:
 
     def __init__(self, folder: Path, temporary: "TemporaryDirectory[str] | None" = None) -> None:
         self.folder, self._temporary = folder, temporary
-        self._runners: dict[str, tuple[Model | Engine, dict[str, Any]]] = {}
+        self._runners: dict[str, tuple[TorchModel | Engine, dict[str, Any]]] = {}
 
     @classmethod
     def taken(cls, folder: Path) -> Self:
@@ -36,7 +36,7 @@ class ModelFiles:
         shutil.move(folder, Path(temporary.name) / MODEL)
         return cls(Path(temporary.name) / MODEL, temporary)
 
-    def runner(self, device: str) -> "tuple[Model | Engine, dict[str, Any]]":
+    def runner(self, device: str) -> "tuple[TorchModel | Engine, dict[str, Any]]":
         """Returns the engine that `bertie.predict` would take, and its tokenizer as an option."""
         if device not in self._runners:
             self._runners[device] = runner_of(self.folder, device, None, {})

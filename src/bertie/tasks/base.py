@@ -41,7 +41,7 @@ class Task(Reader, Learner, Answerer, View):
     labels: tuple[str, ...] = ()
 
     head: ClassVar[str]
-    """The name of its head in `Model.heads`, which determines the class in config.json."""
+    """The name of its head in `TorchModel.heads`, which determines the class in config.json."""
     problem_type: ClassVar[str | None] = None
     """The problem_type in config.json, where the Hugging Face format has one."""
     saved_as: ClassVar[str] = ""

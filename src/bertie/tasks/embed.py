@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -228,7 +228,7 @@ class EmbedTask(Task):
         alike_P = batch.labels["alike"][::2]
         return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
 
-    def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
+    def logits(self, model: "TorchModel", output: "EncoderOutput") -> "Tensor":
         """The texts' vectors. -> (B, H)"""
         import torch
 

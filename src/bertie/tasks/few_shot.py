@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 READ = 64  # sequences in a forward pass of the regression's vectors
 STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
@@ -95,7 +95,7 @@ class FewShotTask(SequenceTask):
         """Returns the number of pairs of the same label and of different labels."""
         return {name: int(pairs_BB.sum()) for name, pairs_BB in _pairs(batch).items()}
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the squared error of the cosines, separately for both kinds of pairs, which weigh the same."""
         from torch.nn.functional import normalize
 
@@ -110,7 +110,7 @@ class FewShotTask(SequenceTask):
             for name, pairs_BB in _pairs(batch).items()
         }
 
-    def settle(self, model: "Model", encoded: Sequences, targets: Targets) -> None:
+    def settle(self, model: "TorchModel", encoded: Sequences, targets: Targets) -> None:
         """Fits the classifier by logistic regression on the vectors of the training examples.
 
         The vectors are divided by the root of their mean squared length, one number for all, which goes into the
@@ -144,7 +144,7 @@ class FewShotTask(SequenceTask):
         return EmbedTask(pooling=pooling, normalize=True).files(config, max_length)
 
 
-def _vectors(model: "Model", output: "EncoderOutput") -> "Tensor":
+def _vectors(model: "TorchModel", output: "EncoderOutput") -> "Tensor":
     """Returns what the classifier reads. -> (B, H) float32"""
     head: Any = model.heads[FewShotTask.head]
     vector_BH: Tensor = head.vector(output).float()

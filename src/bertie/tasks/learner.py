@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 
 class Learner(ABC):
     """The part of a task that is trained, with the same interface as an objective, so that `fit` runs both.
 
-    labels: the names of the head's outputs, where they have names; output: the name of the head in `Model.heads`.
+    labels: the names of the head's outputs, where they have names; output: the name of the head in `TorchModel.heads`.
     """
 
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ class Learner(ABC):
         """The name of its head, which determines the class in config.json."""
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
-        """Returns a new head, by its name in `Model.heads`."""
+        """Returns a new head, by its name in `TorchModel.heads`."""
         from bertie.models.heads import HEADS
 
         return {self.output: HEADS[self.output](config, len(self.labels))}
@@ -96,21 +96,21 @@ class Learner(ABC):
         """Returns the number of predictions in this batch by loss name, or the sum of their weights, without running
         the model."""
 
-    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on a batch."""
         return model.encode_for(self.output, batch)
 
-    def computed(self, model: "Model", encoded: Sequences) -> Arrays:
+    def computed(self, model: "TorchModel", encoded: Sequences) -> Arrays:
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
 
-    def settle(self, model: "Model", encoded: Sequences, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
+    def settle(self, model: "TorchModel", encoded: Sequences, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
         """Sets weights that the loss does not train, before each evaluation and before the model is saved.
 
         encoded, targets: the training examples. The model is in evaluation mode.
         """
 
-    def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
+    def logits(self, model: "TorchModel", output: "EncoderOutput") -> "Tensor":
         """Returns the head's output. -> (B, L), or (T, L) for token labels"""
         return model.logits(self.output, output)
 
@@ -118,12 +118,12 @@ class Learner(ABC):
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the losses as sums and counts. `fit` divides once, at the end of a step."""
 
-    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "TorchModel", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the losses of dev examples. logits: the array that the engine computed for them."""
         import numpy as np
 
         return self.losses(logits, batch_of_examples(encoded, np.arange(len(encoded.lengths)), targets))
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the losses for the encoder's output, as `fit` needs them."""
         return self.losses(self.logits(model, output).float(), batch)

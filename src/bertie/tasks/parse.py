@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 NONE = -1
 
@@ -158,7 +158,7 @@ class ParseTask(Task):
         special = encoded.places["text"][start:end] == SPECIAL
         return int(start + np.flatnonzero(special & (encoded.extra[LAST][start:end] == 0))[0])
 
-    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder, and adds the last token of a token's word to each token."""
         from bertie.models.heads.parse import with_last_pieces
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 MASK = "[MASK]"  # in a pattern: the mask token of any family
 ASKED = "asked"  # of `Targets.token`: the masks
@@ -174,7 +174,7 @@ class PatternTask(SequenceTask):
         asked[encoded.positions] = True
         return Targets(super().targets(examples, encoded).sequence, {ASKED: asked})
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy over the words of the labels, at the masks."""
         import torch
         from torch.nn.functional import linear
@@ -189,7 +189,7 @@ class PatternTask(SequenceTask):
         logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))
         return self.losses(logits_BL.float(), batch)
 
-    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "TorchModel", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the same of the engine's logits of all words. logits (W, V)"""
         return super().dev_losses(model, encoded, targets, logits[:, self.tokens])
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.heads import FeatureHead
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 COMPUTED = "features"
@@ -188,7 +188,7 @@ class TaggingTask(Task):
         """Returns a linear layer over the last hidden states, or the BiLSTM over features."""
         return f"{FEATURES}{self.features}" if self.features else self.head
 
-    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on a batch, or returns its stored features."""
         from bertie.models.encoder import EncoderOutput
 
@@ -196,7 +196,7 @@ class TaggingTask(Task):
             return EncoderOutput(batch.labels[COMPUTED], batch.layout)
         return super().forward(model, batch)
 
-    def computed(self, model: "Model", encoded: Sequences) -> Arrays:
+    def computed(self, model: "TorchModel", encoded: Sequences) -> Arrays:
         """Returns "features" (T, F) float32 of a frozen encoder, computed once for all epochs, in a temporary file."""
         if self.features is None:
             return {}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 SOURCE, TARGET = "source", "target"  # column names that are recognized
 
@@ -192,13 +192,13 @@ class Text2TextTask(Task):
         """Returns the number of target tokens."""
         return int(targets.sequence["target_length"].sum())
 
-    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+    def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on the sources, or a causal model on sources with their targets."""
         from bertie.models.seq2seq import Seq2Seq
 
         return model.encode(batch if isinstance(model, Seq2Seq) else _continued(batch, model.config.max_length))
 
-    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy of the targets, each token given the source and the tokens before it."""
         import torch
 
@@ -225,7 +225,7 @@ class Text2TextTask(Task):
         """Returns nothing: generated tokens have no loss. `dev_losses` computes that of the targets."""
         return {}
 
-    def dev_losses(self, model: "Model", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "TorchModel", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the losses of dev examples by teacher forcing, in batches of similar length."""
         import torch
 

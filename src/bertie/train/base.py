@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from bertie.data.batch import Batch
 from bertie.data.sequences import LabelAxis
 from bertie.models.loss import LossReport
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -25,11 +25,11 @@ class Trainable(Protocol):
         the model."""
         ...
 
-    def forward(self, model: Model, batch: Batch) -> "EncoderOutput":
+    def forward(self, model: TorchModel, batch: Batch) -> "EncoderOutput":
         """Runs the model on a batch; nearly always `model.encode(batch)`."""
         ...
 
-    def loss(self, model: Model, output: "EncoderOutput", batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the loss terms as sums."""
         ...
 

@@ -28,13 +28,13 @@ from torch import Tensor, nn
 
 from bertie import console
 from bertie import settings as configs
+from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
-from bertie.plan.meter import Meter
 from bertie.settings import Config
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import Source, Trainable
@@ -70,7 +70,7 @@ class Result:
 
 @arguments()
 def fit(
-    model: Model,
+    model: TorchModel,
     objective: Trainable,
     source: Source,
     *,
@@ -189,7 +189,7 @@ class _Loop:
 
     def __init__(
         self,
-        model: Model,
+        model: TorchModel,
         objective: Trainable,
         source: Source,
         train: TrainConfig,

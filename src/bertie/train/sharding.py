@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.bottleneck import BottleneckLayer
 from bertie.nn.layer import DecoderLayer, Layer
 from bertie.train.distributed import Replicated, World
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def spread(model: Model, world: World, shard: Literal["none", "full"], dtype: torch.dtype) -> Iterator[Replicated]:
+def spread(model: TorchModel, world: World, shard: Literal["none", "full"], dtype: torch.dtype) -> Iterator[Replicated]:
     """Context in which a model is on its device, entire on every rank, or (full, with several ranks) sharded."""
     if shard == "full" and world.size > 1:
         with sharded(model, world, dtype) as ranks:
@@ -36,7 +36,7 @@ def spread(model: Model, world: World, shard: Literal["none", "full"], dtype: to
 
 
 @contextmanager
-def sharded(model: Model, world: World, dtype: torch.dtype) -> Iterator["Sharded"]:
+def sharded(model: TorchModel, world: World, dtype: torch.dtype) -> Iterator["Sharded"]:
     """Context in which a model is sharded. After normal completion, the model is entire again, and trained.
 
     The model's own weights stay in place, usually in main memory. The shards are copies on `world.device`, to which the
@@ -87,7 +87,7 @@ class Sharded(Replicated):
         return norm
 
 
-def _cut(model: Model, world: World, dtype: torch.dtype) -> nn.Module:
+def _cut(model: TorchModel, world: World, dtype: torch.dtype) -> nn.Module:
     """Shards the model, and returns the module that runs it."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
@@ -112,7 +112,7 @@ def _cut(model: Model, world: World, dtype: torch.dtype) -> nn.Module:
 class _Root(nn.Module):
     """Calls a function while the weights that belong to no layer are gathered."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TorchModel) -> None:
         super().__init__()
         self.model = model
 

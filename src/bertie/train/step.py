@@ -14,7 +14,7 @@ from torch import Tensor
 from bertie.data.batch import Batch
 from bertie.data.draws import key
 from bertie.models.loss import LossReport
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.train.base import Source, Trainable
 from bertie.train.distributed import World
 
@@ -89,7 +89,7 @@ class ForwardRunner(Protocol):
 
 
 def backward(
-    model: Model,
+    model: TorchModel,
     objective: Trainable,
     batches: list[Batch],
     counts: Mapping[str, float],

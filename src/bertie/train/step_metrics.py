@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertie.data.batch import Batch
 from bertie.errors import BertieError
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.train.base import Trainable
 from bertie.train.step import StepTotals
 
@@ -132,7 +132,7 @@ def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: flo
 
 
 @torch.no_grad()
-def measure(model: Model, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
+def measure(model: TorchModel, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
     """Returns loss, and <name>_loss and <name>_accuracy of each term, over all predictions of the batches.
 
     The mode of the model (training or evaluation) is not changed.

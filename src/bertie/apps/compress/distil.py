@@ -24,20 +24,25 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.infer.batching import batches
-from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.loss import LossReport, LossTerm
-from bertie.models.model import Model
-from bertie.nn.layer import Layer
-from bertie.tasks import Task
-from bertie.tasks.source import Targets, TaskSource, batch_of_examples
-from bertie.train.callbacks import Callback
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.loop import fit
+from bertie import Callback, Encoder, fit
+from bertie.platform import (
+    Batch,
+    EncoderOutput,
+    Example,
+    Layer,
+    LossReport,
+    LossTerm,
+    OptimConfig,
+    Sequences,
+    Targets,
+    Task,
+    TaskSource,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    batch_of_examples,
+    batches_of,
+)
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
 OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
@@ -70,12 +75,12 @@ class Distillation:
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
         return {**own, **others, **{name: batch.tokens for name in OF_TOKENS if getattr(self, name)}}
 
-    def forward(self, model: Model, batch: Batch) -> EncoderOutput:
+    def forward(self, model: TorchModel, batch: Batch) -> EncoderOutput:
         """Returns the encoder's output, with all layers if heads are compared."""
         every = self.relations or self.attention
         return model.encode(batch, output_hidden_states=True) if every else self.task.forward(model, batch)
 
-    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the parts that have a weight."""
         counts, told = self.counts(batch.host), batch.labels
         report = dict[str, LossTerm]()
@@ -102,7 +107,7 @@ class Distillation:
         terms = {name: LossTerm(total, counts[name], weight=getattr(self, name)) for name, total in apart.items()}
         return {**report, **terms}
 
-    def check(self, student: Model, teacher: Model) -> None:
+    def check(self, student: TorchModel, teacher: TorchModel) -> None:
         """Raises UsageError for a student that cannot learn from this teacher."""
         if (self.hidden or self.features) and student.config.hidden_size != teacher.config.hidden_size:
             raise UsageError(
@@ -127,7 +132,7 @@ class Distillation:
             )
 
 
-def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
+def last_qkv(model: TorchModel, output: EncoderOutput) -> Tensor:
     """Computes query, key and value of the last layer from its input. -> (T, 3 H)"""
     layer = list(model.encoder.in_order())[-1]
     assert isinstance(layer, Layer)
@@ -169,7 +174,7 @@ def _apart(
 
 
 def answered(
-    teacher: Model, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
+    teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
@@ -187,19 +192,19 @@ def answered(
     )
 
 
-def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
+def _of_tokens(teacher: TorchModel, objective: Distillation) -> set[str]:
     """Returns the names of the answers that have a row per token."""
     head = dict(teacher.heads).get(objective.task.output)
     return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
 
 
 def _write(
-    teacher: Model, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
+    teacher: TorchModel, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
 ) -> None:
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
-    for chosen in batches(encoded.lengths, max_tokens=max_tokens):
+    for chosen in batches_of(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
             teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():
@@ -215,7 +220,7 @@ def _write(
 
 
 @torch.inference_mode()
-def _said(teacher: Model, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
+def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
     output = teacher.eval().encode(batch, output_hidden_states=QKV in names)
     said = {LOGITS: objective.task.logits(teacher, output)} if LOGITS in names else {}
     said |= {HIDDEN: output.last_hidden_state} if HIDDEN in names else {}
@@ -223,8 +228,8 @@ def _said(teacher: Model, objective: Distillation, batch: Batch, names: Containe
 
 
 def distil(
-    student: Model,
-    teacher: Model,
+    student: TorchModel,
+    teacher: TorchModel,
     objective: Distillation,
     examples: Sequence[Example],
     run: Path,

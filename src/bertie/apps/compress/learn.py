@@ -17,21 +17,24 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from bertie import Predictor
 from bertie.apps.compress.distil import Distillation, distil
+from bertie.apps.compress.importance import judged
 from bertie.apps.compress.movement import Masks
 from bertie.apps.compress.prune import check, prune
 from bertie.apps.compress.recipe import Recipe
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.files import atomic_write
-from bertie.infer.predict import Predictor
-from bertie.models.model import Model
-from bertie.models.surgery import take_layers
-from bertie.tasks.source import steps_of
-from bertie.train.callbacks import EachStep
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.importance import judged
-from bertie.train.rates import usual_rate
+from bertie.platform import (
+    EachStep,
+    Example,
+    OptimConfig,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    disk,
+    steps_of,
+    take_layers,
+    usual_rate,
+)
 
 BATCH = 32
 OF_A_LAYER = 0.5  # of the epochs: those of each layer
@@ -60,8 +63,8 @@ class Lessons:
 
     def train(
         self,
-        student: Model,
-        teacher: Model,
+        student: TorchModel,
+        teacher: TorchModel,
         objective: Distillation,
         run: Path,
         *,
@@ -87,7 +90,7 @@ class Lessons:
         return steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
 
 
-def made(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> Model:
+def made(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> TorchModel:
     """Returns the smaller model of a recipe, before quantization. A training that was stopped is resumed from `run`.
 
     answers: a folder for the teacher's answers, if several students share them. Raises UsageError for a recipe that
@@ -100,7 +103,7 @@ def made(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Pat
     return LEARNED[recipe.learned](model, recipe, lessons, run, answers or run / "teacher").eval()
 
 
-def _cut(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _cut(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     teacher = lessons.teacher
     ranked = recipe.heads is not None or recipe.neurons is not None
     batches = (
@@ -112,13 +115,13 @@ def _cut(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Pat
     return prune(model, learner=teacher.task, batches=batches, **cuts)
 
 
-def _distilled(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _distilled(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     small = _cut(model, recipe, lessons, run, answers)
     lessons.train(small, model, usual(small, model, lessons), run, answers=answers)
     return small
 
 
-def _layer_wise(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _layer_wise(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     small = _cut(model, recipe, lessons, run, answers)
     if small.config.num_hidden_layers != model.config.num_hidden_layers:
         raise UsageError(
@@ -135,7 +138,9 @@ def _layer_wise(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answe
     return small
 
 
-def _learn_layer(small: Model, model: Model, number: int, objective: Distillation, lessons: Lessons, run: Path) -> None:
+def _learn_layer(
+    small: TorchModel, model: TorchModel, number: int, objective: Distillation, lessons: Lessons, run: Path
+) -> None:
     """Trains one layer of a student in place. A finished layer is read from its file."""
     done, where = run / f"layer-{number}.safetensors", run / f"layer-{number}"
     layer = f"encoder.layers.{number}."
@@ -146,13 +151,13 @@ def _learn_layer(small: Model, model: Model, number: int, objective: Distillatio
             parameter.requires_grad_(name.startswith(layer))
         lessons.train(student, teacher, objective, where, epochs=lessons.epochs * OF_A_LAYER)
         learned = {name: tensor for name, tensor in student.state_dict().items() if name.startswith(layer)}
-        with atomic_write(done) as file:
+        with disk.atomic_write(done) as file:
             save_file(learned, file.name)
         shutil.rmtree(where)
     small.load_state_dict(load_file(done), strict=False)
 
 
-def _moved(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> Model:
+def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     check(model, recipe.heads, recipe.neurons)
     student = take_layers(model, range(model.config.num_hidden_layers))  # a copy
     masks = Masks(model.config, recipe.kept, lessons.steps(lessons.epochs))
@@ -163,13 +168,13 @@ def _moved(model: Model, recipe: Recipe, lessons: Lessons, run: Path, answers: P
     return masks.cut(student)
 
 
-def usual(student: Model, teacher: Model, lessons: Lessons) -> Distillation:
+def usual(student: TorchModel, teacher: TorchModel, lessons: Lessons) -> Distillation:
     """Returns the default objective of a student."""
     alike = all(one.config.attends_to_all for one in (student, teacher))
     return Distillation(lessons.teacher.task, relations=1.0 if alike else 0.0)
 
 
-LEARNED: Mapping[str, Callable[[Model, Recipe, Lessons, Path, Path], Model]] = {
+LEARNED: Mapping[str, Callable[[TorchModel, Recipe, Lessons, Path, Path], TorchModel]] = {
     "": _cut,
     "distilled": _distilled,
     "layer-wise": _layer_wise,

@@ -19,12 +19,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bertie import EncoderConfig
+from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
-from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
-from bertie.models.surgery import take_layers
-from bertie.nn.layer import Layer
-from bertie.train import importance
+from bertie.platform import Layer, TorchModel, take_layers
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
@@ -77,7 +75,7 @@ class Masks(nn.Module):
         return scores.detach().topk(self.count(name), -1).indices.sort().values
 
     @contextmanager
-    def on(self, model: Model) -> Iterator[None]:
+    def on(self, model: TorchModel) -> Iterator[None]:
         """Multiplies the outputs of the model's units by their factors. The scores become companions of the model."""
         model.companions["masks"] = self.to(model.device)
         with model.computing_all(), ExitStack() as stack:
@@ -98,7 +96,7 @@ class Masks(nn.Module):
         """Sets the number of finished steps."""
         self.step.fill_(step)
 
-    def cut(self, model: Model) -> Model:
+    def cut(self, model: TorchModel) -> TorchModel:
         """Returns the model without the units that are not kept. It computes the same as the masked model."""
         chosen = {
             (number, part): self.kept(name)[number].cpu()

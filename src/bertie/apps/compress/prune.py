@@ -7,7 +7,7 @@ Every layer keeps the same number, so a config can describe the model: `intermed
 `num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for heads. The Hugging Face format has
 no key for the last one, so only Bertie opens such a folder, and its model card says so.
 
-Importance: train/importance.py. Refitting: Kwon et al. 2022, 4.3.
+Importance: apps/compress/importance.py. Refitting: Kwon et al. 2022, 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.errors import UsageError
-from bertie.models.encoder import Encoder
-from bertie.models.kinds import Full, Residual, Unshared
-from bertie.models.model import Model
-from bertie.models.surgery import rebuilt, take_layers
-from bertie.train.base import Trainable
-from bertie.train.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie import Encoder
+from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie.platform import (
+    Batch,
+    Full,
+    Residual,
+    TorchModel,
+    Trainable,
+    Unshared,
+    UsageError,
+    rebuilt_model,
+    take_layers,
+)
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
@@ -35,14 +40,14 @@ def spread(layers: int, kept: int) -> list[int]:
 
 
 def prune(
-    model: Model,
+    model: TorchModel,
     *,
     layers: int | None = None,
     heads: int | None = None,
     neurons: int | None = None,
     learner: Trainable | None = None,
     batches: Sequence[Batch] = (),
-) -> Model:
+) -> TorchModel:
     """Returns a new model with fewer layers, heads per layer and neurons per layer.
 
     learner, batches: labeled examples to measure importance with; layers need none. Raises UsageError for a model that
@@ -65,7 +70,9 @@ def prune(
     return narrowed(model, chosen, found)
 
 
-def narrowed(model: Model, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None) -> Model:
+def narrowed(
+    model: TorchModel, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None
+) -> TorchModel:
     """Returns a model with some of the heads and neurons, by layer and part; as many in every layer.
 
     found: statistics to refit the remaining weights with. None: the weights stay as they are.
@@ -88,10 +95,10 @@ def narrowed(model: Model, chosen: Mapping[tuple[int, str], Tensor], found: Impo
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
             _refit(state, name, features, found.seen[number, part])
-    return rebuilt(model, config.replace(**changes), state)
+    return rebuilt_model(model, config.replace(**changes), state)
 
 
-def check(model: Model, heads: int | None, neurons: int | None) -> None:
+def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:
     """Raises UsageError for a model whose heads and neurons cannot be pruned, or for more than it has."""
     config = model.config
     plain = type(model.encoder) is Encoder and isinstance(config.layer, Residual) and isinstance(config.attention, Full)

@@ -16,11 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertie.errors import UsageError
-from bertie.models.kinds import Window
-from bertie.models.model import Model
-from bertie.nn.layout import Padded
-from bertie.text.tokenizer import Tokenizer
+from bertie import Tokenizer
+from bertie.platform import Padded, TorchModel, UsageError, Window
 
 Floats = NDArray[np.floating]
 FLOW_TOKENS = 32  # more would take minutes: there is a flow for each pair of tokens
@@ -38,7 +35,7 @@ MEASURES = {
 }
 
 
-def attentions(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Floats:
+def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -> Floats:
     """Returns the attention probabilities of one text, row for query and column for key. -> (L, N, S, S) float32
 
     Windowed attention has zeros outside of its windows. Raises UsageError for a family without attention.
@@ -80,7 +77,7 @@ def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int
 
 
 @torch.no_grad()
-def read_vectors(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Tensor:
+def read_vectors(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -> Tensor:
     """Returns what each head adds where it attends to a token: (x W_V + b_V) W_O. -> (L, N, S, H)
 
     Raises UsageError for a family whose layers have no fused projection, or separate ones for global tokens.

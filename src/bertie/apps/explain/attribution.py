@@ -21,17 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.apps.explain.words import words_of
-from bertie.errors import UsageError, nearest
-from bertie.models.encoder import EncoderOutput
-from bertie.models.model import Model
-from bertie.nn.layout import Padded
-from bertie.text.encoding import Encoding
+from bertie.platform import EncoderOutput, Encoding, Padded, TorchModel, UsageError, nearest
 
 NODES, MOST_NODES = 50, 512
 ENOUGH = 0.05  # completeness error: above it, more nodes are taken, and then it is said
 BATCH_TOKENS = 4096
 
-Target = Callable[[Model, EncoderOutput], Tensor]
+Target = Callable[[TorchModel, EncoderOutput], Tensor]
 """The number to explain, for each copy of the text: (model, output of K copies) -> (K,)."""
 Floats = NDArray[np.float64]
 
@@ -61,7 +57,7 @@ class Question:
     """A model, a text as tokens, and the number to explain. chance: the probability of the prediction; None where there
     is none, as for a predicted number."""
 
-    model: Model
+    model: TorchModel
     encoding: Encoding
     target: Target
     pad_id: int
@@ -119,7 +115,7 @@ class Question:
 
 
 @contextmanager
-def _vectors(model: Model, vectors_KSE: Tensor) -> Iterator[None]:
+def _vectors(model: TorchModel, vectors_KSE: Tensor) -> Iterator[None]:
     """Context in which the word embeddings of a model are these vectors, whatever the ids."""
 
     def replace(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

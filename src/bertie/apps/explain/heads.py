@@ -1,6 +1,6 @@
 """Which attention heads a task needs: their importance, and the metric as they are removed in this order.
 
-    importance   I = mean |dL / dxi| (train/importance.py), divided by the l2 norm of its layer
+    importance   I = mean |dL / dxi| (apps/compress/importance.py), divided by the l2 norm of its layer
     curve        the metric without the k least important heads, and without k heads in random order
 
 The first half of the examples ranks the heads, and the second half measures the metric. Michel et al. 2019.
@@ -14,16 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console
+from bertie import Predictor
+from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain.attention import Floats
-from bertie.data.tables import Example
-from bertie.errors import DataError
-from bertie.infer.predict import Predictor
-from bertie.infer.torch_engine import TorchEngine
-from bertie.metrics.base import called
-from bertie.models.model import Model
-from bertie.tasks.answerer import Prediction
-from bertie.train.importance import HEADS, importance, judged, without_heads
+from bertie.platform import DataError, Example, Prediction, TorchEngine, TorchModel, console, metric_called
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
@@ -79,7 +73,7 @@ def least_important(importance_LN: Floats) -> list[Head]:
     return [divmod(int(at), importance_LN.shape[1]) for at in order]
 
 
-def removal(model: Model, examples: Sequence[Example], *, points: int, max_length: int | None = None) -> Removal:
+def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_length: int | None = None) -> Removal:
     """Ranks the heads of a fine-tuned model, and measures it as they are removed.
 
     points: how many numbers of removed heads are measured. Raises UsageError for a model without a task head, or whose
@@ -92,7 +86,7 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     task, length = predictor.task, predictor.max_length
     batches = judged(task, ranking, predictor.tokenizer, max_length=length)
     seen = importance(model, task, batches, parts=(HEADS,))
-    metric = called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
+    metric = metric_called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
     console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
@@ -109,16 +103,16 @@ def removal(model: Model, examples: Sequence[Example], *, points: int, max_lengt
     return Removal(found, metric, curve(order), [curve(one) for one in orders], counts)
 
 
-def predictor_of(model: Model, max_length: int | None = None) -> Predictor:
+def predictor_of(model: TorchModel, max_length: int | None = None) -> Predictor:
     """Returns a predictor that runs the model itself, where heads can be removed."""
     return Predictor(TorchEngine(model), model.tokenizer, max_length=max_length)
 
 
-def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[Model, Sequence[Head]], float]:
+def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[TorchModel, Sequence[Head]], float]:
     task = predictor.task
     encoded = task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
-    def score(model: Model, removed: Sequence[Head]) -> float:
+    def score(model: TorchModel, removed: Sequence[Head]) -> float:
         with without_heads(model, removed):
             answers: list[Prediction] = task.decode(predictor.logits(encoded), encoded, examples)
         scores = task.scores()

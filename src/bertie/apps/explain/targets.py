@@ -6,25 +6,29 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
-from bertie.errors import DataError, UsageError, nearest
-from bertie.infer.fill import as_filled
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.encoder import EncoderOutput
-from bertie.models.facts import facts_of
-from bertie.models.heads import VocabularyHead
-from bertie.models.model import Model
-from bertie.tasks import task_of
-from bertie.tasks.capabilities import Spans
-from bertie.tasks.span import SpanTask
-from bertie.text.encoding import Encoding
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import (
+    DataError,
+    EncoderOutput,
+    Encoding,
+    Spans,
+    SpanTask,
+    TorchModel,
+    UsageError,
+    VocabularyHead,
+    as_filled,
+    check_reads_texts,
+    engine_facts,
+    nearest,
+    task_of,
+)
 
 SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
 SEVERAL = "multi_label_classification"
-Decisions = Callable[[Model, EncoderOutput], list[Tensor]]
+Decisions = Callable[[TorchModel, EncoderOutput], list[Tensor]]
 """The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
 
 
@@ -39,7 +43,7 @@ class Explained:
 
 
 def question_of(
-    model: Model, texts: Sequence[str], *, label: str = "", word: int | None = None, max_length: int | None = None
+    model: TorchModel, texts: Sequence[str], *, label: str = "", word: int | None = None, max_length: int | None = None
 ) -> Explained:
     """Returns the question for a text or a pair of texts.
 
@@ -99,7 +103,7 @@ def question_of(
 
 
 def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
-    def target(model: Model, output: EncoderOutput) -> Tensor:
+    def target(model: TorchModel, output: EncoderOutput) -> Tensor:
         chosen = [logits[:, i] for logits, i in zip(decisions(model, output), at, strict=True)]
         return torch.stack(chosen).sum(0)
 
@@ -109,32 +113,32 @@ def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
 def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Target:
     """several: each label has a probability of its own."""
 
-    def probability(model: Model, output: EncoderOutput) -> Tensor:
+    def probability(model: TorchModel, output: EncoderOutput) -> Tensor:
         shares = [logits.sigmoid() if several else logits.softmax(-1) for logits in decisions(model, output)]
         return torch.stack([share[:, i] for share, i in zip(shares, at, strict=True)]).prod(0)
 
     return probability
 
 
-def _nothing(model: Model, output: EncoderOutput) -> Tensor:
+def _nothing(model: TorchModel, output: EncoderOutput) -> Tensor:
     return output.last_hidden_state[:, 0, 0]
 
 
-def _head(model: Model) -> str:
+def _head(model: TorchModel) -> str:
     known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
         raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
     return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
 
 
-def _choose(model: Model, logits: Tensor, label: str) -> int:
+def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
     names = model.labels or tuple(str(number) for number in range(len(logits)))
     if label and label not in names:
         raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
     return names.index(label) if label else int(logits.argmax())
 
 
-def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
+def _sequence(model: TorchModel, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     size = logits.numel()  # 1: a number, or the score of one of several choices
     at = 0 if size == 1 else _choose(model, logits, label)
     name = model.labels[at] if len(model.labels) > at else str(at)
@@ -147,19 +151,19 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = task_of(facts_of(plain.model))
+    task = task_of(engine_facts(plain.model))
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 
-    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+    def decisions(model: TorchModel, output: EncoderOutput) -> list[Tensor]:
         return list(model.logits(head, output).unbind(-1))
 
     return decisions, (first, last), f"answer {answer!r}"
 
 
 def _tag(
-    model: Model, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+    model: TorchModel, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
 ) -> tuple[Decisions, tuple[int, ...], str]:
     words = plain.encoding.word_ids
     numbers = list(dict.fromkeys(number for number in words if number is not None))
@@ -178,7 +182,7 @@ def _tag(
 
 
 def _masked(
-    model: Model, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
+    model: TorchModel, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
 ) -> tuple[Decisions, tuple[int, ...], str]:
     head, mask, ids = model.heads[name], tokenizer.special_id("mask"), encoding.ids
     assert isinstance(head, VocabularyHead)
@@ -209,7 +213,7 @@ def _masked(
     else:
         at = int(logits.argmax())
 
-    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+    def decisions(model: TorchModel, output: EncoderOutput) -> list[Tensor]:
         return [head.logits(output.last_hidden_state[:, place], model.word_embeddings)]
 
     return decisions, (at,), f"masked word {tokenizer.id_to_token(at)!r}"

@@ -18,16 +18,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bertie import console
-from bertie.errors import UsageError
-from bertie.infer.onnx_engine import KEY, Signature
-from bertie.models.biaffine import LAST
-from bertie.models.encoder import EncoderOutput
-from bertie.models.facts import OF_ENCODER, facts_of
-from bertie.models.heads.parse import with_last_pieces
-from bertie.models.kinds import Alternating, Full
-from bertie.models.model import Model
-from bertie.nn.layout import Padded
+from bertie.platform import (
+    ENCODER_OUTPUTS,
+    LAST_PIECES,
+    ONNX_KEY,
+    Alternating,
+    EncoderOutput,
+    Full,
+    OnnxSignature,
+    Padded,
+    TorchModel,
+    UsageError,
+    console,
+    engine_facts,
+    with_last_pieces,
+)
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -48,13 +53,13 @@ NO_GRAPH = {
 class Graph(nn.Module):
     """A model as a function from tensors to a tuple of tensors, on a padded batch."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TorchModel) -> None:
         super().__init__()
         self.model = model
         self.choices = tuple(model.heads) == ("choice",)
         names = ["input_ids", "attention_mask"]
         names += ["token_type_ids"] * (model.config.type_vocab_size > 1)
-        self.inputs = (*names, *[LAST] * ("parse" in model.heads))
+        self.inputs = (*names, *[LAST_PIECES] * ("parse" in model.heads))
         self.signature = _signature(model)
         self.outputs = tuple(name for names in self.signature.outputs.values() for name in names)
 
@@ -90,22 +95,22 @@ class Graph(nn.Module):
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
-def _signature(model: Model) -> Signature:
-    facts = facts_of(model)
+def _signature(model: TorchModel) -> OnnxSignature:
+    facts = engine_facts(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
     if len(heads) > 1:
         outputs = {name: (TOGETHER.get(name, f"{name}_logits"),) for name in heads}
-    of_encoder = dict(OF_ENCODER) if not heads else {}
+    of_encoder = dict(ENCODER_OUTPUTS) if not heads else {}
     if not heads:
         outputs = {"last_hidden_state": ("last_hidden_state",), "pooler_output": ("pooler_output",)}
         if not model.config.pooler and model.config.pooler_dense:
             del outputs["pooler_output"], of_encoder["pooler_output"]
     facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
+    return OnnxSignature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
-def refusal(model: Model) -> str | None:
+def refusal(model: TorchModel) -> str | None:
     """Returns why a model cannot be exported, as far as known before tracing, or None."""
     for name in model.heads:
         if name in NO_GRAPH:
@@ -122,7 +127,7 @@ def refusal(model: Model) -> str | None:
 
 
 @console.working("tracing the graph")
-def traced(model: Model) -> "onnx_ir.Model":
+def traced(model: TorchModel) -> "onnx_ir.Model":
     """Returns the graph of a model in evaluation mode, with its signature in the metadata.
 
     Raises UsageError with the reason if the model cannot be exported.
@@ -155,7 +160,7 @@ def traced(model: Model) -> "onnx_ir.Model":
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
     _forget(found)
-    found.metadata_props[KEY] = graph.signature.as_json()
+    found.metadata_props[ONNX_KEY] = graph.signature.as_json()
     return found
 
 

@@ -5,21 +5,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie.api.use import THEIRS, module_of, readable_texts
 from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.errors import arguments
-from bertie.infer.texts import each_text
+from bertie.platform import FOREIGN_ARGUMENTS, checked_arguments, each_text, module_of, readable_texts
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.platform import TorchModel
 
 
-@arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
+@checked_arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
 def probe(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     train: str | Path | Sequence[str | Path],
     *,
     output: Path | str,
@@ -59,9 +57,9 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
-@arguments("word", "baseline", "pooling", "seed", **THEIRS)
+@checked_arguments("word", "baseline", "pooling", "seed", **FOREIGN_ARGUMENTS)
 def words(
-    model: "Model | str | Path",
+    model: "TorchModel | str | Path",
     texts: Iterable[str],
     *,
     device: str | None = None,

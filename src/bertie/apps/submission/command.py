@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.errors import DataError, UsageError
+import bertie
+from bertie import platform
+from bertie.platform import DataError, UsageError, console, ending, option
 
 
 def submission(
     file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
     models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
-    overwrite: Overwrite = False,
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Create or validate a GLUE submission.
 
@@ -30,8 +29,7 @@ def submission(
       bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
       bertie submission glue.zip
     """
-    from bertie.evaluation import glue
-    from bertie.files import check_new_file
+    from bertie.apps.submission import glue
 
     if not models:
         if not file.is_file():
@@ -40,8 +38,8 @@ def submission(
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
         return
-    tables.kind_of_output(file, (".zip",))
-    check_new_file(file, overwrite=overwrite)
+    ending(".zip")(file)
+    platform.disk.check_new(file, overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")
@@ -50,7 +48,10 @@ def submission(
         if name in folders:
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
-    predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
+    predictors = {
+        name: bertie.Predictor(*platform.open_engine(folder, precision=precision, device=device))
+        for name, folder in folders.items()
+    }
     notes = glue.submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
@@ -59,6 +60,6 @@ def _show(file: Path, notes: Sequence[str], text: str) -> None:
     for note in notes:
         console.warn(note)
     if console.verbosity.json:
-        emit({"file": str(file), "notes": notes})
+        console.emit({"file": str(file), "notes": notes})
     else:
         console.show(text)

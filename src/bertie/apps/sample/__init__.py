@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.data.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
-from bertie.errors import UsageError
-from bertie.registry import Registry
+from bertie.apps.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
+from bertie.platform import Registry, UsageError
 
 Row = dict[str, Any]
 Make = Callable[[int, random.Random], Row]  # the row after so many others

@@ -16,16 +16,19 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from bertie import console
-from bertie.data.batch import Batch
-from bertie.data.tables import Example
-from bertie.errors import DataError, UsageError
-from bertie.models.model import Model
-from bertie.nn.layout import Packed
-from bertie.tasks import Task
-from bertie.tasks.source import TaskSource
-from bertie.text.tokenizer import Tokenizer
-from bertie.train.base import Trainable
+from bertie import Tokenizer
+from bertie.platform import (
+    Batch,
+    DataError,
+    Example,
+    Packed,
+    Task,
+    TaskSource,
+    TorchModel,
+    Trainable,
+    UsageError,
+    console,
+)
 
 JUDGED, BATCH = 1024, 32  # examples that say what matters
 HEADS, NEURONS = "attention.output", "down"  # the matrices of a layer that read heads and neurons
@@ -75,7 +78,7 @@ def judged(
 
 @console.working("ranking heads and neurons")
 def importance(
-    model: Model, learner: Trainable, batches: Iterable[Batch], parts: Sequence[str] = (HEADS, NEURONS)
+    model: TorchModel, learner: Trainable, batches: Iterable[Batch], parts: Sequence[str] = (HEADS, NEURONS)
 ) -> Importance:
     """Measures the importance of heads and neurons for the loss of labeled, packed batches, without dropout."""
     found = Importance()
@@ -115,7 +118,7 @@ def _add(found: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) 
 
 
 @contextmanager
-def _watched(model: Model, parts: Sequence[str]) -> Iterator[dict[tuple[int, str], Tensor]]:
+def _watched(model: TorchModel, parts: Sequence[str]) -> Iterator[dict[tuple[int, str], Tensor]]:
     """Records the inputs of some matrices with their gradients. Weights get no gradients."""
     inputs: dict[tuple[int, str], Tensor] = {}
 
@@ -142,7 +145,7 @@ def _watched(model: Model, parts: Sequence[str]) -> Iterator[dict[tuple[int, str
 
 
 @contextmanager
-def without_heads(model: Model, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
+def without_heads(model: TorchModel, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
     """Context in which the output of some heads, pairs (layer, head) from 0, is zero, in training and inference.
 
     Raises UsageError for a model whose layers do not have a separate matrix after attention.
@@ -160,7 +163,7 @@ def without_heads(model: Model, heads: Iterable[tuple[int, int]]) -> Iterator[No
 
 
 @contextmanager
-def _changed(model: Model, part: str, change: Change) -> Iterator[None]:
+def _changed(model: TorchModel, part: str, change: Change) -> Iterator[None]:
     """Context in which the inputs of one matrix of each layer pass through `change`.
 
     A layer that is used several times has a number for each time.

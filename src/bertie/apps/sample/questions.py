@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from bertie.data.sample.names import FIRST, NAMES
+from bertie.apps.sample.names import FIRST, NAMES
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ACTIONS = (  # past, infinitive, what it is done to

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.plan import catalog
-from bertie.plan.cost import GPU_LOAD
+from bertie.costs import catalog
+from bertie.costs.cost import GPU_LOAD
 
 POWERCAP = Path("/sys/class/powercap")
 STATUS = Path("/proc/self/status")

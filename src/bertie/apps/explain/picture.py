@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.report.page import Html
+from bertie.platform import Html
 
 SHADES = 16  # 4 bits per cell
 BLUE = (62, 124, 230)  # read on both grounds

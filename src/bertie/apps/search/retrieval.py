@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertie.metrics.base import Float
+from bertie.platform import Float
 
 CUTS = (1, 10, 100)  # of recall
 NAMES = ("mrr@10", "ndcg@10", *(f"recall@{cut}" for cut in CUTS))

@@ -3,31 +3,35 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bertie.console import counted
-from bertie.plan import cost
-from bertie.plan.catalog import Catalog, Device
-from bertie.plan.forecast import Assumptions, Forecast, cheapest
-from bertie.plan.job import Job
-from bertie.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.plan.meter import THREAD_WATTS
-from bertie.report.charts import bar_chart
-from bertie.report.page import Report, StatCard
-from bertie.report.values import count, duration, flops, size
+from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
+from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
+from bertie.platform import (
+    GPU_LOAD,
+    THREAD_WATTS,
+    Chart,
+    Job,
+    Processor,
+    ProcessorCatalog,
+    Report,
+    StatCard,
+    console,
+    text_of,
+)
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
-def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, known: Catalog) -> Report:
+def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog) -> Report:
     """Returns the page of a job on several devices."""
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
-        StatCard("parameters", count(job.parameters)),
-        StatCard("tokens", count(job.tokens), counted(len(job.phases), "phase")),
-        StatCard("operations", flops(job.flops), "forward and backward"),
+        StatCard("parameters", text_of.count(job.parameters)),
+        StatCard("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
+        StatCard("operations", text_of.flops(job.flops), "forward and backward"),
     ]
-    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {duration(one.seconds)}") for one in best]
+    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {text_of.duration(one.seconds)}") for one in best]
     report.tiles(tiles)
     _bill(report, job)
     _machines(report, found, given)
@@ -48,12 +52,12 @@ def _bill(report: Report, job: Job) -> None:
     report.section(
         "Bill by item", "A multiply-add counts as two operations. A backward pass counts as two forward passes."
     )
-    rows = [[name, flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
+    rows = [[name, text_of.flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
     report.table(["operations", "of the run", "share"], rows)
     memory = {name: value for name, value in job.peak.items() if value}
     total = sum(memory.values())
-    rows = [[name, size(value), f"{value / total:.1%}"] for name, value in memory.items()]
-    caption = f"Peak of one forward and backward pass: {size(total)}, besides the program itself. 16 bit."
+    rows = [[name, text_of.size(value), f"{value / total:.1%}"] for name, value in memory.items()]
+    caption = f"Peak of one forward and backward pass: {text_of.size(total)}, besides the program itself. 16 bit."
     report.table(["memory", "bytes", "share"], rows, caption=caption)
 
 
@@ -63,11 +67,13 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     rows = [
         [
             f"{given(key).count} x {one.device.name}" if given(key).count > 1 else one.device.name,
-            duration(one.seconds),
+            text_of.duration(one.seconds),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            counted(one.sequences, "sequence") if one.fits else f"does not fit in {size(one.device.memory_gb * 1e9)}",
+            console.counted(one.sequences, "sequence")
+            if one.fits
+            else f"does not fit in {text_of.size(one.device.memory_gb * 1e9)}",
         ]
         for key, one in found.items()
     ]
@@ -75,24 +81,24 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     ordered = sorted(found.values(), key=lambda one: one.seconds)
     hours = {one.device.name: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
     charts = [
-        (bar_chart(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
+        (Chart.bars(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
     ]
     priced = {
         one.device.name: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars
     }
     if priced:
-        charts.append((bar_chart(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
+        charts.append((Chart.bars(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
     report.charts(charts)
 
 
-def _sources(report: Report, key: str, given: Given, known: Catalog) -> None:
+def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) -> None:
     one = given(key)
     rows = [
         ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "docs/plan.md"],
         ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
         ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
-        ["power of a GPU", f"{cost.GPU_LOAD:.0%} of the board power", "an assumption"],
+        ["power of a GPU", f"{GPU_LOAD:.0%} of the board power", "an assumption"],
         ["power of this processor", f"{THREAD_WATTS:g} W per thread", "an assumption"],
         ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],
         ["electricity", f"{one.grid.name}: {one.grid.g_per_kwh:g} g CO2 per kWh, {one.grid.year}", "Our World in Data"],
@@ -115,15 +121,15 @@ def better_loss(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: float) -> Report:
+def budget_page(rows: Sequence[Mapping[str, Any]], device: Processor, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
-    report = Report(f"What fits into {duration(seconds)}", f"Pre-training on {device.name}")
+    report = Report(f"What fits into {text_of.duration(seconds)}", f"Pre-training on {device.name}")
     cells = [
         [
             row["preset"],
-            count(row["parameters"]),
+            text_of.count(row["parameters"]),
             row["steps"],
-            count(row["tokens"]),
+            text_of.count(row["tokens"]),
             f"{row['tokens_per_parameter']:.1f}",
             None if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['beyond']:g} times",

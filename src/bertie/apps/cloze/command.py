@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.platform import console, ending, option, write_rows
 
 
 def cloze(
@@ -18,7 +17,7 @@ def cloze(
             "--output",
             "-o",
             help="Questions to write: FILE.jsonl; FILE.txt: texts for pre-training, each question before its context.",
-            callback=tables.ending(".jsonl", ".txt"),
+            callback=ending(".jsonl", ".txt"),
         ),
     ],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
@@ -26,7 +25,7 @@ def cloze(
         int, typer.Option("--words", help="Most words of a context. Each context has half of them or more.")
     ] = 130,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Make cloze questions about a corpus, to practice question answering without labels.
 
@@ -41,20 +40,18 @@ def cloze(
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
       bertie cloze corpora/mine -o pairs.txt
     """
-    from bertie.data.cloze import Count, as_document
-    from bertie.data.cloze import cloze as questions
-    from bertie.data.shards import Shards
-    from bertie.files import check_new_file
+    from bertie.apps.cloze.cloze import Count, as_document, as_json
+    from bertie.apps.cloze.cloze import cloze as questions
 
-    check_new_file(output, overwrite=overwrite)
+    platform.disk.check_new(output, overwrite=overwrite)
     count = Count()
-    asked = questions(Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    form = as_document if output.suffix.lower() == ".txt" else tables.json_line
-    made = tables.write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
+    form = as_document if output.suffix.lower() == ".txt" else as_json
+    made = write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
-        emit(facts)
+        console.emit(facts)
         return
     console.show(f"{output}: {made:,} questions")
     if made < rows:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli.app import emit
+from bertie import platform
+from bertie.platform import console
 
 if TYPE_CHECKING:
-    from bertie.infer.trace import Step
+    from bertie.apps.trace.trace import Step
 
 
 def trace(
@@ -35,15 +35,14 @@ def trace(
       bertie trace "The cat sat on the mat." --model starter-en --seed 3
       bertie trace "The cat sat on the mat." --json
     """
-    from bertie.infer import trace as steps
-    from bertie.runs.models import load
+    from bertie.apps.trace import trace as steps
 
     if model is None:
         console.say("No --model: these are the steps of an untrained bert-tiny with random weights.")
-    opened = steps.untrained(text, seed) if model is None else load(model)
+    opened = steps.untrained(text, seed) if model is None else platform.open_torch_model(model)
     for number, step in enumerate(steps.trace(opened, text, seed=seed), 1):
         if console.verbosity.json:
-            emit({"step": number, **asdict(step)})
+            console.emit({"step": number, **asdict(step)})
         else:
             _show(number, step)
 

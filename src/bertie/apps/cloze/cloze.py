@@ -8,6 +8,7 @@ for the answer; some words are left out, and half of the questions have another 
 with its neighbors. Lewis et al. 2019, "Unsupervised Question Answering by Cloze Translation" (their noisy clozes).
 """
 
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.data.order import permutation
-from bertie.data.shards import Shards
-from bertie.errors import UsageError
+from bertie.platform import Shards, UsageError, permutation
 
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 50, 1000
 """The limits of a context's length, in words."""
@@ -78,6 +77,11 @@ def cloze(
         else:
             made += 1
             yield {"id": str(j), **row}
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    """Returns a question as one line of JSON."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def as_document(row: Mapping[str, Any]) -> str:

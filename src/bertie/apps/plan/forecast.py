@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertie.plan import cost
-from bertie.plan.catalog import Device, Grid
-from bertie.plan.job import Job
+from bertie.platform import GPU_LOAD, PUE, UTILIZATION, Job, PowerGrid, Processor, carbon_kg, energy_kwh, seconds_of
 
 USABLE = 0.92  # of a device's memory; the rest is the driver's and the libraries'
 
@@ -14,10 +12,10 @@ USABLE = 0.92  # of a device's memory; the rest is the driver's and the librarie
 class Assumptions:
     """What a forecast rests on besides the job. price: USD per device and hour, instead of the catalog's."""
 
-    grid: Grid
+    grid: PowerGrid
     count: int = 1
-    utilization: float = cost.UTILIZATION
-    pue: float = cost.PUE
+    utilization: float = UTILIZATION
+    pue: float = PUE
     price: float | None = None
 
 
@@ -28,7 +26,7 @@ class Forecast:
     sequences: the largest micro-batch that fits in its memory; 0: the job does not fit.
     """
 
-    device: Device
+    device: Processor
     seconds: float
     kwh: float
     kg: float
@@ -41,18 +39,18 @@ class Forecast:
         return self.sequences > 0
 
 
-def forecast(job: Job, device: Device, given: Assumptions) -> Forecast:
+def forecast(job: Job, device: Processor, given: Assumptions) -> Forecast:
     """Returns the time, energy, CO2 and price of a job on `given.count` devices of a kind."""
-    seconds = cost.seconds(job.flops, device.tflops, count=given.count, used=given.utilization)
+    seconds = seconds_of(job.flops, device.tflops, count=given.count, used=given.utilization)
     hours = seconds / 3600
-    kwh = cost.energy_kwh(cost.GPU_LOAD * device.watts * given.count, hours, pue=given.pue)
+    kwh = energy_kwh(GPU_LOAD * device.watts * given.count, hours, pue=given.pue)
     price = device.price if given.price is None else (given.price, given.price)
     dollars = None if price is None else (price[0] * hours * given.count, price[1] * hours * given.count)
     return Forecast(
         device,
         seconds,
         kwh,
-        cost.carbon_kg(kwh, given.grid.g_per_kwh),
+        carbon_kg(kwh, given.grid.g_per_kwh),
         dollars,
         job.largest_batch(USABLE * device.memory_gb * 1e9),
     )

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli.app import Overwrite, emit
-from bertie.errors import UsageError
+from bertie import platform
+from bertie.platform import UsageError, console, option
 
 
 def sample(
@@ -28,7 +27,7 @@ def sample(
         int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Write a small table of generated examples.
 
@@ -48,20 +47,19 @@ def sample(
       bertie sample names -o train.conll
       bertie sample names --rows 100 --seed 1 -o test.conll
     """
-    from bertie.data.sample import TABLES, table, written
-    from bertie.files import check_new_file, write_bytes
+    from bertie.apps.sample import TABLES, table, written
 
     kind = TABLES[name]
     if output is not None:
         if output.suffix not in ("", kind.suffix):
             raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
-        check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     found = table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
-            emit(row)
+            console.emit(row)
     if output is not None:
-        write_bytes(output, written(found, kind.suffix).encode())
+        platform.disk.write_bytes(output, written(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
         print(written(found, kind.suffix), end="")

@@ -16,21 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertie import families
-from bertie.data.batch import Batch
-from bertie.data.collate import pad
-from bertie.data.draws import Draws, key
-from bertie.data.masking import Vocabulary
-from bertie.data.sample import table
-from bertie.errors import DataError, UsageError
-from bertie.models.encoder import EncoderOutput
-from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.model import Model
-from bertie.objectives.mlm import MaskedLM
-from bertie.text.encoding import Encoding
-from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie import Tokenizer
+from bertie.apps.sample import table
+from bertie.platform import (
+    Batch,
+    DataError,
+    Draws,
+    EncoderOutput,
+    Encoding,
+    MaskedLM,
+    MaskingVocabulary,
+    Normalizer,
+    TorchModel,
+    UsageError,
+    VocabularyHead,
+    build_model,
+    count_words,
+    pad_batch,
+    random_key,
+    train_vocabulary,
+)
 
 SHOWN = 4  # numbers of a vector
 VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
@@ -56,7 +61,7 @@ class Step:
     values: tuple[dict[str, Any], ...]
 
 
-def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
+def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     """Returns the steps of one text through a masked language model.
 
     Args:
@@ -73,8 +78,10 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
     """
     tokenizer, head = _needed(model)
     encoding = tokenizer.encode(text)
-    objective, plain = MaskedLM(), pad([encoding], pad_id=tokenizer.pad_id)
-    batch = objective.corrupt(plain, Draws(key(seed, 0, plain.sample_ids.numpy())), Vocabulary.of(tokenizer))
+    objective, plain = MaskedLM(), pad_batch([encoding], pad_id=tokenizer.pad_id)
+    batch = objective.corrupt(
+        plain, Draws(random_key(seed, 0, plain.sample_ids.numpy())), MaskingVocabulary.of(tokenizer)
+    )
     if not len(batch.labels["mlm_positions"]):
         raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)
@@ -102,7 +109,7 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
     ]  # fmt: skip
 
 
-def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
+def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer, so it cannot read text. Copy its files into the model's folder.")
     if "mlm" not in model.heads:
@@ -114,11 +121,13 @@ def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
     return model.tokenizer, head
 
 
-def untrained(text: str, seed: int = 0) -> Model:
+def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = train(count_words(texts), size=VOCABULARY, min_frequency=1, normalizer=Normalizer(lowercase=True))
-    model = families.build("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
+    tokenizer = train_vocabulary(
+        count_words(texts), size=VOCABULARY, min_frequency=1, normalizer=Normalizer(lowercase=True)
+    )
+    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer
     return model
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie.settings import read_yaml
+from bertie.platform import read_yaml
 
 ALPHA, BETA = 0.34, 0.28
 PLATEAU = 6.4  # nats: a run with a higher loss has hardly left it

@@ -10,11 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.data.tables import InvalidRow
-from bertie.errors import DataError, UsageError, nearest
-from bertie.files import write_bytes
-from bertie.infer.predict import Predictor
-from bertie.tasks.datasets import DATASETS
+from bertie import Predictor
+from bertie.platform import DATASETS, DataError, InvalidRow, UsageError, disk, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)
@@ -91,7 +88,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     problems = check(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
-    write_bytes(path, raw.getvalue())
+    disk.write_bytes(path, raw.getvalue())
     return notes
 
 

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import ConfigFile, Overrides, Overwrite, emit
-from bertie.cli.groups import changed
-from bertie.cli.options import grouped
-from bertie.errors import UsageError
-from bertie.report.values import count, duration, size
+import bertie
+from bertie import platform
+from bertie.platform import UsageError, console, grouped, option, split_names, text_of
 
 if TYPE_CHECKING:
-    from bertie.plan.catalog import Catalog, Device, Grid
-    from bertie.plan.forecast import Assumptions, Forecast
-    from bertie.plan.job import Job
-    from bertie.runs.config import FinetuneConfig, PretrainConfig
+    from bertie import FinetuneConfig, PretrainConfig
+    from bertie.apps.plan.forecast import Assumptions, Forecast
+    from bertie.platform import Job, PowerGrid, Processor, ProcessorCatalog
 
 THIS = "this"
 UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -63,16 +58,14 @@ class AssumptionOptions:
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
     ] = None
 
-    def of(self, grid: "Grid", key: str) -> "Assumptions":
+    def of(self, grid: "PowerGrid", key: str) -> "Assumptions":
         """Returns the assumptions for a device."""
-        from bertie.plan import cost
-        from bertie.plan.forecast import Assumptions
-        from bertie.runs.forecast import PROCESSOR_UTILIZATION
+        from bertie.apps.plan.forecast import Assumptions
 
         here = key == THIS
-        usual = PROCESSOR_UTILIZATION if here else cost.UTILIZATION
+        usual = platform.PROCESSOR_UTILIZATION if here else platform.UTILIZATION
         share = usual if self.utilization is None else self.utilization
-        pue = self.pue if self.pue is not None else 1.0 if here else cost.PUE
+        pue = self.pue if self.pue is not None else 1.0 if here else platform.PUE
         return Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
@@ -81,15 +74,15 @@ ASSUMPTIONS = AssumptionOptions()
 
 @grouped
 def plan(
-    overrides: Overrides = None,
-    config: ConfigFile = None,
+    overrides: Annotated[list[str] | None, option("overrides")] = None,
+    config: Annotated[Path | None, option("config")] = None,
     assumptions: AssumptionOptions = ASSUMPTIONS,
     budget: Annotated[
         str, typer.Option("--budget", help="Time that is available, for example 24h: what fits on the first device?")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Accept a utilization above 0.6.")] = False,
-    output: tables.PageFile = None,
-    overwrite: Overwrite = False,
+    output: Annotated[Path | None, option("page")] = None,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Estimate the cost of a run: operations, memory, time, energy, CO2 and money.
 
@@ -105,21 +98,17 @@ def plan(
       bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
-    from bertie.files import check_new_file
-    from bertie.plan import catalog as catalogs
-    from bertie.plan import cost
-    from bertie.plan.forecast import cheapest, forecast
-    from bertie.runs.planning import job_of
+    from bertie.apps.plan.forecast import cheapest, forecast
 
     used = assumptions.utilization
-    if used is not None and used > cost.MOST_UTILIZATION and not force:
+    if used is not None and used > platform.MOST_UTILIZATION and not force:
         raise UsageError(
-            f"--utilization {used:g} is above {cost.MOST_UTILIZATION:g}, which training of encoders hardly reaches. "
-            "Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
+            f"--utilization {used:g} is above {platform.MOST_UTILIZATION:g}, which training of encoders hardly "
+            "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    known = catalogs.read(assumptions.catalog, assumptions.prices)
+        platform.disk.check_new(output, overwrite=overwrite)
+    known = platform.read_catalog(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
     grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
 
@@ -127,20 +116,20 @@ def plan(
         return assumptions.of(grid, key)
 
     if budget:
-        of_costs = changed(assumptions, but=("on", "gpus", "utilization", "catalog"))
-        if unused := [name for name, is_given in of_costs.items() if is_given]:
-            raise UsageError(f"--budget chooses by time alone, without {unused[0]}. Omit one of them.")
+        costs = ("country", "pue", "price", "prices")
+        if unused := [name for name in costs if getattr(assumptions, name) != getattr(ASSUMPTIONS, name)]:
+            raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
-    job = job_of(settings)
+    job = platform.job_of(settings)
     found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
     best = cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
-        from bertie.plan.page import page
+        from bertie.apps.plan.page import page
 
         page(config.stem if config else settings.model, job, found, given, known).save(output)
     if console.verbosity.json:
-        emit(
+        console.emit(
             {
                 **_facts(job),
                 "country": asdict(grid),
@@ -151,7 +140,8 @@ def plan(
         )
         return
     console.show(
-        f"{count(job.parameters)} parameters, {count(job.tokens)} tokens, {job.flops:.3g} floating-point operations"
+        f"{text_of.count(job.parameters)} parameters, {text_of.count(job.tokens)} tokens, "
+        f"{job.flops:.3g} floating-point operations"
     )
     _show(found, given)
     if best:
@@ -168,20 +158,17 @@ def plan(
 
 def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | FinetuneConfig":
     """Returns the settings of a run, whichever kind they are of."""
-    from bertie import settings as configs
-    from bertie.runs.config import kind_of
 
     told = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    tree = configs.read_yaml(config) if config is not None else {}
-    kind: type[PretrainConfig | FinetuneConfig] = kind_of(dict.fromkeys(told) | tree)
-    return configs.load(kind, config, overrides)
+    tree = platform.read_yaml(config) if config is not None else {}
+    kind: type[PretrainConfig | FinetuneConfig] = platform.kind_of_run(dict.fromkeys(told) | tree)
+    return platform.load_settings(kind, config, overrides)
 
 
-def _devices(names: str, known: "Catalog") -> "dict[str, Device]":
-    from bertie.runs.planning import this_machine
+def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
 
-    keys = tables.names(names) or (*known.devices, THIS)
-    return {key: this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+    keys = split_names(names) or (*known.devices, THIS)
+    return {key: platform.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, Any]:
@@ -218,10 +205,14 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        fits = console.counted(one.sequences, "sequence") if one.fits else f"no ({size(one.device.memory_gb * 1e9)})"
+        fits = (
+            console.counted(one.sequences, "sequence")
+            if one.fits
+            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
+        )
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
-            duration(one.seconds),
+            text_of.duration(one.seconds),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             dollars,
@@ -241,24 +232,23 @@ def _seconds(text: str) -> float:
 def _show_budget(
     settings: "PretrainConfig | FinetuneConfig",
     key: str,
-    device: "Device",
+    device: "Processor",
     given: Callable[[str], "Assumptions"],
     seconds: float,
     output: Path | None,
     measured: bool,
 ) -> None:
-    from bertie.plan.page import better_loss, budget_page
-    from bertie.runs.config import PretrainConfig
-    from bertie.runs.planning import presets_within
+    from bertie.apps.plan.page import better_loss, budget_page
+    from bertie.apps.plan.presets import presets_within
 
-    if not isinstance(settings, PretrainConfig):
+    if not isinstance(settings, bertie.PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     tried = key == THIS and measured and settings.objectives.get("mlm") is not None
     rows = presets_within(settings, device, given(key), seconds, tried=tried)
     if output is not None:
         budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
-        emit({"device": device.name, "seconds": seconds, "presets": rows})
+        console.emit({"device": device.name, "seconds": seconds, "presets": rows})
         return
     from rich.table import Table
 
@@ -269,16 +259,16 @@ def _show_budget(
         table.add_row(
             "*" if row["chosen"] else "",
             row["preset"],
-            count(row["parameters"]),
+            text_of.count(row["parameters"]),
             f"{row['steps']:,}",
-            count(row["tokens"]),
+            text_of.count(row["tokens"]),
             "–" if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
     console.say(
-        f"What fits into {duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens per "
-        "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
+        f"What fits into {text_of.duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
+        "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."
         * tried
