@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences, token_budget
+from bertie.runs.models import load
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
@@ -77,10 +78,9 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
 
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():
-            import bertie
             from bertie.apps.compress import gate
 
-            found = bertie.load(model)
+            found = load(model)
             gate.quantized(found, gate.read(found, calibration))
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
@@ -88,10 +88,9 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
     if isinstance(engine, folder.FolderEngine):
         engine.threads = threads
     else:
-        import bertie
         from bertie.infer.native_engine import NativeEngine
 
-        engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
+        engine = NativeEngine(load(model), precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
         return run(engine, Sequences.of(sequences), [output])[output]

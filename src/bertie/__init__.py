@@ -7,16 +7,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.api.corpus import Corpus, build_corpus, plan_corpus
     from bertie.api.finetune import finetune
+    from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
-    from bertie.api.results import Predictions, Run, Scores
-    from bertie.api.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
+    from bertie.api.results import Predictions, Written
+    from bertie.api.run import Run
+    from bertie.api.scores import Scores
+    from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.use import (
+        embed,
+        evaluate,
+        fill_mask,
+        next_sentence,
+        perplexity,
+        predict,
+        rank,
+        similarity,
+        write,
+    )
     from bertie.apps.probe.api import probe, words
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.runs.config import FinetuneConfig, PretrainConfig
-    from bertie.runs.opening import load
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining, TrainingRun
     from bertie.train.loop import fit
@@ -31,6 +45,12 @@ _HOMES = {
     "TensorBoard": "bertie.train.trackers",
     "Trackio": "bertie.train.trackers",
     "WandB": "bertie.train.trackers",
+    "Corpus": "bertie.api.corpus",
+    "build_corpus": "bertie.api.corpus",
+    "plan_corpus": "bertie.api.corpus",
+    "load_tokenizer": "bertie.api.tokenizer",
+    "report_tokenizer": "bertie.api.tokenizer",
+    "train_tokenizer": "bertie.api.tokenizer",
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
@@ -38,14 +58,17 @@ _HOMES = {
     "Tokenizer": "bertie.text.tokenizer",
     "Predictions": "bertie.api.results",
     "Predictor": "bertie.infer.predict",
-    "Run": "bertie.api.results",
-    "Scores": "bertie.api.results",
+    "Run": "bertie.api.run",
+    "Scores": "bertie.api.scores",
     "embed": "bertie.api.use",
     "evaluate": "bertie.api.use",
     "fill_mask": "bertie.api.use",
     "finetune": "bertie.api.finetune",
     "fit": "bertie.train.loop",
-    "load": "bertie.runs.opening",
+    "load": "bertie.api.model",
+    "Model": "bertie.api.model",
+    "Written": "bertie.api.results",
+    "next_sentence": "bertie.api.use",
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
     "pretrain": "bertie.api.pretrain",
@@ -57,11 +80,13 @@ _HOMES = {
 }
 __all__ = [
     "Callback",
+    "Corpus",
     "EarlyStopping",
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
     "MLflow",
+    "Model",
     "Predictions",
     "Predictor",
     "PretrainConfig",
@@ -73,18 +98,25 @@ __all__ = [
     "Trackio",
     "TrainingRun",
     "WandB",
+    "Written",
+    "build_corpus",
     "embed",
     "evaluate",
     "fill_mask",
     "finetune",
     "fit",
     "load",
+    "load_tokenizer",
+    "next_sentence",
     "perplexity",
+    "plan_corpus",
     "predict",
     "pretrain",
     "probe",
     "rank",
+    "report_tokenizer",
     "similarity",
+    "train_tokenizer",
     "words",
     "write",
 ]

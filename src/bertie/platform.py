@@ -7,6 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
+    "verdicts_of_pairs": "bertie.infer.pairs:verdicts",
+    "kind_of_pairs": "bertie.infer.pairs:kind_of",
+    "judge_pairs": "bertie.infer.pairs:judge",
+    "check_pair_kind": "bertie.infer.pairs:check_kind",
+    "PairKind": "bertie.infer.pairs:Kind",
+    "PAIR_HEAD": "bertie.infer.pairs:HEAD",
     "AGAINST_FOLDER": "bertie.runs.folder:AGAINST",
     "ANSWER_SCRIPTS": "bertie.metrics.answers:SCRIPTS",
     "Alternating": "bertie.models.kinds:Alternating",
@@ -36,7 +42,7 @@ _HOMES = {
     "EngineName": "bertie.infer.engine:EngineName",
     "Entity": "bertie.tasks.relation:Entity",
     "Example": "bertie.data.tables:Example",
-    "FOREIGN_ARGUMENTS": "bertie.api.use:THEIRS",
+    "FOREIGN_ARGUMENTS": "bertie.api.model:THEIRS",
     "Facts": "bertie.infer.engine:Facts",
     "Fields": "bertie.data.rows:Fields",
     "Float": "bertie.metrics.base:Float",
@@ -299,6 +305,7 @@ __all__ = [
     "ONNX_MODEL",
     "ONNX_QUANTIZED",
     "OUTSIDE_TAG",
+    "PAIR_HEAD",
     "POOLED",
     "PROCESSOR_UTILIZATION",
     "PUE",
@@ -371,6 +378,7 @@ __all__ = [
     "Packed",
     "PackedWeight",
     "Padded",
+    "PairKind",
     "PairedDifference",
     "Parts",
     "PowerGrid",
@@ -426,6 +434,7 @@ __all__ = [
     "call_hash",
     "carbon_kg",
     "check_names",
+    "check_pair_kind",
     "check_pooling",
     "check_reads_texts",
     "check_text",
@@ -463,7 +472,9 @@ __all__ = [
     "ids_of",
     "int4_groups",
     "job_of",
+    "judge_pairs",
     "kind_of_file",
+    "kind_of_pairs",
     "kind_of_run",
     "layer_output",
     "layers_of",
@@ -542,6 +553,7 @@ __all__ = [
     "unwrap_lines",
     "usual_rate",
     "utilizations",
+    "verdicts_of_pairs",
     "vote",
     "wilson",
     "with_last_pieces",
@@ -552,7 +564,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
+    from bertie.api.model import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import module_of, readable_texts
     from bertie.cli.app import asked as call_hash
     from bertie.cli.groups import TableOptions
@@ -633,6 +645,12 @@ if TYPE_CHECKING:
     from bertie.infer.onnx_engine import QUANTIZED as ONNX_QUANTIZED
     from bertie.infer.onnx_engine import OnnxEngine, graph_of
     from bertie.infer.onnx_engine import Signature as OnnxSignature
+    from bertie.infer.pairs import HEAD as PAIR_HEAD
+    from bertie.infer.pairs import Kind as PairKind
+    from bertie.infer.pairs import check_kind as check_pair_kind
+    from bertie.infer.pairs import judge as judge_pairs
+    from bertie.infer.pairs import kind_of as kind_of_pairs
+    from bertie.infer.pairs import verdicts as verdicts_of_pairs
     from bertie.infer.pipeline import TextPipeline, check_reads_texts
     from bertie.infer.pseudo import MaskedToken, log_probabilities, pseudo_perplexity
     from bertie.infer.texts import check_text, each_text

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from bertie.cli.evaluate import show_details
+from bertie.api.scores import Scores
+from bertie.cli.evaluate import show_scores
 from bertie.metrics.confusion import Cells, Confusion, metrics_of, sums
 
 THREE = ("bird", "cat", "dog")
@@ -101,7 +102,7 @@ def test_many_unknown_labels_are_told_in_few_words_and_little_memory(capsys):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 128 << 20
-    show_details(report | {"unknown_labels": counts.unknown})
+    show_scores(Scores(report | {"unknown_labels": counts.unknown}, ()))
     printed = capsys.readouterr()
     assert "and 19,990 more" in printed.err
     assert len(printed.err) + len(printed.out) < 20_000

@@ -229,7 +229,7 @@ def test_from_the_command_line(teacher, examples, tmp_path, bertie, monkeypatch)
     common = ("compress", tmp_path / "teacher", "--train", tmp_path / "rows.csv", "--epochs", "2")
     cuts = ("--layers", "2", "--heads", "2", "--neurons", "16")
     bertie.good(*common, *cuts, "--movement", "-o", tmp_path / "moved")
-    config = library.load(tmp_path / "moved").config
+    config = library.load(tmp_path / "moved").module.config
     assert (config.num_hidden_layers, config.num_attention_heads, config.intermediate_size) == (2, 2, 16)
     bertie.good(*common, "--neurons", "16", "--layer-wise", "-o", tmp_path / "layers")
     assert library.load(tmp_path / "layers").config.intermediate_size == 16

@@ -138,7 +138,7 @@ def trim(
     Example:
       bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
-    from bertie.cli.tokenizer import check_lines
+    from bertie.api.tokenizer import check_lines
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 

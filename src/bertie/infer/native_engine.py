@@ -47,6 +47,8 @@ class NativeEngine(TorchEngine):
     not available.
     """
 
+    name = "native"
+
     def __init__(self, model: "TorchModel", precision: Precision = "fp32", *, target: str | None = None) -> None:
         super().__init__(model)
         if reason := unsupported(model):

@@ -16,7 +16,6 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 
 from bertie.api.finetune import finetune
 from bertie.api.results import Predictions
-from bertie.api.use import predict
 from bertie.console import without_notes
 from bertie.errors import Stopped, UsageError
 from bertie.runs.models import MODEL
@@ -114,9 +113,8 @@ class FineTuned(TextEstimator):
         """Returns a prediction for each row. Raises InputError for a row without one."""
         check_is_fitted(self)
         texts = texts_of(self._rows(X))
-        engine, options = self._files.runner(self.device)
         with as_input_errors():
-            answers = predict(engine, texts, **options)
+            answers = self._files.model(self.device).predict(texts)
         for number, answer in enumerate(answers, 1):
             if answer.error:
                 raise unread(number, answer.error)

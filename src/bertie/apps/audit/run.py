@@ -21,8 +21,8 @@ from bertie.apps.audit.figures import Scored, figures, scored
 from bertie.apps.audit.journal import Journal
 from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
-from bertie.apps.next_sentence.pairs import HEAD, kind_of
 from bertie.platform import (
+    PAIR_HEAD,
     DataError,
     EngineName,
     FolderKind,
@@ -35,6 +35,7 @@ from bertie.platform import (
     console,
     disk,
     engine_of,
+    kind_of_pairs,
     model_fingerprint,
     model_folder,
     module_of,
@@ -196,7 +197,9 @@ class _Run:
                 f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."
             )
         return Subject(
-            engine_of(model, self.engine), model.tokenizer, kind_of(self.folder) if HEAD in model.heads else ""
+            engine_of(model, self.engine),
+            model.tokenizer,
+            kind_of_pairs(self.folder) if PAIR_HEAD in model.heads else "",
         )
 
     def result(

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bertie import Tokenizer
-from bertie.apps.next_sentence.pairs import HEAD, check_kind, verdicts
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
     MAX_TEXT,
     OUTSIDE_TAG,
+    PAIR_HEAD,
     Array,
     BertieError,
     Chooses,
@@ -32,6 +32,7 @@ from bertie.platform import (
     TableFormat,
     TagPrediction,
     TaskPart,
+    check_pair_kind,
     entities_of_tags,
     flat_row,
     groups_of_masks,
@@ -39,6 +40,7 @@ from bertie.platform import (
     layer_output,
     sigmoid,
     unread_part,
+    verdicts_of_pairs,
 )
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
@@ -497,13 +499,13 @@ def masked_text(call: Call, text: str, number: int) -> Masked:
 
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
-    check_kind(call.model.pair_kind)
+    check_pair_kind(call.model.pair_kind)
     inputs, _ = as_list(call, body.inputs)
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))
     cut = call.cut(encoded, call.model.embedder)
-    logits = (await call.arrays(encoded, (HEAD,)))[HEAD]
-    found = zip(verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
+    logits = (await call.arrays(encoded, (PAIR_HEAD,)))[PAIR_HEAD]
+    found = zip(verdicts_of_pairs(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
     answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
     return {"model": call.model.name, "answers": answers}
 

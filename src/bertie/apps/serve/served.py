@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertie import Tokenizer
-from bertie.apps.next_sentence.pairs import HEAD, Kind, kind_of
 from bertie.apps.serve.admission import Admission, Refused
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.remote import OnToken
 from bertie.platform import (
+    PAIR_HEAD,
     Answerer,
     Array,
     BertieError,
@@ -29,6 +29,7 @@ from bertie.platform import (
     Example,
     Facts,
     FolderKind,
+    PairKind,
     Prediction,
     Sequences,
     Task,
@@ -36,6 +37,7 @@ from bertie.platform import (
     TooLong,
     encode_ids,
     ids_of,
+    kind_of_pairs,
     name_of_task,
     read_public_config,
     vote,
@@ -101,7 +103,7 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (name_of_task(own),) if (own := self.pipeline.task_or_none) else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", PAIR_HEAD) if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
@@ -109,9 +111,9 @@ class Served:
         return FolderKind.identity(self.folder)
 
     @cached_property
-    def pair_kind(self) -> Kind:
+    def pair_kind(self) -> PairKind:
         """The kind of its head for pairs of texts; "" for a text and a picture."""
-        return kind_of(self.folder)
+        return kind_of_pairs(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
