@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,13 @@ class TagPrediction(Prediction):
     text: str = ""
     spans: tuple[Span, ...] = ()
     probabilities: tuple[float, ...] = ()
+
+    OUTSIDE: ClassVar[str] = OUTSIDE
+
+    @staticmethod
+    def entities_of(tags: Sequence[str]) -> "Sequence[tuple[str, int, int]]":
+        """Returns the type, the first word and the word after the last of each entity of some tags."""
+        return entities(tags)
 
     @property
     def entities(self) -> list[Entity]:

@@ -14,15 +14,15 @@ from typing import Any, Literal
 from bertie import Tokenizer, platform
 from bertie.platform import (
     Array,
+    Batches,
     DataError,
     Engine,
     Example,
     Facts,
     UsageError,
+    VectorMath,
     disk,
     encode_examples,
-    run_in_batches,
-    softmax,
 )
 
 HEAD = "pair"
@@ -77,7 +77,7 @@ def judge(
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
     encoded = encode_examples([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run_in_batches(engine, encoded, (HEAD,))[HEAD], kind)
+    return verdicts(Batches.run(engine, encoded, (HEAD,))[HEAD], kind)
 
 
 def kind_of(folder: Path) -> Kind:
@@ -100,6 +100,6 @@ def kind_of(folder: Path) -> Kind:
 def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
     """The verdicts of a batch. logits (B, 2)"""
     found = []
-    for yes, no in softmax(logits).tolist():
+    for yes, no in VectorMath.softmax(logits).tolist():
         found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
     return found
