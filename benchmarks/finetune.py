@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,10 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run
+from bertie.train.precision import choose_device
 
 WARMUP_STEPS = 3  # of every run: optimizer, kernels and memory are made in them
 MEDIAN, SIGMA = 40, 0.6  # words of a made-up text, log-normal: GLUE's sets lie between 11 (CoLA) and 70 (RTE)
@@ -124,7 +126,9 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
         marks: dict[int, float] = {}
 
         def mark(step: int) -> None:
-            marks[step] = time.perf_counter()
+            if step in (WARMUP_STEPS, config.train.steps):
+                harness.wait_for(str(choose_device()))
+                marks[step] = time.perf_counter()
 
         never = config.train.steps + 1
         settings = {"seed": seed, "precision": precision, "save_every": never, "eval_every": never}
@@ -132,7 +136,15 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
         source = TaskSource(prepared.train, prepared.targets, batch_size=size, micro_batch_size=None, seed=seed)
         with temporary_run() as folder:
             train = config.train.model_copy(update=settings)
-            fit(model, prepared.examples.task, source, train=train, optim=config.optim, run=folder, on_step=mark)
+            fit(
+                model,
+                prepared.examples.task,
+                source,
+                train=train,
+                optim=config.optim,
+                run=folder,
+                callbacks=[EachStep(mark)],
+            )
         model.compute_dtype = None
         predictor = Predictor(model.eval())
         return marks[config.train.steps] - marks[WARMUP_STEPS], prepared.quality(predictor.logits(prepared.dev))
@@ -218,8 +230,11 @@ def same_loss(prepared: Prepared) -> float:
     )
 
 
-def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[str, Any]]:
-    """Returns one row per runner. Raises BertieError if the losses differ before training."""
+def measure(setup: Setup, *, rounds: int = 3, memory: bool = True, only: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Returns one row per runner. only: the runners to measure; none: all.
+
+    Raises BertieError if the losses differ before training.
+    """
     require()
     with tempfile.TemporaryDirectory() as work:
         prepared = prepare(write_problem(setup, Path(work)))
@@ -229,7 +244,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
                 f"The losses of Bertie and of the peer differ by {difference:.1e}, so no timings are reported."
             )
         console.say(f"{setup.model}: the losses of one batch agree to {difference:.0e}")
-        made = {name: Runner(prepared, run) for name, run in runners().items()}
+        made = {name: Runner(prepared, run) for name, run in runners().items() if not only or name in only}
         cells = harness.interleave(made, rounds=rounds, warmup=0)  # each run leaves its own first steps out
     peers = [cell for cell in cells if cell.name.startswith("transformers")]
     lines = []

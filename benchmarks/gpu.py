@@ -7,20 +7,40 @@ A part that the file has already is not measured again, so a run that was cut of
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from benchmarks.pretrain import Setup, measure
+from benchmarks import finetune, kernels, pretrain
 
 BERTIE, TRAINER, COMPILED = "bertie bf16", "transformers best", "transformers compiled"
-PARTS: dict[str, tuple[Setup, int, Sequence[str]]] = {
-    "base-128": (Setup("base", 256, 128, "cuda"), 3, (BERTIE, TRAINER)),
-    "large-128": (Setup("large", 128, 128, "cuda"), 3, (BERTIE, TRAINER)),
-    "base-512": (Setup("base", 64, 512, "cuda"), 3, (BERTIE, TRAINER)),
-    "mini-128": (Setup("mini", 256, 128, "cuda"), 3, (BERTIE, TRAINER)),
-    "base-128-compiled": (Setup("base", 256, 128, "cuda"), 1, (BERTIE, COMPILED)),
+Lines = list[dict[str, Any]]
+
+
+def _pretrain(model: str, batch_size: int, length: int, *, rounds: int = 3, peer: str = TRAINER) -> Callable[[], Lines]:
+    setup = pretrain.Setup(model, batch_size, length, "cuda")
+    return partial(pretrain.measure, setup, rounds=rounds, memory=False, only=(BERTIE, peer))
+
+
+PARTS: dict[str, Callable[[], Lines]] = {
+    "steps-base-128": partial(kernels.measure, "base", 256, 128),
+    "base-128": _pretrain("base", 256, 128),
+    "finetune-base": partial(
+        finetune.measure,
+        finetune.Setup("bert-base", steps=600, lr=5e-5),
+        rounds=2,
+        memory=False,
+        only=(BERTIE, TRAINER),
+    ),
+    "large-128": _pretrain("large", 128, 128),
+    "base-512": _pretrain("base", 64, 512),
+    "mini-128": _pretrain("mini", 256, 128),
+    "base-128-compiled": _pretrain("base", 256, 128, rounds=1, peer=COMPILED),
+    "steps-large-128": partial(kernels.measure, "large", 128, 128),
+    "steps-base-512": partial(kernels.measure, "base", 64, 512),
 }
-"""Part -> what is trained, rounds, and who takes part."""
+"""Part -> what measures it."""
 
 
 def main() -> None:
@@ -34,12 +54,12 @@ def main() -> None:
     for part in options.parts:
         if part in done:
             continue
-        setup, rounds, only = PARTS[part]
-        cells = measure(setup, rounds=rounds, memory=False, only=only)
+        cells = PARTS[part]()
         with options.output.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"part": part, **cell}) + "\n" for cell in cells)
         for cell in cells:
-            print(part, cell["runner"], f"{cell['tokens_per_s']:,.0f} tokens/s", cell["times_quicker_than"], flush=True)
+            rate = cell.get("tokens_per_s") or cell["examples_per_s"]
+            print(part, cell["runner"], f"{rate:,.0f} a second", cell.get("times_quicker_than", ""), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
@@ -46,7 +47,8 @@ SIZES = {
     "large": "bert-large",
 }
 STEPS = {"tiny": 12, "mini": 6, "small": 4, "base": 2, "large": 2}  # of a round: some seconds on two cores
-ON_GPU = 10  # times as many there
+ON_GPU = 20  # times as many there
+PEER_WARMUP = 5  # steps of the Trainer before those that are measured: it records nothing
 PREDICTED = 0.15  # of the tokens
 COMPARED = 16  # sequences whose loss is compared first: the peer stores the logits of all their tokens
 CLS, SEP, MASK, FIRST_WORD = 101, 102, 103, 999  # where the public uncased vocabulary has them
@@ -69,7 +71,7 @@ class Setup:
     @property
     def warmup_steps(self) -> int:
         """Steps of a round before those, in which a GPU's layers are recorded for all shapes of the batches."""
-        return 3 if self.device == "cpu" else 20
+        return 3 if self.device == "cpu" else 200
 
 
 @dataclass
@@ -129,7 +131,7 @@ class BertieRunner:
                 ),
                 optim=OptimConfig(),
                 run=run,
-                on_step=mark,
+                callbacks=[EachStep(mark)],
             )
         timed = range(self.setup.warmup_steps, last)
         tokens = sum(batch.tokens for step in timed for batch in self.source.batches(step))
@@ -174,7 +176,13 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
 
     def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
         return lambda: TrainerPeer(
-            folder, rows, setup.batch_size, setup.steps, setup.warmup_steps, device=setup.device, **way
+            folder,
+            rows,
+            setup.batch_size,
+            setup.steps,
+            min(PEER_WARMUP, setup.warmup_steps),
+            device=setup.device,
+            **way,
         )
 
     compiles, bf16 = shutil.which("g++") or shutil.which("clang++"), harness.bf16_is_quicker(setup.device)

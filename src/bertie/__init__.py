@@ -18,9 +18,19 @@ if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.opening import load
     from bertie.text.tokenizer import Tokenizer
+    from bertie.train.callbacks import Callback, EarlyStopping, StopTraining, TrainingRun
     from bertie.train.loop import fit
+    from bertie.train.trackers import MLflow, TensorBoard, Trackio, WandB
 
 _HOMES = {
+    "Callback": "bertie.train.callbacks",
+    "EarlyStopping": "bertie.train.callbacks",
+    "StopTraining": "bertie.train.callbacks",
+    "TrainingRun": "bertie.train.callbacks",
+    "MLflow": "bertie.train.trackers",
+    "TensorBoard": "bertie.train.trackers",
+    "Trackio": "bertie.train.trackers",
+    "WandB": "bertie.train.trackers",
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
@@ -46,15 +56,23 @@ _HOMES = {
     "write": "bertie.api.use",
 }
 __all__ = [
+    "Callback",
+    "EarlyStopping",
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
+    "MLflow",
     "Predictions",
     "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
+    "StopTraining",
+    "TensorBoard",
     "Tokenizer",
+    "Trackio",
+    "TrainingRun",
+    "WandB",
     "embed",
     "evaluate",
     "fill_mask",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertie.models.encoder import Encoder
 from bertie.nn import fused, graphs
-from bertie.nn.fused import AddNorm, BiasAct, Dropout, Rotate, ShortAttention, short_attention
+from bertie.nn.fused import AddNorm, BiasAct, Dropout, Rotate, ShortAttention, Skipped, short_attention
 from bertie.nn.graphs import GraphedLayers, Stack, sequence_bounds
 from bertie.nn.init import initialize
 from bertie.nn.layer import ACTIVATIONS, GATES
@@ -47,19 +47,32 @@ def dropout_of(p: float, seed: int = 1) -> Dropout:
     return Dropout(p, torch.randint(2**31 - 1, (2,), generator=generator, dtype=torch.int32).to(DEVICE))
 
 
+WHOLE = 2**32 - 1
+
+
+def mixed(dropout: Dropout, number: Tensor) -> Tensor:
+    """The hash of the kernels in torch's int64."""
+    low, high = dropout.seed.tolist()
+    x = (number & WHOLE) ^ low
+    x ^= x >> 16
+    x = (x * 0x7FEB352D) & WHOLE
+    x = (x + high) & WHOLE
+    x ^= x >> 15
+    x = (x * 0x846CA68B) & WHOLE
+    return x ^ (x >> 16)
+
+
 def masks(dropout: Dropout, number: Tensor) -> Tensor:
     """`kernels.keep_scale` in torch's int64."""
     _, threshold, scale = dropout.arguments
-    low, high = dropout.seed.tolist()
-    whole = 2**32 - 1
-    x = (number & whole) ^ low
-    x ^= x >> 16
-    x = (x * 0x7FEB352D) & whole
-    x = (x + high) & whole
-    x ^= x >> 15
-    x = (x * 0x846CA68B) & whole
-    x ^= x >> 16
-    return ((x >> 1) >= threshold).double() * scale
+    return ((mixed(dropout, number) >> 1) >= threshold).double() * scale
+
+
+def masks_of_scores(dropout: Dropout, row: Tensor, place: Tensor) -> Tensor:
+    """`kernels.keep_scale_of_scores` in torch's int64. row (..., Q), place (K,) -> (..., Q, K)"""
+    _, threshold, scale = dropout.arguments
+    x = mixed(dropout, row)[..., None] ^ mixed(dropout, place + 0x40000000)
+    return ((((x * 0x9E3779B1) & WHOLE) >> 1) >= threshold).double() * scale
 
 
 def assert_like(
@@ -89,7 +102,7 @@ def test_norm_of_a_residual(kind: str, shape: tuple[int, ...], p: float) -> None
     keep = masks(dropout, torch.arange(drawn(*shape).numel())).view(shape).to(DEVICE) if dropout.on else 1.0
 
     def ours(residual: Tensor | None, x: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor | None) -> Tensor:
-        return AddNorm.apply(residual, x, bias, weight, shift, 1e-5, kind != "rms", dropout)  # type: ignore[no-any-return, no-untyped-call]
+        return AddNorm.apply(residual, x, bias, weight, shift, 1e-5, kind != "rms", dropout, Skipped(), None)  # type: ignore[no-any-return, no-untyped-call]
 
     def formula(
         residual: Tensor | None, x: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor | None
@@ -157,8 +170,8 @@ def test_attention(
             q, k, v = qkv[start:end].view(-1, 3, heads, size).permute(1, 2, 0, 3)
             probs = (q @ k.mT / size**0.5).masked_fill(far, float("-inf")).softmax(-1)
             if p:
-                at = ((number * heads + torch.arange(heads)[:, None, None]) * most + place.cpu()[:, None]) * most
-                probs = probs * masks(dropout, at + place.cpu()).to(probs)
+                row = (number * heads + torch.arange(heads)[:, None]) * most + place.cpu()
+                probs = probs * masks_of_scores(dropout, row, place.cpu()).to(probs)
             contexts.append((probs @ v).transpose(0, 1).flatten(1))
         return torch.cat(contexts)
 
@@ -173,6 +186,22 @@ def test_masks_keep_the_right_share_and_differ_by_seed() -> None:
         assert abs(float(kept.double().mean()) - 0.9) < 0.003  # four and a half standard errors
         assert abs(float((kept[1:] & kept[:-1]).double().mean()) - 0.81) < 0.005
     assert abs(float((first & second).double().mean()) - 0.81) < 0.005
+
+
+def test_masks_of_scores_are_as_if_drawn_one_by_one() -> None:
+    row, place = torch.arange(4096), torch.arange(128)
+    first, second = (masks_of_scores(dropout_of(0.1, seed), row, place) > 0 for seed in (1, 2))
+    error = 0.3 / first.numel() ** 0.5  # one standard error of a share of 0.9
+    for kept in (first, second):
+        assert abs(float(kept.double().mean()) - 0.9) < 5 * error
+        for other in (kept.roll(1, 0), kept.roll(1, 1), kept.roll(17, 0), kept.roll(64, 1), kept.roll((1, 1), (0, 1))):
+            assert abs(float((kept & other).double().mean()) - 0.81) < 5 * 0.392 / first.numel() ** 0.5 + 1e-4
+        for axis, many in ((0, 4096), (1, 128)):  # the shares of rows and of keys scatter as those of free draws
+            shares = kept.double().mean(axis)
+            assert 0.8 < float(shares.std()) / (0.3 / many**0.5) < 1.25
+        quadruple = kept & kept.roll(1, 0) & kept.roll(1, 1) & kept.roll((1, 1), (0, 1))
+        assert abs(float(quadruple.double().mean()) - 0.9**4) < 0.003
+    assert abs(float((first & second).double().mean()) - 0.81) < 0.003
 
 
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "hidden_act": "geglu"}, MODERN], ids=["post", "pre", "modern"])

@@ -194,6 +194,7 @@ def evaluate(
     text: str | Sequence[str] = (),
     label: str = "",
     label_names: Mapping[str, str] = {},
+    weight: str = "",
     positive: str = "",
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
@@ -215,6 +216,7 @@ def evaluate(
         text: Column of the text, or two columns for a pair. Default: recognized by name.
         label: Column of the label. Default: recognized by name.
         label_names: Names for the labels of the file: {"0": "negative"}.
+        weight: Column of the weight of a row in the metrics.
         positive: Label of a classification whose F1 is the main metric.
         columns: Column names of a file without a header line.
         encoding: Text encoding of the file.
@@ -245,6 +247,7 @@ def evaluate(
             encoding,
             told,
             label_names={str(label): str(name) for label, name in label_names.items()},
+            weight=weight,
             label_separator=label_separator,
         )
     source: Any = examples

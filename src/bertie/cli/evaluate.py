@@ -30,6 +30,7 @@ def evaluate(
     split: Annotated[str, typer.Option("--split", help="Split of --data.")] = "dev",
     *,
     table: TableOptions,
+    weight: tables.WeightColumn = "",
     positive: Annotated[
         str, typer.Option("--positive", help="Label of a classification whose F1 is the main metric.")
     ] = "",
@@ -75,6 +76,8 @@ def evaluate(
       bertie evaluate runs/sst2/model test.tsv --report test.html
       bertie evaluate runs/sst2/model test.tsv --perturb typos --perturb contrast
     """
+    from dataclasses import replace
+
     from bertie.evaluation import compare
     from bertie.files import atomic_writes, check_new_file, json_bytes
     from bertie.infer.findings import Findings
@@ -95,7 +98,7 @@ def evaluate(
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
     path: Path | str = file
-    format = table.format()
+    format = replace(table.format(), weight=weight)
     if data:
         path, format = published(data, split, data_dir, format)
     predictor = reading.predictor(model, ensemble or ())

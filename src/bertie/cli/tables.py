@@ -41,6 +41,9 @@ Format = Annotated[
 LabelSeparator = Annotated[
     str, typer.Option("--label-separator", help="What separates several labels in a cell. Default: as in training.")
 ]
+WeightColumn = Annotated[
+    str, typer.Option("--weight", help="Column of the weight of a row in the metrics. Default: all weigh 1.")
+]
 OnlyAnswers = Annotated[
     bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and result.")
 ]
@@ -140,6 +143,11 @@ def pairs(text: str, option: str = "--label-names", example: str = "0=negative,1
             raise UsageError(f"{option} has {left!r} twice. Name it once.")
         found[left] = right
     return found
+
+
+def class_weights(text: str) -> str | dict[str, str]:
+    """ "balanced", or "spam=10, ham=1" -> {"spam": "10", "ham": "1"}."""
+    return text if text == "balanced" else pairs(text, "--class-weights", "spam=10,ham=1")
 
 
 def unlabelled(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertie.nn.features import Features
-from bertie.nn.layout import Layout, moved
+from bertie.nn.layout import Layout, Packed, moved
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,16 @@ class Batch:
     def host(self) -> "Batch":
         """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its shapes are those of other batches (fixed_shapes.py). Numbers are read of its `host` alone."""
+        return isinstance(self.layout, Packed) and self.layout.fixed
+
+    @property
+    def positions(self) -> "Batch":
+        """The batch whose layout and labels say which tokens are read: the original one, or this one where `fixed`."""
+        return self if self.fixed else self.host
 
     @property
     def size(self) -> int:

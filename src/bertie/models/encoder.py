@@ -25,6 +25,7 @@ from bertie.nn.disentangled import Distances
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
+from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
 from bertie.nn.groups import Groups as AttentionGroups
 from bertie.nn.layout import Layout, Padded
@@ -83,7 +84,7 @@ class Encoder(nn.Module):
             num_segments=config.type_vocab_size,
             embedding_size=config.embedding_size,
             project=config.project_embeddings,
-            norm=config.embedding_norm,
+            has_norm=config.embedding_norm,
             trigram=config.trigram_embeddings,
             norm_type=config.norm_type,
             rescale=config.rescale_embeddings,
@@ -172,7 +173,7 @@ class Encoder(nn.Module):
             if output_attentions:
                 attentions.append(probs)
         if self.final_norm is not None:
-            hidden = dropout(self.final_norm(hidden), self.final_dropout_p, self.training)
+            hidden = dropout(norm(hidden, self.final_norm), self.final_dropout_p, self.training)
             hidden_states[-1] = hidden
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),

@@ -159,16 +159,17 @@ class TorchModel(nn.Module):
 
         Args:
             batch: Token ids, segments and layout.
-            read: Flattened positions (N,) in main memory of the tokens whose last hidden states are needed besides
-                those of the summary tokens; the other states mean nothing. None: all.
+            read: Flattened positions (N,) in `batch.positions` of the tokens whose last hidden states are needed,
+                besides those of the summary tokens; the other states mean nothing. None: all.
             **flags: Other arguments of `Encoder.forward`.
         """
         if (features := getattr(batch, "features", None)) is not None:
             flags["features"] = features
         if read is not None and getattr(self.encoder, "computes_part", False) and not self._computes_all:
-            layout = getattr(batch, "host", batch).layout
-            tokens = torch.unique(torch.cat([layout.ends(last=self.config.summary_last), read]))
-            flags["read"] = moved(tokens, batch.input_ids.device)
+            tokens = getattr(batch, "positions", batch).layout.ends(last=self.config.summary_last)
+            tokens = torch.cat([tokens, read]) if len(read) else tokens
+            fixed = getattr(batch, "fixed", False)  # has no repeats
+            flags["read"] = tokens if fixed else moved(torch.unique(tokens), batch.input_ids.device)
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
 
     @contextmanager

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bertie.errors import UsageError
 from bertie.nn.dropout import dropout
 from bertie.nn.features import Features, FrameEmbeddings, RegionEmbeddings, placed
+from bertie.nn.fused import norm
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 from bertie.nn.positions import sines
@@ -34,7 +35,7 @@ class Embeddings(nn.Module):
         embedding_size: int | None = None,
         project: bool = False,
         trigram: bool = False,
-        norm: bool = True,
+        has_norm: bool = True,
         norm_type: NormType = "layer",
         rescale: bool = False,
         dropout_before_norm: bool = False,
@@ -51,7 +52,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(max_positions, summed_size) if max_positions else None
         self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
         self.features = features
-        self.norm = NORMS[norm_type](summed_size, eps) if norm else nn.Identity()
+        self.norm = NORMS[norm_type](summed_size, eps) if has_norm else nn.Identity()
         read = 3 * size if trigram else size
         self.projection = Linear(read, hidden_size) if project or trigram or size != hidden_size else None
 
@@ -87,9 +88,9 @@ class Embeddings(nn.Module):
         if features is not None and vectors is not None and self.features is not None and not self.features.of_words:
             summed = placed(summed, features, vectors)
         if self.dropout_before_norm:
-            hidden = self.norm(dropout(summed, self.dropout_p, self.training))
+            hidden = norm(dropout(summed, self.dropout_p, self.training), self.norm)
         else:
-            hidden = dropout(self.norm(summed), self.dropout_p, self.training)
+            hidden = dropout(norm(summed, self.norm), self.dropout_p, self.training)
         return hidden if self.trigram else self._project(hidden)
 
     def _project(self, x: Tensor) -> Tensor:

@@ -15,16 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bertie.nn.dropout import add_dropout
+from bertie.nn.dropout import Dropout, add_dropout
 from bertie.nn.linear import LayerNorm, Linear, RMSNorm, UnbiasedNorm
 from bertie.nn.seeds import current_seeds
 
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
 PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
 LONGEST = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
+HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 TILE = 2, 1024  # rows and columns of an activation's program: 120 us on an H200 where 8 x 128 takes 310
 ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "silu": 2, "relu": 3, "geglu_erf": 0, "geglu": 1, "swiglu": 2, "reglu": 3}
 """Name -> number in kernels.py."""
+COLUMNS = 32  # that a program sums over the parts of a backward pass
 Norm = LayerNorm | RMSNorm | UnbiasedNorm
 
 
@@ -37,21 +39,6 @@ def has_triton() -> bool:
 def runs_kernels() -> bool:
     """Whether the kernels run here, and not the formulas (seeds.py)."""
     return current_seeds() is not None
-
-
-class Dropout:
-    """The probability and the seed of one draw of dropout; seed (2,) int32."""
-
-    def __init__(self, p: float, seed: Tensor) -> None:
-        self.on, self.seed = p > 0, seed
-        self.arguments = seed, int(p * 2**31), 1 / (1 - p) if p < 1 else 0.0
-
-    @classmethod
-    def next(cls, p: float) -> "Dropout":
-        """Returns a draw with the next seed."""
-        seeds = current_seeds()
-        assert seeds is not None, "kernels run inside using_kernels"
-        return cls(p, seeds.take())
 
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:
@@ -70,11 +57,38 @@ def add_norm(residual: Tensor, x: Tensor, bias: Tensor | None, module: nn.Module
     return normed
 
 
+class Skipped:
+    """The gradient that reaches a norm's output through the residual connection around the layers above it.
+
+    The norm above leaves it here, and the norm's own pass adds it to the gradient from those layers, which comes later.
+    torch would add the two in a pass of its own.
+    """
+
+    def __init__(self) -> None:
+        self.gradient: Tensor | None = None
+
+    def take(self) -> Tensor | None:
+        """Returns the gradient and forgets it."""
+        gradient, self.gradient = self.gradient, None
+        return gradient
+
+
 def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: Norm, p: float) -> Tensor:
     shift = module.bias if isinstance(module, LayerNorm) else None
+    own, below = Skipped(), getattr(residual, "skipped", None)
     y: Tensor = AddNorm.apply(  # type: ignore[no-untyped-call]
-        residual, x, bias, module.weight, shift, module.eps, not isinstance(module, RMSNorm), Dropout.next(p)
+        residual,
+        x,
+        bias,
+        module.weight,
+        shift,
+        module.eps,
+        not isinstance(module, RMSNorm),
+        Dropout.next(p),
+        own,
+        below,
     )
+    y.skipped = own  # type: ignore[attr-defined]
     return y
 
 
@@ -104,6 +118,8 @@ class AddNorm(torch.autograd.Function):
         eps: float,
         centered: bool,
         dropout: Dropout,
+        own: Skipped,
+        below: Skipped | None,
     ) -> Tensor:
         """See the class."""
         from bertie.nn import kernels
@@ -120,7 +136,7 @@ class AddNorm(torch.autograd.Function):
             SHIFT=shift is not None, CENTERED=centered, DROPOUT=dropout.on, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
         ctx.save_for_backward(total, weight, mean, rstd)
-        ctx.centered, ctx.dropout = centered, dropout
+        ctx.centered, ctx.dropout, ctx.own, ctx.below = centered, dropout, own, below
         return y
 
     @staticmethod
@@ -136,19 +152,24 @@ class AddNorm(torch.autograd.Function):
         grad_residual = torch.empty_like(total)
         grad_x = torch.empty_like(total) if ctx.dropout.on else grad_residual
         partial = torch.empty(programs, 3, size, dtype=torch.float32, device=total.device)
+        more = ctx.own.take()
         kernels.add_norm_backward[(programs,)](
-            grad_y.contiguous(), total, weight, mean, rstd, grad_residual, grad_x, partial,
-            rows, size, *ctx.dropout.arguments, CENTERED=ctx.centered, DROPOUT=ctx.dropout.on, BLOCK=block,
-            num_warps=_warps(block),
+            grad_y.contiguous(), more, total, weight, mean, rstd, grad_residual, grad_x, partial,
+            rows, size, *ctx.dropout.arguments, MORE=more is not None, CENTERED=ctx.centered,
+            DROPOUT=ctx.dropout.on, BLOCK=block, num_warps=_warps(block),
         )  # fmt: skip
-        of_weight, of_shift, of_bias = partial.sum(0)
+        of_weight, of_shift, of_bias = _column_sums(partial.view(programs, -1)).view(3, size)
         needed = ctx.needs_input_grad
+        if ctx.below is not None:
+            ctx.below.gradient = grad_residual
         return (
-            grad_residual if needed[0] else None,
+            grad_residual if needed[0] and ctx.below is None else None,
             grad_x,
             of_bias if needed[2] else None,
             of_weight,
             of_shift if needed[4] else None,
+            None,
+            None,
             None,
             None,
             None,
@@ -209,7 +230,7 @@ class BiasAct(torch.autograd.Function):
             grad_y.contiguous(), x, bias, grad_x, partial, rows, size, each,
             BIAS=bias is not None, GATED=gated, ACT=act, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=4,
         )  # fmt: skip
-        return grad_x, None if bias is None else partial.sum(0), None, None
+        return grad_x, None if bias is None else _column_sums(partial), None, None
 
 
 def short_attention(
@@ -261,11 +282,12 @@ class ShortAttention(torch.autograd.Function):
         context = qkv.new_empty(len(qkv), num_heads * size)
         lse = torch.empty(len(qkv), num_heads, dtype=torch.float32, device=qkv.device)
         tile = max(16, _power_of_two(longest))
-        kernels.attention_forward[(len(cu_seqlens) - 1, num_heads)](
-            qkv, bias, context, lse, cu_seqlens, radius or 0, scale, *dropout.arguments, N=num_heads, D=size,
-            BIAS=bias is not None, WINDOW=radius is not None, DROPOUT=dropout.on, S=tile,
-            num_warps=8 if tile > 64 else 4,
-        )  # fmt: skip
+        for part, above in _tiles(tile):
+            kernels.attention_forward[(len(cu_seqlens) - 1, num_heads)](
+                qkv, bias, context, lse, cu_seqlens, radius or 0, scale, *dropout.arguments, N=num_heads, D=size,
+                BIAS=bias is not None, WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
+                num_warps=8 if part > 64 else 4,
+            )  # fmt: skip
         ctx.save_for_backward(qkv, bias, context, lse, cu_seqlens)
         ctx.facts = num_heads, tile, radius, scale, dropout
         return context
@@ -280,14 +302,21 @@ class ShortAttention(torch.autograd.Function):
         num_heads, tile, radius, scale, dropout = ctx.facts
         width = qkv.shape[-1]
         grad_qkv = torch.empty_like(qkv)
-        sequences = len(cu_seqlens) - 1
+        sequences, grad = len(cu_seqlens) - 1, grad.contiguous()
         partial = torch.zeros(sequences, width if bias is not None else 0, dtype=torch.float32, device=qkv.device)
-        kernels.attention_backward[(sequences, num_heads)](
-            qkv, bias, context, lse, grad.contiguous(), grad_qkv, partial, cu_seqlens, radius or 0, scale,
-            *dropout.arguments, N=num_heads, D=width // (3 * num_heads), BIAS=bias is not None,
-            WINDOW=radius is not None, DROPOUT=dropout.on, S=tile, num_warps=8 if tile > 64 else 4,
-        )  # fmt: skip
-        return grad_qkv, None if bias is None else partial.sum(0), None, None, None, None, None, None
+        for part, above in _tiles(tile):
+            kernels.attention_backward[(sequences, num_heads)](
+                qkv, bias, context, lse, grad, grad_qkv, partial, cu_seqlens, radius or 0, scale,
+                *dropout.arguments, N=num_heads, D=width // (3 * num_heads), BIAS=bias is not None,
+                WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
+                num_warps=8 if part > 64 else 4,
+            )  # fmt: skip
+        return grad_qkv, None if bias is None else _column_sums(partial), None, None, None, None, None, None
+
+
+def _tiles(tile: int) -> list[tuple[int, int]]:
+    """Tiles of attention, and the length that its sequences are above: short ones are apart, in fewer registers."""
+    return [(tile // 2, 0), (tile, tile // 2)] if tile > 64 else [(tile, 0)]
 
 
 class Rotate(torch.autograd.Function):
@@ -319,6 +348,16 @@ def _rotate(qkv: Tensor, turned: Tensor, cos: Tensor, sin: Tensor, num_heads: in
         HEADS=_power_of_two(2 * num_heads), CELLS=_power_of_two(half), num_warps=4,
     )  # fmt: skip
     return turned
+
+
+def _column_sums(partial: Tensor) -> Tensor:
+    """The sums of programs' parts. (P, W) float32 -> (W,). torch's sum takes twice as long for so few columns."""
+    from bertie.nn import kernels
+
+    rows, width = partial.shape
+    sums = partial.new_empty(width)
+    kernels.column_sums[(-(-width // COLUMNS),)](partial, sums, rows, width, ROWS=128, COLUMNS=COLUMNS, num_warps=8)
+    return sums
 
 
 def _power_of_two(size: int) -> int:

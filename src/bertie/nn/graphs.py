@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.nn.attention_plan import AttentionPlan
-from bertie.nn.fused import LONGEST, has_triton
+from bertie.nn.fused import HEAD_SIZES, LONGEST, has_triton
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Packed
 from bertie.nn.rotary import Views
@@ -23,8 +23,7 @@ from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.nn.varlen import Varlen
 
 MOST = 12  # graphs, each with gradients of all weights; batches of more shapes run without
-SITES = 4  # of dropout in a layer, at most
-HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
+SITES = 6  # of dropout and norms in a layer, at most
 
 
 class Graphed(Protocol):

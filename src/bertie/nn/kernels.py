@@ -18,19 +18,43 @@ GELU, GELU_TANH, SILU, RELU = (tl.constexpr(i) for i in range(4))
 
 
 @triton.jit
+def _mixed(number, seed):
+    """The hash of `keep_scale`."""
+    x = number.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x += tl.load(seed + 1).to(tl.uint32)
+    x ^= x >> 15
+    x *= 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
 def keep_scale(index, seed, threshold, scale):
     """Returns `scale` where an element is kept, else 0. index: its number; seed (2,); threshold: p of 2**31.
 
     Two keys between the rounds of a multiplicative hash (lowbias32, Wellons 2018), so that no seed repeats the mask of
     another in a different order.
     """
-    x = index.to(tl.uint32) ^ tl.load(seed).to(tl.uint32)
-    x ^= x >> 16
-    x *= 0x7FEB352D
-    x += tl.load(seed + 1).to(tl.uint32)
-    x ^= x >> 15
-    x *= 0x846CA68B
-    x ^= x >> 16
+    x = _mixed(index, seed)
+    return tl.where((x >> 1).to(tl.int32) >= threshold, scale, 0.0)
+
+
+@triton.jit(do_not_specialize=["size", "threshold", "scale"])
+def drop(x_E, y_E, size, seed, threshold, scale, ELEMENTS: tl.constexpr):
+    """Dropout of E elements."""
+    at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    x = tl.load(x_E + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(y_E + at, (x * keep_scale(at, seed, threshold, scale)).to(y_E.dtype.element_ty), mask=at < size)
+
+
+@triton.jit
+def keep_scale_of_scores(row_Q, place_K, seed, threshold, scale):
+    """`keep_scale` of the scores of queries and keys. row_Q: the number of a query's row; place_K: of a key.
+
+    A number of each row and a number of each key are mixed by one multiplication, a fourth of the operations.
+    """
+    x = (_mixed(row_Q, seed)[:, None] ^ _mixed(place_K + 0x40000000, seed)[None]) * 0x9E3779B1
     return tl.where((x >> 1).to(tl.int32) >= threshold, scale, 0.0)
 
 
@@ -71,13 +95,13 @@ def add_norm_forward(
 
 @triton.jit(do_not_specialize=["R", "threshold", "scale"])
 def add_norm_backward(
-    grad_y_RH, sum_RH, weight_H, mean_R, rstd_R, grad_residual_RH, grad_x_RH, partial_P3H,
+    grad_y_RH, more_RH, sum_RH, weight_H, mean_R, rstd_R, grad_residual_RH, grad_x_RH, partial_P3H,
     R, H, seed, threshold, scale,
-    CENTERED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
+    MORE: tl.constexpr, CENTERED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients of x and of the residual, and each program's sums over its rows for weight, shift and bias.
 
-    Without dropout, the gradients of x and of the residual are one tensor.
+    Without dropout, the gradients of x and of the residual are one tensor. more: what is added to the gradient of y.
     """
     program = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -89,6 +113,8 @@ def add_norm_backward(
     for row in range(program, R, tl.num_programs(0)):
         at = row * H + column
         grad_y = tl.load(grad_y_RH + at, mask=real, other=0.0).to(tl.float32)
+        if MORE:
+            grad_y += tl.load(more_RH + at, mask=real, other=0.0).to(tl.float32)
         normed = tl.load(sum_RH + at, mask=real, other=0.0).to(tl.float32)
         rstd = tl.load(rstd_R + row)
         if CENTERED:
@@ -271,8 +297,8 @@ def _attend(
     tl.store(lse + (start + place) * N + tl.program_id(1), highest + tl.log(total), mask=place < length)
     probs = probs / total[:, None]
     if DROPOUT:
-        number = ((tl.program_id(0) * N + tl.program_id(1)) * MOST + place[:, None]) * MOST + place[None]
-        probs *= keep_scale(number, seed, threshold, scale)
+        rows = (tl.program_id(0) * N + tl.program_id(1)) * MOST + place
+        probs *= keep_scale_of_scores(rows, place, seed, threshold, scale)
     result = tl.dot(probs.to(v.dtype), v, input_precision="ieee")
     tl.store(context + row * N * D + cell, result.to(context.dtype.element_ty), mask=real)
 
@@ -281,21 +307,16 @@ def _attend(
 def attention_forward(
     qkv, bias, context, lse, cu_seqlens, radius, sm_scale, seed, threshold, scale,
     N: tl.constexpr, D: tl.constexpr, BIAS: tl.constexpr, WINDOW: tl.constexpr, DROPOUT: tl.constexpr, S: tl.constexpr,
+    ABOVE: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
-    """softmax(scale q k^T) v of a sequence of at most S tokens and a head; shorter ones in a smaller tile."""
+    """softmax(scale q k^T) v of a head and a sequence of more than ABOVE and at most S tokens."""
     start = tl.load(cu_seqlens + tl.program_id(0))
     length = tl.load(cu_seqlens + tl.program_id(0) + 1) - start
-    if length > 0:
-        if (S > 64) & (length <= S // 2):
-            _attend(
-                qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
-                N, D, BIAS, WINDOW, DROPOUT, S // 2, S,
-            )  # fmt: skip
-        else:
-            _attend(
-                qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
-                N, D, BIAS, WINDOW, DROPOUT, S, S,
-            )  # fmt: skip
+    if (length > ABOVE) & (length <= S):
+        _attend(
+            qkv, bias, context, lse, start, length, radius, sm_scale, seed, threshold, scale,
+            N, D, BIAS, WINDOW, DROPOUT, S, MOST,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -320,8 +341,8 @@ def _attend_back(
     grad_probs = tl.dot(grad, tl.trans(v), input_precision="ieee")
     dropped = probs
     if DROPOUT:
-        number = ((tl.program_id(0) * N + tl.program_id(1)) * MOST + place[:, None]) * MOST + place[None]
-        keep = keep_scale(number, seed, threshold, scale)
+        rows = (tl.program_id(0) * N + tl.program_id(1)) * MOST + place
+        keep = keep_scale_of_scores(rows, place, seed, threshold, scale)
         grad_probs *= keep
         dropped = probs * keep
     grad_v = tl.dot(tl.trans(dropped.to(v.dtype)), grad, input_precision="ieee")
@@ -344,18 +365,24 @@ def attention_backward(
     qkv, bias, context, lse, grad_context, grad_qkv, partial, cu_seqlens,
     radius, sm_scale, seed, threshold, scale,
     N: tl.constexpr, D: tl.constexpr, BIAS: tl.constexpr, WINDOW: tl.constexpr, DROPOUT: tl.constexpr, S: tl.constexpr,
+    ABOVE: tl.constexpr, MOST: tl.constexpr,
 ):  # fmt: skip
     """The gradients of queries, keys and values, and of each sequence its sums for their bias."""
     start = tl.load(cu_seqlens + tl.program_id(0))
     length = tl.load(cu_seqlens + tl.program_id(0) + 1) - start
-    if length > 0:
-        if (S > 64) & (length <= S // 2):
-            _attend_back(
-                qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
-                radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S // 2, S,
-            )  # fmt: skip
-        else:
-            _attend_back(
-                qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
-                radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S, S,
-            )  # fmt: skip
+    if (length > ABOVE) & (length <= S):
+        _attend_back(
+            qkv, bias, context, lse, grad_context, grad_qkv, partial, start, length,
+            radius, sm_scale, seed, threshold, scale, N, D, BIAS, WINDOW, DROPOUT, S, MOST,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["P"])
+def column_sums(partial_PW, sums_W, P, W, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums over P rows of some columns."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None]
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, P, ROWS):
+        row = start + tl.arange(0, ROWS)[:, None]
+        total += tl.load(partial_PW + row * W + column, mask=(row < P) & (column < W), other=0.0)
+    tl.store(sums_W + column, tl.sum(total, 0)[None], mask=column < W)

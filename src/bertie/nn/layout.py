@@ -185,6 +185,7 @@ class Packed(_Computed):
     max_seqlen: int
     num_tokens: int = -1  # T; read from cu_seqlens when left out
     num_rows: int = -1  # T when left out
+    fixed: bool = False  # whether its shapes are those of other batches (data/fixed_shapes.py)
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:
@@ -204,7 +205,7 @@ class Packed(_Computed):
 
     def roomy(self) -> "Packed":
         """Returns the layout that an encoder runs on, with the next of few numbers of rows."""
-        return replace(self, num_rows=rounded(self.num_tokens))
+        return self if self.fixed else replace(self, num_rows=rounded(self.num_tokens))
 
     def fill(self, tokens: Tensor) -> Tensor:
         """tokens (T, ...) -> (num_rows, ...), zeros after them."""
@@ -303,6 +304,11 @@ class _Take(torch.autograd.Function):
 def _take(cells: Tensor, index: Tensor, rows: int) -> Tensor:
     taken: Tensor = _Take.apply(cells, index, rows)  # type: ignore[no-untyped-call]
     return taken
+
+
+def rows_at(tokens: Tensor, positions: Tensor) -> Tensor:
+    """Returns tokens[positions], whose positions have no repeats, so that its gradient adds nothing up. -> (N, H)"""
+    return _take(tokens, positions, len(positions))
 
 
 Layout = Packed | Padded

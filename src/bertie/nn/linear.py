@@ -54,6 +54,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        seeds = current_seeds()
+        ctx.into = None if seeds is None else seeds.gradients.pop(id(weight), None)
         weight = weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
         return F.linear(x, weight, None if bias is None else bias.to(x.dtype))
@@ -65,7 +67,7 @@ class _Product(torch.autograd.Function):
         of_x, of_weight, of_bias = ctx.needs_input_grad
         return (
             grad @ weight if of_x else None,
-            torch.mm(grad.mT, x, out_dtype=torch.float32) if of_weight else None,
+            torch.mm(grad.mT, x, out_dtype=torch.float32, out=ctx.into) if of_weight else None,
             grad.sum(0, dtype=torch.float32) if of_bias else None,
         )
 

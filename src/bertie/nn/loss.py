@@ -22,11 +22,12 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: 
     """Returns the summed cross-entropy of softmax(hidden weight^T + bias), and the number of correct predictions.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
-    correct, int64 scalar: only the target has the highest logit. Rows of hidden after the last target do not count. The
-    gradient is the softmax except for one entry per row, so it is computed in the forward pass. The forward pass
-    computes a chunk of predictions at a time and stores no logits.
+    correct, int64 scalar: only the target has the highest logit. Rows of hidden after the last target do not count, nor
+    those of negative targets. The gradient is the softmax except for one entry per row, so it is computed in the
+    forward pass. The forward pass computes a chunk of predictions at a time and stores no logits.
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
+    targets = F.pad(targets, (0, len(hidden) - len(targets)), value=-1)
     total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
     return total, correct
 
@@ -38,22 +39,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = torch.zeros((), device=hidden_NH.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden, grad_weight, grad_bias = [], None, None
-        chunk = rows_at_a_time(weight_VH)
+        chunk, copies = rows_at_a_time(weight_VH), 8 if weight_VH.is_cuda else 1  # a row alone leaves tensor cores idle
         for start in range(0, max(1, len(hidden_NH)), chunk):
             h_CH, targets_C = hidden_NH[start : start + chunk], targets_N[start : start + chunk]
+            counts_C1, at_C1 = (targets_C >= 0).to(h_CH.dtype)[:, None], targets_C.clamp(min=0)[:, None]
             probs_CV = torch.addmm(b_V, h_CH, w_VH.T).softmax(1)
-            probs_CV[len(targets_C) :] = 0  # no target: no loss, no gradient
-            real_CV, at_C1 = probs_CV[: len(targets_C)], targets_C[:, None]
-            target_C = real_CV.gather(1, at_C1)[:, 0]
-            real_CV.scatter_(1, at_C1, -1)  # what is left are the others
-            correct += (target_C > _row_max(real_CV)).sum()
-            total -= target_C.float().clamp_min(SMALLEST).log().sum()
+            target_C1 = probs_CV.gather(1, at_C1)
+            probs_CV.scatter_(1, at_C1, -1)  # what is left are the others
+            correct += ((target_C1[:, 0] > _row_max(probs_CV)) & (targets_C >= 0)).sum()
+            total -= (target_C1.float().clamp_min(SMALLEST).log() * counts_C1).sum()
             if any(ctx.needs_input_grad):
-                real_CV.scatter_(1, at_C1, target_C[:, None] - 1)  # now d loss / d logits
-                grad_hidden.append(probs_CV @ w_VH)
-                grad_weight = _add(grad_weight, probs_CV.T @ h_CH)
-                # a product with ones: torch's sum over rows in float32 would copy all of them first
-                grad_bias = _add(grad_bias, (probs_CV.new_ones(1, len(h_CH)) @ probs_CV)[0])
+                probs_CV.scatter_(1, at_C1, target_C1 - 1)  # now d loss / d logits, where a target counts
+                grad_hidden.append(probs_CV @ w_VH * counts_C1)
+                grad_weight = _add(grad_weight, probs_CV.T @ (h_CH * counts_C1))
+                # a product: torch's sum over rows in float32 would copy all of them first
+                grad_bias = _add(grad_bias, (counts_C1.T.expand(copies, -1) @ probs_CV)[0])
         if grad_hidden:
             size = len(weight_VH)
             ctx.save_for_backward(torch.cat(grad_hidden), grad_weight[:size], grad_bias[:size])  # type: ignore[index]

@@ -3,9 +3,10 @@
 Seeds are a tensor on the device, so that a recorded graph (graphs.py) draws new masks each time it runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -14,10 +15,14 @@ from bertie.nn.layout import moved
 
 
 class Seeds:
-    """Seeds (n, 2) int32, handed out one after the other."""
+    """Seeds (n, 2) int32, handed out one after the other.
 
-    def __init__(self, table: Tensor) -> None:
+    gradients: where products write the gradients of weights, by the weights' `id`, each once.
+    """
+
+    def __init__(self, table: Tensor, gradients: Mapping[int, Tensor]) -> None:
         self.table, self.used = table, 0
+        self.gradients = dict(gradients)
 
     def take(self) -> Tensor:
         """Returns the next seed. -> (2,) int32"""
@@ -34,9 +39,9 @@ def draw_seeds(count: int, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def using_kernels(seeds: Tensor) -> Iterator[None]:
-    """Context in which layers run as kernels, whose dropout has these seeds (n, 2)."""
-    token = _SEEDS.set(Seeds(seeds))
+def using_kernels(seeds: Tensor, gradients: Mapping[int, Tensor] = MappingProxyType({})) -> Iterator[None]:
+    """Context in which layers run as kernels, whose dropout has these seeds (n, 2). gradients: as of `Seeds`."""
+    token = _SEEDS.set(Seeds(seeds, gradients))
     try:
         yield
     finally:

@@ -6,12 +6,12 @@ padding, no mask and no copy. The reference implementation is `attention.formula
 R rows of a packed batch, T tokens and some more · S longest sequence · N heads · D head size
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from bertie.nn.fused import biased, short_attention
+from bertie.nn.fused import HEAD_SIZES, LONGEST, biased, runs_kernels, short_attention
 from bertie.nn.groups import Groups, grouped
 from bertie.nn.layout import Layout, Packed
 
@@ -33,7 +33,7 @@ class Varlen:
     cu_seqlens: Tensor
     radius: int | None = None
     short: bool = False
-    """Whether our own kernel computes it, inside graphs.py."""
+    """Whether our own kernel computes it, inside a recorded graph."""
 
     @classmethod
     def of(cls, layout: Packed, num_heads: int) -> "Varlen":
@@ -42,7 +42,8 @@ class Varlen:
         ends = torch.arange(
             layout.num_tokens + longest, rows + longest, longest, dtype=torch.int32, device=starts.device
         )
-        return cls(layout, num_heads, torch.cat([starts, ends.clamp(max=rows)]))
+        bounds = starts if rows == layout.num_tokens else torch.cat([starts, ends.clamp(max=rows)])
+        return cls(layout, num_heads, bounds)
 
     def attention(self, qkv: Tensor, bias: Tensor | None = None, *, scaled: bool, dropout_p: float) -> Tensor:
         """qkv (R, 3 N D) in half precision, and what is added to it (3 N D) -> context (R, N D)"""
@@ -86,7 +87,8 @@ def unpadded(layout: Layout, hidden: Tensor, num_heads: int, head_size: int) -> 
         return None
     half = hidden.dtype in (torch.bfloat16, torch.float16) and head_size % 8 == 0 and head_size <= LARGEST_HEAD
     if half and has_kernel(hidden.device):
-        return Varlen.of(layout, num_heads)
+        short = runs_kernels() and layout.max_seqlen <= LONGEST and head_size in HEAD_SIZES
+        return replace(Varlen.of(layout, num_heads), short=short)
     return grouped(layout, hidden, num_heads)
 
 

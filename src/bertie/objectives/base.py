@@ -18,6 +18,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
+from bertie.data.sequences import LabelAxis
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, LossTerm
@@ -49,6 +50,8 @@ class Objective(ABC):
     """Whether the objective changes the input tokens and predicts them. A sum can have only one such objective."""
     own_forward: ClassVar[bool] = False
     """Whether `forward` does more than run the encoder."""
+    label_axes: ClassVar[Mapping[str, LabelAxis] | None] = None
+    """The axis of each label of a batch, where the loss leaves out weights of 0 and `NO_TARGET`; None: unknown."""
     whole_run: ClassVar[tuple[str, ...]] = ()
     """Options that a phase cannot change: the model or the loss reads them, and not the batches."""
 
@@ -70,7 +73,7 @@ class Objective(ABC):
 
     def forward(self, model: "TorchModel", batch: Batch) -> "EncoderOutput":
         """Runs the model on a corrupted batch. Objectives that need more than the encoder override it."""
-        return model.encode(batch, read=self.read(batch.host))
+        return model.encode(batch, read=self.read(batch.positions))
 
     def read(self, batch: Batch) -> Tensor | None:
         """Returns the flattened positions (N,) of the tokens whose last hidden states the loss reads besides those of
@@ -166,6 +169,16 @@ class Sum(Objective):
         """The names of all objectives."""
         return " + ".join(part.name for part in self.parts)
 
+    @property
+    def label_axes(self) -> Mapping[str, LabelAxis] | None:  # type: ignore[override]
+        """The axes of all objectives, or None when one of them has none."""
+        axes: dict[str, LabelAxis] = {}
+        for part in self.parts:
+            if part.label_axes is None:
+                return None
+            axes |= part.label_axes
+        return axes
+
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the heads of all objectives."""
         return {name: head for part in self.parts for name, head in part.heads(config).items()}
@@ -194,7 +207,10 @@ class Sum(Objective):
     def read(self, batch: Batch) -> Tensor | None:
         """Returns the tokens of all objectives, or None when one of them reads all."""
         reads = [part.read(batch) for part in self.parts]
-        return None if any(read is None for read in reads) else torch.cat(reads)  # type: ignore[arg-type]
+        if any(read is None for read in reads):
+            return None
+        tokens = [read for read in reads if read is not None and len(read)]  # none: of the summary tokens alone
+        return torch.cat(tokens) if tokens else reads[0]
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
         """Returns the expected predictions of all objectives."""

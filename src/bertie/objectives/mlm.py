@@ -22,10 +22,11 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of, replacements, wanted
 from bertie.data.rates import Rate, Rates, rate_of
+from bertie.data.sequences import LabelAxis
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Packed, rows_at
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class MaskedLM(Objective):
 
     name: ClassVar[str] = "mlm"
     on_tokens: ClassVar[bool] = True
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"mlm_positions": "position", "mlm_targets": "prediction_target"}
     whole_run: ClassVar[tuple[str, ...]] = ("weight",)
 
     rate: Rates = 0.15
@@ -124,7 +126,7 @@ class MaskedLM(Objective):
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
-        hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
+        hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])
         head = model.heads["mlm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)

@@ -4,6 +4,7 @@ The pairing (data/pairing.py) makes the labels, so nothing is corrupted here.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
+from bertie.data.fixed_shapes import NO_TARGET
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
+from bertie.data.sequences import LabelAxis
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
@@ -42,6 +45,11 @@ class TextPair(Objective):
         """The name of the label in a batch."""
         assert self.pairing.label is not None
         return self.pairing.label
+
+    @property
+    def label_axes(self) -> Mapping[str, LabelAxis]:  # type: ignore[override]
+        """Its label is that of a sequence."""
+        return {self.label: "sequence_target"}
 
     def check(self, sentences: Sentences) -> None:
         """Raises DataError when no document has two sentences."""
@@ -86,5 +94,6 @@ class TextPair(Objective):
         """Returns the cross-entropy over the two labels."""
         logits_B2 = model.logits("pair", output).float()
         labels_B = batch.labels[self.label]
-        total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
-        return {self.name: LossTerm(total, len(labels_B), right(logits_B2, labels_B).sum())}
+        total = nn.functional.cross_entropy(logits_B2, labels_B, ignore_index=NO_TARGET, reduction="sum")
+        correct_B = right(logits_B2, labels_B.clamp(min=0)) & (labels_B != NO_TARGET)
+        return {self.name: LossTerm(total, len(labels_B), correct_B.sum())}

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from pydantic import Field
 
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
@@ -120,6 +120,7 @@ class SpanTask(Task):
     """
 
     head = "span"
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
     input_texts = range(2, 3)
     metrics = ("f1", "exact_match")
     too_long = "window"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.rows import kind_of
-from bertie.data.sequences import Arrays, Int, Sequences, ranges, token_budget
+from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
 from bertie.data.word_tables import word_table
@@ -105,6 +105,7 @@ class TaggingTask(Task):
 
     reads_words = True
     head = "token"
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"tag": "token", "weight": "token"}
     input_texts = range(1, 2)
     metrics = ("f1", "accuracy")
     baselines = ("tag",)

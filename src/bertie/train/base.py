@@ -1,8 +1,10 @@
 """Protocols of what `fit` needs: something to train, and batches to train it on."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from bertie.data.batch import Batch
+from bertie.data.sequences import LabelAxis
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
 
@@ -13,8 +15,14 @@ if TYPE_CHECKING:
 class Trainable(Protocol):
     """Protocol of what `fit` can train: a pre-training objective or a fine-tuning task."""
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns the number of predictions in this batch by loss name, without running the model."""
+    @property
+    def label_axes(self) -> "Mapping[str, LabelAxis] | None":
+        """The axis of each label of a batch, where the loss leaves out labels of weight 0 and targets below 0."""
+        ...
+
+    def counts(self, batch: Batch) -> Mapping[str, float]:
+        """Returns the number of predictions in this batch by loss name, or the sum of their weights, without running
+        the model."""
         ...
 
     def forward(self, model: TorchModel, batch: Batch) -> "EncoderOutput":

@@ -12,11 +12,11 @@ The teacher runs once on every text, before training, and its answers are kept i
 W sequences · T tokens · B sequences of a batch · S longest · L outputs · H hidden size · R relation heads
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie import Encoder, fit
+from bertie import Callback, Encoder, fit
 from bertie.platform import (
     Batch,
     Batches,
@@ -61,6 +61,7 @@ class Distillation:
     features: float = 0.0
     attention: float = 0.0
     hard: float = 0.5
+    label_axes: ClassVar[None] = None  # its batches have the teacher's answers
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ class Distillation:
         asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
         return tuple(name for name, weight in asked.items() if weight)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, float]:
         """Returns the number of labels, rows of logits and tokens, by part."""
         own = self.task.counts(batch) if self.hard else {}
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
@@ -237,11 +238,11 @@ def distil(
     max_length: int,
     train: TrainConfig,
     optim: OptimConfig,
-    on_step: Callable[[int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
     """Trains a student in place. A run folder with a checkpoint is resumed. Examples need no labels.
 
-    answers: folder of the teacher's answers, if several students share them. on_step: as in `fit`.
+    answers: folder of the teacher's answers, if several students share them. callbacks: as in `fit`.
 
     Raises UsageError for a student that cannot learn from the teacher.
     """
@@ -256,6 +257,6 @@ def distil(
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
     )
-    fit(student, objective, source, train=train, optim=optim, run=run, on_step=on_step, allow_change=None)
+    fit(student, objective, source, train=train, optim=optim, run=run, callbacks=callbacks, allow_change=None)
     student.compute_dtype = None
     student.eval()

@@ -24,6 +24,7 @@ from bertie.apps.compress.movement import Masks
 from bertie.apps.compress.prune import check, prune
 from bertie.apps.compress.recipe import Recipe
 from bertie.platform import (
+    EachStep,
     Example,
     OptimConfig,
     Surgery,
@@ -163,7 +164,7 @@ def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answe
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
     objective = replace(usual(student, model, lessons), relations=0.0, hidden=1.0)
     with masks.on(student):
-        lessons.train(student, model, objective, run, answers=answers, on_step=masks.reached)
+        lessons.train(student, model, objective, run, answers=answers, callbacks=[EachStep(masks.reached)])
     return masks.cut(student)
 
 

@@ -7,14 +7,14 @@ With the user's own text, it is whether two passages are from one document (pair
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from bertie import Predictor, PretrainConfig, Tokenizer
+from bertie import Callback, TrainingRun, Predictor, PretrainConfig, Tokenizer
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
@@ -26,7 +26,6 @@ from bertie.platform import (
     FolderKind,
     Normalizer,
     SourceFile,
-    TorchModel,
     UsageError,
     check_unchanged,
     console,
@@ -204,11 +203,14 @@ class DemoPipeline:
         if self.text is not None:
             sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
 
-        def callback(model: TorchModel, step: int) -> None:
-            if step in looks and sentences:
-                masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
+        guesses = self.run / "guesses.jsonl"
 
-        planned = run_pretraining(config, self.run / "pretrain", callback=callback)["plan"]
+        class Look(Callback):
+            def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+                if step in looks and sentences:
+                    masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
+
+        planned = run_pretraining(config, self.run / "pretrain", callbacks=[Look()])["plan"]
         lines = [line for line in read_log(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]

@@ -98,7 +98,7 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
         Step(
             "loss",
             "bertie.objectives.mlm:MaskedLM.loss",
-            (Array("targets", "M", (loss.count,)),),
+            (Array("targets", "M", (int(loss.count),)),),
             ({
                 "loss": float(loss.total) / loss.count,
                 "of a uniform guess": log(logits_MV.shape[-1]),

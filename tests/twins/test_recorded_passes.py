@@ -1,0 +1,118 @@
+"""Passes by kernels, recorded as CUDA graphs on an NVIDIA GPU, have the losses and gradients of the formulas.
+
+Without a GPU, triton's interpreter runs the kernels on the CPU, and nothing is recorded.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from bertie import families
+from bertie.data.fixed_shapes import with_fixed_shape
+from bertie.models.model import Model
+from bertie.nn.varlen import Varlen
+from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.nsp import NextSentence
+from bertie.train.graphs import RecordedPasses, Shape
+from bertie.train.step import backward
+from tests.unit.test_fixed_shapes import SIZE, TASKS, labelled
+
+pytest.importorskip("triton", reason="triton is for Linux on x86")
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+LENGTHS = [7, 40, 3, 21, 64, 33] if ON_GPU else [7, 14, 3]
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention by our kernel, where no GPU has torch's."""
+    if not ON_GPU:
+        monkeypatch.setattr(
+            "bertie.models.encoder.unpadded", lambda layout, _, heads, __: replace(Varlen.of(layout, heads), short=True)
+        )
+
+
+def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> Model:
+    sizes = SIZE if not ON_GPU else SIZE | {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3}
+    config = families.config(
+        "bert-tiny",
+        **sizes | {"num_attention_heads": 2 if ON_GPU else 1},
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **changes,
+    )
+    model = families.build(config, heads=task.heads, seed=1).to(DEVICE).train()
+    model.compute_dtype = torch.bfloat16 if ON_GPU else None
+    return model
+
+
+def gradients(
+    model: Model, task: Any, batches: list[Any], recorded: RecordedPasses | None, seed: int = 0
+) -> dict[str, torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    counts: dict[str, int] = {}
+    for batch in batches:
+        counts = {name: counts.get(name, 0) + n for name, n in task.counts(batch).items()}
+    sums = backward(model, task, batches, counts, seed=(seed,), device=DEVICE, recorded=recorded)
+    found = {name: x.grad.double() for name, x in model.named_parameters() if x.grad is not None}
+    return found | {"figures": sums.tensor().double()}
+
+
+def error(ours: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> dict[str, float]:
+    """The norm of the difference relative to that of the exact value."""
+    assert ours.keys() == exact.keys()
+    return {name: float((ours[name] - x).norm() / x.norm().clamp_min(0.01)) for name, x in exact.items()}
+
+
+@pytest.mark.parametrize("passes", [1, 2] if not ON_GPU else [1, 2, 3])
+@pytest.mark.parametrize("name", TASKS)
+def test_passes_are_those_of_the_formulas(name: str, passes: int) -> None:
+    """In float32 without a GPU. With one, in bfloat16, as near to float32 as the formulas in bfloat16 are."""
+    task = TASKS[name]
+    model = model_of(task)
+    recorded = RecordedPasses(model, task, DEVICE)
+    for step in range(5 if ON_GPU else 2):
+        batches = [labelled(name, LENGTHS, step + 10 * i) for i in range(passes)]
+        ours = gradients(model, task, batches, recorded)
+        rough = formulas(model, task, batches)
+        model.compute_dtype, dtype = None, model.compute_dtype
+        exact = formulas(model, task, batches)
+        model.compute_dtype = dtype
+        errors = error(ours, exact)
+        allowed = error(rough, exact)
+        for key, value in errors.items():
+            assert value <= max(2 * allowed[key], 0.01 if ON_GPU else 1e-4), key
+    assert not recorded.why_not
+    if ON_GPU:
+        assert RecordedPasses.fits(model, task, DEVICE, torch.bfloat16)
+        assert recorded.recordings, "nothing was recorded"
+
+
+def formulas(model: Model, task: Any, batches: list[Any]) -> dict[str, torch.Tensor]:
+    """The gradients of padded batches, which have no kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertie.models.encoder.unpadded", lambda *_: None)
+        return gradients(model, task, batches, None)
+
+
+def test_masks_of_dropout_depend_on_the_seed_alone() -> None:
+    """A batch has the same masks when it is filled up to a larger shape, and whether or not it is recorded."""
+    task = MaskedLM() + NextSentence()
+    model = model_of(task, dropout=0.2)
+    recorded = RecordedPasses(model, task, DEVICE)
+    batch = labelled("mlm + nsp", LENGTHS)
+    results = [gradients(model, task, [batch], recorded, seed) for seed in (0, 0, 0, 1)]
+    tolerance = 0.02 if ON_GPU else 1e-4
+    for result in results[1:3]:
+        assert max(error(result, results[0]).values()) <= tolerance
+    assert error(results[3], results[0])["figures"] > 1e-3
+    small = Shape.of(with_fixed_shape(batch, task.label_axes, 512), task.label_axes, first=True)  # type: ignore[arg-type]
+    larger = RecordedPasses(model, task, DEVICE)
+    larger._fixed = lambda batch, **_: with_fixed_shape(  # type: ignore[method-assign, assignment]
+        batch, task.label_axes, 512, rows=small.rows + 2, predictions=small.predictions + 1
+    )
+    filled = gradients(model, task, [batch], larger)
+    assert max(error(filled, results[0]).values()) <= tolerance
+    assert max(error(filled, formulas(model_of(task), task, [batch])).values()) > 0.1  # there was dropout
