@@ -127,6 +127,7 @@ _MODULES = {
     "text.swaps": "Swaps",
     "text.vocabulary": "count_words train_vocabulary=train",
     "train.base": "Trainable",
+    "train.callbacks": "EachStep",
     "train.config": "OptimConfig TrainConfig",
     "train.log": "read_log=read",
     "train.loop": "temporary_run",
@@ -141,9 +142,9 @@ __all__ = [
     "MOST_POSITIONS", "MOST_UTILIZATION", "NO_HEAD", "PROCESSOR_UTILIZATION", "PUE", "SENTENCE_MODULES",
     "TAG_FORMATS", "TAG_TABLES", "TASKS", "THREAD_WATTS", "TREE_FORMATS", "UTILIZATION", "WORD_EMBEDDINGS",
     "Alternating", "Array", "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "ChartLine", "Chooses",
-    "Columns", "Corpus", "CorpusConfig", "DataError", "Diverged", "Draws", "DroppedRecord", "EmbedTask", "Embeds",
-    "EncoderOutput", "Encoding", "Engine", "EngineName", "Example", "Facts", "Families", "Fields", "Float",
-    "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Int", "Int4Weight",
+    "Columns", "Corpus", "CorpusConfig", "DataError", "Diverged", "Draws", "DroppedRecord", "EachStep", "EmbedTask",
+    "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName", "Example", "Facts", "Families", "Fields",
+    "Float", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Int", "Int4Weight",
     "Int8Weight", "InvalidRow", "Job", "Later", "Layer", "Layers", "LossReport", "LossTerm", "MaskPrediction",
     "Masked", "MaskedLM", "MaskedToken", "MaskingVocabulary", "MetricCounts", "MetricsOf", "ModelCard",
     "ModelFiles", "Normalizer", "OnnxEngine", "OnnxFolder", "OnnxSignature", "OptimConfig", "Packed",
@@ -316,6 +317,7 @@ if TYPE_CHECKING:
     from bertie.text.vocabulary import count_words
     from bertie.text.vocabulary import train as train_vocabulary
     from bertie.train.base import Trainable
+    from bertie.train.callbacks import EachStep
     from bertie.train.config import OptimConfig, TrainConfig
     from bertie.train.log import read as read_log
     from bertie.train.loop import temporary_run

@@ -11,7 +11,7 @@ import torch
 
 from bertie import families
 from bertie.data.fixed_shapes import with_fixed_shape
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.varlen import Varlen
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
@@ -34,7 +34,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> Model:
+def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> TorchModel:
     sizes = SIZE if not ON_GPU else SIZE | {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3}
     config = families.config(
         "bert-tiny",
@@ -49,7 +49,7 @@ def model_of(task: Any, dropout: float = 0.0, **changes: Any) -> Model:
 
 
 def gradients(
-    model: Model, task: Any, batches: list[Any], recorded: RecordedPasses | None, seed: int = 0
+    model: TorchModel, task: Any, batches: list[Any], recorded: RecordedPasses | None, seed: int = 0
 ) -> dict[str, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     counts: dict[str, int] = {}
@@ -90,7 +90,7 @@ def test_passes_are_those_of_the_formulas(name: str, passes: int) -> None:
         assert recorded.recordings, "nothing was recorded"
 
 
-def formulas(model: Model, task: Any, batches: list[Any]) -> dict[str, torch.Tensor]:
+def formulas(model: TorchModel, task: Any, batches: list[Any]) -> dict[str, torch.Tensor]:
     """The gradients of padded batches, which have no kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bertie.models.encoder.unpadded", lambda *_: None)

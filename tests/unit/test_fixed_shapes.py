@@ -13,7 +13,7 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.fixed_shapes import next_size, with_fixed_shape
 from bertie.data.masking import Vocabulary
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 from bertie.nn.varlen import Varlen
 from bertie.objectives.base import Objective
@@ -77,7 +77,7 @@ def labelled(name: str, lengths: list[int], seed: int = 0) -> Batch:
     return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
 
 
-def model_of(task: Trainable, **changes: Any) -> Model:
+def model_of(task: Trainable, **changes: Any) -> TorchModel:
     config = families.config("bert-tiny", **SIZE, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **changes)
     return families.build(config, heads=task.heads, seed=1).train()  # type: ignore[attr-defined]
 

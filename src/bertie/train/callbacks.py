@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from bertie.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.models.model import TorchModel
 
 EVENTS = ("on_start", "on_step", "on_evaluate", "on_end")
 LOSS = "loss"
@@ -51,7 +51,7 @@ class TrainingRun:
 
     folder: Path
     settings: Mapping[str, object]
-    model: "Model"
+    model: "TorchModel"
     steps: int
     step: int = 0
     metric: str = LOSS

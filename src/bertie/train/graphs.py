@@ -23,7 +23,7 @@ from bertie.data.fixed_shapes import MORE, with_fixed_shape
 from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.fused import has_triton
 from bertie.nn.graphs import SITES
 from bertie.nn.layer import Layer
@@ -87,7 +87,7 @@ class Recording:
 class RecordedPasses:
     """The graphs of a model's training on one objective or task, by the shape of a batch."""
 
-    def __init__(self, model: Model, objective: Trainable, device: torch.device) -> None:
+    def __init__(self, model: TorchModel, objective: Trainable, device: torch.device) -> None:
         self.model, self.objective, self.device = model, objective, device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -99,7 +99,7 @@ class RecordedPasses:
         """Why no pass is recorded any more: one waits for the GPU."""
 
     @staticmethod
-    def fits(model: Model, objective: Trainable, device: torch.device, dtype: torch.dtype) -> bool:
+    def fits(model: TorchModel, objective: Trainable, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether passes can be recorded: in half precision, on an NVIDIA GPU, of layers that triton computes."""
         half = dtype in (torch.bfloat16, torch.float16)
         nvidia = device.type == "cuda" and torch.version.cuda is not None and has_triton()
@@ -216,7 +216,7 @@ class RecordedPasses:
         return report, figures, reached
 
 
-def has_fixed_shapes(model: Model, objective: Trainable) -> bool:
+def has_fixed_shapes(model: TorchModel, objective: Trainable) -> bool:
     """Whether all passes of a model on an objective or a task can be recorded."""
     encoder, config = model.encoder, model.config
     plain = type(encoder) is Encoder and config.attends_to_all and not any(need.hidden_states for need in model.needs)
