@@ -57,6 +57,7 @@ _MODULES = {
     "infer.native.library": "open_library",
     "infer.native_engine": "unsupported",
     "infer.onnx_engine": "OnnxEngine OnnxFolder OnnxSignature=Signature",
+    "infer.pairs": "PairHead PairKind=Kind",
     "infer.pipeline": "TextPipeline",
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "check_text each_text",
@@ -148,24 +149,24 @@ __all__ = [
     "Int8Weight", "InvalidRow", "Job", "Later", "Layer", "Layers", "LossReport", "LossTerm", "MaskPrediction",
     "Masked", "MaskedLM", "MaskedToken", "MaskingVocabulary", "MetricCounts", "MetricsOf", "ModelCard",
     "ModelFiles", "Normalizer", "OnnxEngine", "OnnxFolder", "OnnxSignature", "OptimConfig", "Packed",
-    "PackedWeight", "Padded", "Paired", "PairedDifference", "Parts", "PowerGrid", "Prediction", "Processor",
-    "ProcessorCatalog", "PythonModule", "PythonPassage", "Rapl", "Registry", "RelationExample", "Report",
-    "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile",
-    "SourceInputs", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat",
-    "TableOptions", "TagPrediction", "TaggedExample", "Targets", "Task", "TaskPart", "TaskSource", "TextPipeline",
-    "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingCurve", "TrainingReport",
-    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "Window", "WrittenWords",
-    "batch_of_examples", "call_hash", "carbon_kg", "check_names", "check_text", "check_unchanged",
-    "checked_arguments", "console", "cores", "count_parameters", "count_words", "disk", "each_text", "embedder_of",
-    "encode_examples", "encode_places", "ending", "energy_kwh", "engine_of", "find_model", "finetune_against",
-    "grouped", "held_out", "job_of", "kind_of_run", "load_settings", "metric_called", "model_folder", "model_hint",
-    "module_of", "nearest", "open_engine", "open_library", "open_torch_model", "option", "optional_library",
-    "pad_batch", "permutation", "pieces_of", "pseudo_perplexity", "random_key", "ratio", "read_catalog",
-    "read_examples", "read_log", "read_public_config", "read_questions", "read_tagged", "read_texts", "read_trees",
-    "read_yaml", "readable_texts", "resolved_particles", "rotary_turns", "run_finetuning", "run_pretraining",
-    "save_like", "seconds_of", "spaced_words", "split_names", "steps_of", "suffix_of", "task_of", "temporary_run",
-    "text_of", "this_machine", "train_vocabulary", "trim_vocabulary", "unlabelled_format", "unsupported",
-    "usual_rate", "utilizations", "with_last_pieces", "write_rows",
+    "PackedWeight", "Padded", "PairHead", "PairKind", "Paired", "PairedDifference", "Parts", "PowerGrid",
+    "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "PythonPassage", "Rapl", "Registry",
+    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Shards",
+    "SkipReport", "SourceFile", "SourceInputs", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
+    "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedExample", "Targets", "Task",
+    "TaskPart", "TaskSource", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable",
+    "TrainingCurve", "TrainingReport", "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead",
+    "Window", "WrittenWords", "batch_of_examples", "call_hash", "carbon_kg", "check_names", "check_text",
+    "check_unchanged", "checked_arguments", "console", "cores", "count_parameters", "count_words", "disk",
+    "each_text", "embedder_of", "encode_examples", "encode_places", "ending", "energy_kwh", "engine_of",
+    "find_model", "finetune_against", "grouped", "held_out", "job_of", "kind_of_run", "load_settings",
+    "metric_called", "model_folder", "model_hint", "module_of", "nearest", "open_engine", "open_library",
+    "open_torch_model", "option", "optional_library", "pad_batch", "permutation", "pieces_of", "pseudo_perplexity",
+    "random_key", "ratio", "read_catalog", "read_examples", "read_log", "read_public_config", "read_questions",
+    "read_tagged", "read_texts", "read_trees", "read_yaml", "readable_texts", "resolved_particles", "rotary_turns",
+    "run_finetuning", "run_pretraining", "save_like", "seconds_of", "spaced_words", "split_names", "steps_of",
+    "suffix_of", "task_of", "temporary_run", "text_of", "this_machine", "train_vocabulary", "trim_vocabulary",
+    "unlabelled_format", "unsupported", "usual_rate", "utilizations", "with_last_pieces", "write_rows",
 ]
 # fmt: on
 
@@ -235,6 +236,8 @@ if TYPE_CHECKING:
     from bertie.infer.native_engine import unsupported
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.onnx_engine import Signature as OnnxSignature
+    from bertie.infer.pairs import Kind as PairKind
+    from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import check_text, each_text

@@ -21,12 +21,12 @@ from bertie.apps.audit.figures import Scored, figures, scored
 from bertie.apps.audit.journal import Journal
 from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
-from bertie.apps.next_sentence.pairs import HEAD, kind_of
 from bertie.platform import (
     DataError,
     EngineName,
     FolderKind,
     ModelFiles,
+    PairHead,
     Report,
     TableFormat,
     TorchModel,
@@ -194,7 +194,9 @@ class _Run:
                 f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."
             )
         return Subject(
-            engine_of(model, self.engine), model.tokenizer, kind_of(self.folder) if HEAD in model.heads else ""
+            engine_of(model, self.engine),
+            model.tokenizer,
+            PairHead.kind_of(self.folder) if PairHead.HEAD in model.heads else "",
         )
 
     def result(

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertie import Tokenizer
-from bertie.apps.next_sentence.pairs import HEAD, Kind, kind_of
 from bertie.apps.serve.admission import Admission, Refused
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
@@ -28,6 +27,8 @@ from bertie.platform import (
     Example,
     Facts,
     FolderKind,
+    PairHead,
+    PairKind,
     Prediction,
     Sequences,
     Task,
@@ -96,7 +97,7 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", PairHead.HEAD) if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
@@ -104,9 +105,9 @@ class Served:
         return FolderKind.identity(self.folder)
 
     @cached_property
-    def pair_kind(self) -> Kind:
+    def pair_kind(self) -> PairKind:
         """The kind of its head for pairs of texts; "" for a text and a picture."""
-        return kind_of(self.folder)
+        return PairHead.kind_of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
