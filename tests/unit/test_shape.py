@@ -144,7 +144,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_628, 45_000),
+    core_lines: (60_629, 45_000),
     core_files: (405, 290),
     imports_inside_functions: (338, 60),
     uses_of_any: (1_341, 600),
