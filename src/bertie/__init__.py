@@ -7,8 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus, plan_corpus
+    from bertie.api.describe import info, list_families, presets
     from bertie.api.finetune import finetune
+    from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
     from bertie.api.results import Predictions, Written
@@ -35,6 +38,19 @@ if TYPE_CHECKING:
     from bertie.train.loop import fit
 
 _HOMES = {
+    "convert": "bertie.api.change",
+    "extend_vocabulary": "bertie.api.change",
+    "grow": "bertie.api.change",
+    "shrink": "bertie.api.change",
+    "trim_vocabulary": "bertie.api.change",
+    "Comparison": "bertie.api.folders",
+    "compare": "bertie.api.folders",
+    "export_checkpoint": "bertie.api.folders",
+    "verify": "bertie.api.folders",
+    "write_report": "bertie.api.folders",
+    "info": "bertie.api.describe",
+    "list_families": "bertie.api.describe",
+    "presets": "bertie.api.describe",
     "Corpus": "bertie.api.corpus",
     "build_corpus": "bertie.api.corpus",
     "plan_corpus": "bertie.api.corpus",
@@ -69,6 +85,7 @@ _HOMES = {
     "write": "bertie.api.use",
 }
 __all__ = [
+    "Comparison",
     "Corpus",
     "Encoder",
     "EncoderConfig",
@@ -82,25 +99,37 @@ __all__ = [
     "Tokenizer",
     "Written",
     "build_corpus",
+    "compare",
+    "convert",
     "embed",
     "evaluate",
+    "export_checkpoint",
+    "extend_vocabulary",
     "fill_mask",
     "finetune",
     "fit",
+    "grow",
+    "info",
+    "list_families",
     "load",
     "load_tokenizer",
     "next_sentence",
     "perplexity",
     "plan_corpus",
     "predict",
+    "presets",
     "pretrain",
     "probe",
     "rank",
     "report_tokenizer",
+    "shrink",
     "similarity",
     "train_tokenizer",
+    "trim_vocabulary",
+    "verify",
     "words",
     "write",
+    "write_report",
 ]
 
 
