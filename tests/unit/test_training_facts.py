@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bertie as library
 from bertie import families
 from bertie.errors import DataError
-from bertie.infer.predict import Predictor
 from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
@@ -114,5 +114,5 @@ def test_a_folder_keeps_its_facts(tmp_path: Path, bertie: CommandLine, command: 
     settings = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 20
     assert "stars" not in json.dumps(settings)
-    predictor = Predictor(load_module(tmp_path / "made"))
+    predictor = library.load(tmp_path / "made").predictor()
     assert (predictor.task, predictor.max_length, predictor.pipeline.texts) == (task, 20, 1)
