@@ -29,12 +29,12 @@ import xxhash
 
 from benchmarks import harness
 from bertie import console
+from bertie.costs.meter import resident_peak_bytes
 from bertie.data import corpus, sources
 from bertie.data.prepare import repair
 from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import BertieError, UsageError
 from bertie.files import atomic_write
-from bertie.plan.meter import resident_peak_bytes
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer, clean
 from bertie.text.sentences import splitter

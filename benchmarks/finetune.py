@@ -25,17 +25,18 @@ import torch
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
 from bertie import console, families
+from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import TorchModel
-from bertie.plan.meter import resident_peak_bytes
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run
 from bertie.train.precision import choose_device
@@ -135,7 +136,15 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
         source = TaskSource(prepared.train, prepared.targets, batch_size=size, micro_batch_size=None, seed=seed)
         with temporary_run() as folder:
             train = config.train.model_copy(update=settings)
-            fit(model, prepared.examples.task, source, train=train, optim=config.optim, run=folder, on_step=mark)
+            fit(
+                model,
+                prepared.examples.task,
+                source,
+                train=train,
+                optim=config.optim,
+                run=folder,
+                callbacks=[EachStep(mark)],
+            )
         model.compute_dtype = None
         predictor = Predictor(model.eval())
         return marks[config.train.steps] - marks[WARMUP_STEPS], prepared.quality(predictor.logits(prepared.dev))

@@ -22,7 +22,7 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
-WARMUP, MEASURED, PROFILED, LISTED = 100, 40, 5, 40
+WARMUP, MEASURED, TRIES, PROFILED, LISTED = 100, 40, 8, 5, 40
 
 
 def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
@@ -47,13 +47,17 @@ def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
 
     for number in range(WARMUP):
         step(number)
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for number in range(WARMUP, WARMUP + MEASURED):
-        step(number)
-    queued = time.perf_counter() - began
-    torch.cuda.synchronize()
-    seconds = (time.perf_counter() - began) / MEASURED
+    for _ in range(TRIES):  # until nothing is recorded meanwhile
+        shapes = len(recorded.recordings)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for number in range(WARMUP, WARMUP + MEASURED):
+            step(number)
+        queued = time.perf_counter() - began
+        torch.cuda.synchronize()
+        seconds = (time.perf_counter() - began) / MEASURED
+        if shapes == len(recorded.recordings):
+            break
     peak = torch.cuda.max_memory_allocated()
     tokens = sum(batch.tokens for one in batches[WARMUP:] for batch in one) / MEASURED
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:

@@ -38,6 +38,7 @@ from bertie.runs.pretrain import pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import pretraining_work
 from bertie.settings import build, merge, read_yaml
+from bertie.train.callbacks import EachStep
 from bertie.train.loop import temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.step_metrics import measure
@@ -189,7 +190,7 @@ def _measure(table: Table, row: str, seed: int, folder: Path) -> dict[str, Any]:
     config = table.config(row, seed, steps)
     clock, marks = _clock(config), list[float]()
     with temporary_run() as place:
-        results = pretrain(config, place / "run", callback=lambda model, step: marks.append(clock()))
+        results = pretrain(config, place / "run", callbacks=[EachStep(lambda step: marks.append(clock()))])
         seconds = (marks[-1] - marks[0]) * steps / (steps - 1)
         phases = results["plan"].get("phases", [results["plan"]])
         tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in phases)

@@ -26,6 +26,7 @@ from benchmarks.cells import MODEL, TRAIN, check_same, measured
 from benchmarks.finetune import Prepared, bertie_run, peer_run, prepare
 from benchmarks.peers import AT_ITS_BEST, require
 from bertie import checksums, console
+from bertie.apps.serve.fleet import model_name
 from bertie.data.questions import MISPLACED
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
@@ -36,7 +37,7 @@ from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import SMALL
-from bertie.runs.models import model_folder, model_name
+from bertie.runs.models import model_folder
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.text.sentences import boundaries

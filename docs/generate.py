@@ -28,7 +28,7 @@ PROJECT = (
 
 # Functions and classes of the Python API outside `import bertie`, which the pages use.
 MORE_API = (
-    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.data.sample.table"),
+    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.apps.sample.table"),
     *("bertie.text.vocabulary.count_words", "bertie.text.vocabulary.train"),
     "bertie.infer.engine.Engine",
 )

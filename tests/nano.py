@@ -29,6 +29,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.objectives import Objective, build
 from bertie.train import distributed
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import Result, fit
 from bertie.train.step_metrics import measure
@@ -91,9 +92,11 @@ def nano_fit(run: Path, *, model: TorchModel | None = None, source: NanoSource |
     model = model or nano_model(train.seed, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     if source is None:
         source = NanoSource(batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed)
+    if "on_step" in fits:
+        fits["callbacks"] = [EachStep(fits.pop("on_step"))]
     held_out = [source.batch(np.zeros(4, np.int64), np.arange(4) + SAMPLES)]
 
-    def evaluate() -> dict[str, float]:
+    def evaluate(step: int) -> dict[str, float]:
         return measure(model, source.objective, held_out)
 
     with one_thread():
@@ -111,7 +114,17 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config", "boundaries")
+FIT_OPTIONS = (
+    "evaluate",
+    "save_model",
+    "resume",
+    "allow_change",
+    "callbacks",
+    "on_step",
+    "identity",
+    "config",
+    "boundaries",
+)
 
 
 def timeless(run: Path) -> list[dict[str, Any]]:

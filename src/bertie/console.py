@@ -5,6 +5,7 @@ stderr and results to stdout, so that output can be piped. NO_COLOR and FORCE_CO
 """
 
 import io
+import json
 import os
 import re
 import signal
@@ -120,6 +121,11 @@ def show(table: "Table | Text | str", *, markup: bool = False) -> None:
         console.print(table)
     parts = COLOR.split(shown.get())  # text and colors in turn
     print("".join(part if odd % 2 else harmless(part) for odd, part in enumerate(parts)), end="", flush=True)
+
+
+def emit(value: Any) -> None:
+    """Prints one JSON value on one line of stdout: the result of a command under --json."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def prepare_streams() -> None:
@@ -281,3 +287,23 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
     if time.monotonic() - started >= BRIEF_S:
         with unread():
             print(line(), file=sys.stderr, flush=True)
+
+
+class Terminal:
+    """What a program tells its user: results to stdout, messages and progress to stderr."""
+
+    counted = staticmethod(counted)
+    emit = staticmethod(emit)
+    progress = staticmethod(progress)
+    say = staticmethod(say)
+    show = staticmethod(show)
+    warn = staticmethod(warn)
+    working = staticmethod(working)
+
+    @property
+    def verbosity(self) -> Verbosity:
+        """How much is said, and whether stdout is reserved for JSON."""
+        return verbosity
+
+
+console = Terminal()

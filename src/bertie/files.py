@@ -335,3 +335,27 @@ def check_new_file(path: Path, *, overwrite: bool = False, inputs: Iterable[str 
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
     sweep(path)
+
+
+class Disk:
+    """How files are read and written: whole or not at all, and errors that name the file."""
+
+    LOCK = LOCK
+    atomic_write = staticmethod(atomic_write)
+    check_new = staticmethod(check_new_file)
+    check_readable = staticmethod(check_readable)
+    full_disk = staticmethod(full_disk)
+    hash = staticmethod(file_hash)
+    parse_json = staticmethod(parse_json)
+    read_json = staticmethod(read_json)
+    seal = staticmethod(seal)
+    some_of = staticmethod(some_of)
+    sync_folder = staticmethod(sync_folder)
+    user_cache = staticmethod(user_cache)
+    whole_lines = staticmethod(whole_lines)
+    within = staticmethod(files_in)
+    write_bytes = staticmethod(write_bytes)
+    write_json = staticmethod(write_json)
+
+
+disk = Disk()

@@ -13,12 +13,12 @@ stands, nothing is touched. A symbolic link stays: what it leads to is written o
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, ClassVar
 
 from bertie import checksums, console
 from bertie.errors import DataError, UsageError
@@ -45,6 +45,9 @@ class Kind:
     clears: tuple[str, ...] = ()
     use: str = ""
 
+    CHECKSUMS: ClassVar[str] = checksums.CHECKSUMS
+    """The name of the list of a folder's files."""
+
     @property
     def article(self) -> str:
         """The article of the name."""
@@ -64,6 +67,51 @@ class Kind:
     def started(self, folder: Path) -> bool:
         """Returns whether a folder contains one of the files that always exist."""
         return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in self.begins)
+
+    @staticmethod
+    def named(name: str) -> "Kind":
+        """Returns the kind with a name: "model", "run", "corpus", "tokenizer"; "folder": with any files."""
+        return ANYTHING if name == ANYTHING.name else FOLDER_KINDS[name]
+
+    def check(self, path: Path, *, overwrite: bool = False, new: bool = False) -> None:
+        """Raises UsageError unless a folder may be written to. See `check`."""
+        check(path, self, overwrite=overwrite, new=new)
+
+    def held(self, path: Path, *, overwrite: bool = False) -> AbstractContextManager[None]:
+        """Context with a lock on a folder that is written step by step. See `held`."""
+        return held(path, self, overwrite=overwrite)
+
+    def new(self, path: Path, *, overwrite: bool = False, keep_strangers: bool = False) -> AbstractContextManager[Path]:
+        """Context with a folder to write to, which replaces `path` at the end. See `new_folder`."""
+        return new_folder(path, self, overwrite=overwrite, keep_strangers=keep_strangers)
+
+    def made_once(self, path: Path, by: str, write: Callable[[Path], "Facts"], *, overwrite: bool = False) -> "Facts":
+        """Makes a folder with `write`, unless the same call made it before. See `made_once`."""
+        return made_once(path, self, by, write, overwrite=overwrite)
+
+    def seal(self, folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> None:
+        """Writes the checksums.json of a folder of this kind. See `checksums.write`."""
+        checksums.write(folder, self.name, covered=covered)
+
+    @staticmethod
+    def check_other(out: Path, source: Path) -> None:
+        """Raises UsageError when a folder made from another one would replace it."""
+        check_other(out, source)
+
+    @staticmethod
+    def damage(folder: Path) -> list[str]:
+        """Returns a message for each file, but the card, that is not as the folder's checksums.json lists it."""
+        return [message for message in checksums.check(folder).damage if checksums.CARD not in message]
+
+    @staticmethod
+    def content(path: Path) -> object:
+        """Returns hashes of a file, or of the files of a folder, as a JSON value. See `checksums.content`."""
+        return checksums.content(path)
+
+    @staticmethod
+    def identity(folder: Path) -> str:
+        """Returns a hash of the files of a model's folder that decide its answers. See `checksums.identity`."""
+        return checksums.identity(folder)
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})

@@ -16,6 +16,7 @@ from test_objectives_contract import APART, CASES, VOCAB, Tokenizer, model_of, o
 
 from bertie.models.elmo import ElmoEncoder
 from bertie.train import rendezvous
+from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from bertie.train.phases import PhasedSource
@@ -64,8 +65,8 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
         train=TrainConfig(batch_size=6, steps=STEPS, log_every=1, eval_every=2, precision="fp32", shard=shard),
         optim=OptimConfig(lr=1e-3, warmup=0),
         run=run,
-        evaluate=lambda: measure(model, objective, source.validation_batches()),
-        on_step=check,
+        evaluate=lambda step: measure(model, objective, source.validation_batches()),
+        callbacks=[EachStep(check)],
     )
     saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if rendezvous.is_main() else {}
     trained = dict(model.named_parameters())

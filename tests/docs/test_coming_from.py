@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import Tokenizer, console, families, settings
+from bertie.apps.sample import table, written
 from bertie.cli.table import app
 from bertie.data.collate import pack
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.sample import table, written
 from bertie.objectives.mlm import MaskedLM
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.tasks.embed import EmbedTask

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertie.apps.demo import libraries, settings
-from bertie.data.sample import TABLES
+from bertie.apps.sample import TABLES
 from bertie.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]

@@ -22,9 +22,9 @@ from bertie.apps.explain.attention import (
     with_norms,
 )
 from bertie.apps.explain.attention_page import TextAttention, most_tokens, page
+from bertie.apps.explain.picture import png
 from bertie.errors import DataError, UsageError
 from bertie.models.model import TorchModel
-from bertie.report.picture import png
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 from toys import SPECIAL, toy_model

@@ -16,6 +16,7 @@ from bertie.runs.models import load as load_module
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import _steps_of_seconds, with_minutes
+from bertie.train.callbacks import EachStep
 from bertie.train.loop import RECENT_S, _Loop
 
 assert home
@@ -40,9 +41,8 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_p
 def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):
     sizes = []
     run = tmp_path / "run"
-    pretrain(
-        settings(home), run, callback=lambda *_: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*")))
-    )
+    measure = EachStep(lambda step: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*"))))
+    pretrain(settings(home), run, callbacks=[measure])
     assert max(sizes) <= plan(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
 
 

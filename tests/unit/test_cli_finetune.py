@@ -125,7 +125,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, mo
     unbroken = finetune(often, tmp_path / "unbroken")
     whole = Run._evaluate
 
-    def fails(self):
+    def fails(self, step):
         raise RuntimeError("power cut")
 
     monkeypatch.setattr(Run, "_evaluate", fails)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertie.data.cloze import Count, cloze
+from bertie.apps.cloze.cloze import Count, cloze
 from bertie.data.questions import questions
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import UsageError

@@ -157,7 +157,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
             seen.append(description)
         return shown(description, *arguments, **options)
 
-    monkeypatch.setattr(console, "progress", progress)
+    monkeypatch.setattr(console.console, "progress", progress)
     variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
     convert(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")

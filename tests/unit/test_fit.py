@@ -125,7 +125,7 @@ def test_the_model_is_left_in_the_mode_and_precision_it_came_in(tmp_path):
         model=model,
         steps=2,
         precision="bf16",
-        evaluate=lambda: modes.append((model.training, model.compute_dtype)) or {},
+        evaluate=lambda step: modes.append((model.training, model.compute_dtype)) or {},
         on_step=lambda step: modes.append((model.training, model.compute_dtype)),
     )
     assert modes == [(True, torch.bfloat16), (True, torch.bfloat16), (False, torch.bfloat16)]
@@ -213,7 +213,7 @@ def test_a_loss_that_is_no_number_stops_and_names_step_and_samples(tmp_path, whe
 
 def test_an_evaluation_whose_loss_is_no_number_stops_before_the_weights_are_saved(tmp_path):
     with pytest.raises(Diverged, match="Step 10: the loss of the evaluation is not a finite number"):
-        nano_fit(tmp_path, evaluate=lambda: {"loss": float("nan")})
+        nano_fit(tmp_path, evaluate=lambda step: {"loss": float("nan")})
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-5"}
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
 

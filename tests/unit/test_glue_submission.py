@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from bertie import families
+from bertie.apps.submission import glue
 from bertie.errors import DataError, UsageError
-from bertie.evaluation import glue
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.tasks import with_task

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bertie import families
+from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
 from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
@@ -17,7 +18,6 @@ from bertie.errors import DataError, UsageError
 from bertie.models.surgery import rebuilt
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.importance import HEADS, importance, judged, without_heads
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
@@ -89,10 +89,10 @@ def test_the_control_deals_the_distances_of_a_relation_to_its_words(tmp_path: Pa
     true, drawn, moved = [], [], 0
     for example, heads in zip(examples, control_heads(examples), strict=True):
         for place, ((head, relation), to) in enumerate(zip(example.label, heads.tolist(), strict=True)):
-            assert to == relations.NONE or (head and 0 <= to < len(heads))
+            assert to == relations.NO_HEAD or (head and 0 <= to < len(heads))
             if relation == "to":
                 true.append(head - 1 - place)
-                drawn.append(to - place if to != relations.NONE else 2)  # only two words ahead is ever outside
+                drawn.append(to - place if to != relations.NO_HEAD else 2)  # only two words ahead is ever outside
                 moved += true[-1] != drawn[-1]
     assert sorted(true) == sorted(drawn)
     assert moved > 20

@@ -5,6 +5,9 @@ import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 
+import bertie
+from bertie import platform
+
 SOURCE = Path(__file__).parents[2] / "src" / "bertie"
 
 TORCHLESS = ("config", "count", "flat", "head_config", "kinds")  # of models/
@@ -13,7 +16,7 @@ PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
 # The page's list: one line per level, packages divided by commas or bars, a remark in brackets.
 LEVELS = [
     {package.strip() for package in re.split(r"[,|]", packages)}
-    for packages in re.findall(r"^\d  ([^(\n]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    for packages in re.findall(r"^\d+ +([^(\n]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 ]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 
@@ -45,14 +48,56 @@ def test_every_import_points_to_an_earlier_level():
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         package = parts[0]
-        if parts == ("__init__",) or parts == ("__main__",):
-            continue  # the package itself may import everything
+        if parts in (("__init__",), ("__main__",)) or package == "apps":
+            continue  # the package itself may import everything; applications have a test of their own, below
         assert package in LEVEL, f"{path}: package {package!r} has no level"
         for line, target in imported_packages(path):
             both_zero = LEVEL[package] == 0 == LEVEL.get(target)
             if target != package and not both_zero and LEVEL.get(target, 99) >= LEVEL[package]:
                 wrong.append(f"{path}:{line}: {package} imports {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_an_application_sees_the_waist_alone():
+    """Of the library, only `bertie` and `bertie.platform`, in imports anywhere, also for types alone."""
+    wrong = []
+    for path in sorted(SOURCE.glob("apps/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in (name for name in names if name.split(".")[0] == "bertie"):
+                module, _, last = name.rpartition(".")
+                front = module == "bertie" and last in (*bertie.__all__, "platform")
+                if name != "bertie" and not front and not name.startswith(("bertie.apps.", "bertie.platform.")):
+                    wrong.append(f"{path}:{node.lineno}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_waist_has_every_name_once_and_used():
+    """What type checkers see, what is imported at run time, and the list are the same; an application uses each."""
+    tree = ast.parse((SOURCE / "platform.py").read_text(encoding="utf-8"))
+    checked = {
+        (alias.asname or alias.name): f"{node.module}:{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("bertie.")
+        for alias in node.names
+    }
+    assert checked == platform._HOMES
+    assert sorted(checked) == sorted(platform.__all__)
+    assert not set(platform.__all__) & set(bertie.__all__)
+    used: set[str] = set()
+    for path in SOURCE.glob("apps/**/*.py"):
+        text = path.read_text(encoding="utf-8")
+        ours = re.search(r"^from bertie import platform$", text, re.MULTILINE)  # not Python's own
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module == "bertie.platform":
+                used |= {alias.name for alias in node.names}
+            elif ours and isinstance(node, ast.Attribute) and ast.unparse(node.value) == "platform":
+                used.add(node.attr)
+    assert used == set(platform.__all__)
+    for name in platform.__all__:
+        getattr(platform, name)
 
 
 def test_an_application_imports_no_other_but_those_of_the_page():

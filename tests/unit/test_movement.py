@@ -9,6 +9,7 @@ import torch
 from bertie import families
 from bertie.apps.compress import learn
 from bertie.apps.compress.distil import Distillation, attention_loss, last_qkv
+from bertie.apps.compress.importance import importance, judged
 from bertie.apps.compress.learn import Lessons, made
 from bertie.apps.compress.movement import HEADS, LAYERS, NEURONS, Masks
 from bertie.apps.compress.recipe import Recipe
@@ -20,7 +21,7 @@ from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.importance import importance, judged
+from bertie.train.callbacks import EachStep
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
@@ -124,7 +125,7 @@ def test_what_disturbs_the_task_is_what_is_cut(teacher, examples, tmp_path):
     lessons = Lessons(Predictor(teacher), examples, epochs=20)
     objective = Distillation(TASK, relations=0.0, hidden=1.0, hard=0.0)
     with masks.on(noisy):
-        lessons.train(noisy, teacher, objective, tmp_path, on_step=masks.reached)
+        lessons.train(noisy, teacher, objective, tmp_path, callbacks=[EachStep(masks.reached)])
     gone = sum(16 - int((masks.kept(NEURONS)[layer] < 16).sum()) for layer in range(3))
     found = importance(noisy, TASK, judged(TASK, examples, teacher.tokenizer, max_length=64))
     unimportant = sum(16 - int((found.kept(layer, "down", 32) < 16).sum()) for layer in range(3))

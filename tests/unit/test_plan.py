@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from bertie import families
+from bertie.apps.plan.forecast import Assumptions, cheapest, forecast
+from bertie.apps.plan.law import Law, Point, fit, law
+from bertie.apps.plan.page import better_loss
+from bertie.costs import catalog, cost
+from bertie.costs.job import Job, JobPhase
 from bertie.errors import DataError, UsageError
 from bertie.models.count import decoder_parameters, forward_flops, parameters
-from bertie.plan import catalog, cost
-from bertie.plan.forecast import Assumptions, cheapest, forecast
-from bertie.plan.job import Job, JobPhase
-from bertie.plan.law import Law, Point, fit, law
-from bertie.plan.page import better_loss
 from bertie.runs.config import PretrainConfig
 from bertie.runs.here import utilizations
 from bertie.runs.planning import job_of, this_machine

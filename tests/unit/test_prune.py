@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bertie import families
+from bertie.apps.compress.importance import Seen, importance
 from bertie.apps.compress.prune import _refit, prune, spread
 from bertie.data.tables import Example
 from bertie.errors import UsageError
@@ -16,7 +17,6 @@ from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.importance import Seen, importance
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]

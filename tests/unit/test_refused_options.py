@@ -55,7 +55,7 @@ from toys import CommandLine, toy_model
         (("tune", "M", "num_train_epochs=3"), "Did you mean 'epochs'?"),
         (("finetune", "M", "max_steps=100"), "Did you mean 'epochs'?"),
         (("pretrain", "warmup_ratio=0.1"), "Did you mean 'optim.warmup'?"),
-        (("finetune", "M", "--lr", "1"), "Settings of the run are written without dashes:"),
+        (("finetune", "M", "--too-long", "window"), "Settings of the run are written without dashes:"),
     ],
 )
 def test_what_would_be_ignored_is_refused(

@@ -14,13 +14,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie import console
+from bertie.apps import sample
+from bertie.apps.sample import TABLES, Row, Table, pictures, scenes, table
+from bertie.apps.sample.names import NAMES
+from bertie.apps.sample.reviews import GRAMMARS, LABELS
 from bertie.cli.table import app
-from bertie.data import sample
 from bertie.data.questions import questions
 from bertie.data.rows import RECOGNISED
-from bertie.data.sample import TABLES, Row, Table, pictures, scenes, table
-from bertie.data.sample.names import NAMES
-from bertie.data.sample.reviews import GRAMMARS, LABELS
 from bertie.data.tables import Example
 from bertie.data.tagged import sentences
 from bertie.errors import UsageError

@@ -15,9 +15,9 @@ from bertie.apps.search.evaluate import evaluate
 from bertie.apps.search.index import IndexConfig, remove
 from bertie.apps.search.index import index as make
 from bertie.apps.search.questions import read
+from bertie.apps.search.retrieval import NAMES, of_ranking
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.errors import DataError, UsageError
-from bertie.metrics.retrieval import NAMES, of_ranking
 
 CORPUS = [
     {"_id": "a", "title": "Nile", "text": "The river Nile flows north to the sea."},

@@ -90,28 +90,17 @@ def participles_as_names() -> int:
     return sum(nodes[name] for name in PARTICIPLES)
 
 
-def names_that_applications_use() -> int:
-    """Different names of the library that apps/ imports, also as attributes of imported modules."""
-    modules = {".".join(("bertie", *path.with_suffix("").parts)).removesuffix(".__init__") for path in trees()}
-    names: set[str] = set()
-    for path, tree in trees().items():
-        if path.parts[0] != "apps":
-            continue
-        aliases = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("bertie."):
-                for one in node.names:
-                    name = f"{node.module}.{one.name}"
-                    if name.startswith("bertie.apps"):
-                        continue
-                    if name in modules:
-                        aliases[one.asname or one.name] = name
-                    else:
-                        names.add(name)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-                names.add(f"{aliases[node.value.id]}.{node.attr}")
-    return len(names)
+def names_of_the_waist() -> int:
+    """Names that applications may use: those of bertie/__init__.py and bertie/platform.py."""
+    count = 0
+    for path in (Path("__init__.py"), Path("platform.py")):
+        names = next(
+            node.value
+            for node in trees()[path].body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        )
+        count += len(ast.literal_eval(names))
+    return count
 
 
 def joined_packages() -> int:
@@ -155,16 +144,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_874, 45_000),
-    core_files: (420, 290),
-    imports_inside_functions: (414, 60),
-    uses_of_any: (1_328, 600),
+    core_lines: (58_985, 45_000),
+    core_files: (396, 290),
+    imports_inside_functions: (335, 60),
+    uses_of_any: (1_330, 600),
     asserts: (108, 50),
     longest_function: (92, 80),
     names_in_several_modules: (456, 60),
-    participles_as_names: (3_926, 0),
-    names_that_applications_use: (372, 120),
-    joined_packages: (56, 25),
+    participles_as_names: (3_917, 0),
+    names_of_the_waist: (292, 120),
+    joined_packages: (43, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

@@ -10,10 +10,10 @@ import pytest
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetuning import EvalCallback
 from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
 from bertie.runs.verify import verify
+from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.step_metrics import Diverged
 from toys import toy_model
@@ -145,12 +145,13 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs that come to 0.9, 0.8 ... with looks in between; one has no loss."""
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, callback: EvalCallback) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback]) -> dict:
         if settings.epochs == 3:
             raise Diverged("the loss is nan")
         value = 1 - settings.epochs / 20
-        for share in (0.5, 1.0):
-            callback(share, {"accuracy": value})
+        run = TrainingRun(folder, {}, None, 100)
+        for step in (50, 100):
+            callbacks[0].on_evaluate(run, step, {"accuracy": value})
         (folder / "model").mkdir(parents=True)
         (folder / "model" / "model.safetensors").write_bytes(b"w")
         return {"dev": {"accuracy": value}, "metrics": ["accuracy"]}
@@ -235,7 +236,7 @@ def test_killed_or_not_the_trials_are_the_same(
     stops: list[tuple[int, str]] = []
     calls = 0
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, callback: EvalCallback) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback]) -> dict:
         nonlocal calls
         calls += 1
         now = [when for call, when in stops if call == calls]
@@ -251,7 +252,8 @@ def test_killed_or_not_the_trials_are_the_same(
             step = round(settings.train.steps * look / 4)
             with path.open("a") as file:
                 file.write(json.dumps({"kind": "valid", "step": step, "accuracy": shown}) + "\n")
-            callback(step / settings.train.steps, {"accuracy": shown})
+            run = TrainingRun(folder, {}, None, settings.train.steps)
+            callbacks[0].on_evaluate(run, step, {"accuracy": shown})
             if "amid" in now and look == 2:
                 raise Stopped("a kill")
         if "at the end" in now:

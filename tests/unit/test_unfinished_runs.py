@@ -16,9 +16,14 @@ from bertie.runs.models import load as load_module
 from bertie.runs.pretrain import pretrain
 from bertie.runs.verify import shown, verify
 from bertie.train import checkpoint
+from bertie.train.callbacks import EachStep
 
 assert home
 assert thread  # fixtures
+
+
+def killed_at(number):
+    return EachStep(lambda step: step == number and os.kill(os.getpid(), signal.SIGTERM))
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,7 @@ def stopped(home, tmp_path_factory):
     """A run that SIGTERM stopped after 4 of 6 steps."""
     run = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.raises(Stopped):
-        pretrain(settings(home), run, callback=lambda model, step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
+        pretrain(settings(home), run, callbacks=[killed_at(3)])
     assert checkpoint.latest(run).step < 6
     return run
 
@@ -70,7 +75,7 @@ def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home,
     pretrain(settings(home), tmp_path / "whole")
     again = tmp_path / "again"
     with pytest.raises(Stopped):
-        pretrain(settings(home), again, callback=lambda model, step: step == 2 and os.kill(os.getpid(), signal.SIGTERM))
+        pretrain(settings(home), again, callbacks=[killed_at(2)])
     assert (again / "outline").is_dir()
     pretrain(settings(home), again)
     assert not (again / "outline").exists()
@@ -105,7 +110,8 @@ def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
     with pytest.raises(UsageError, match="beyond the last step"):
         pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
     assert verify(run)["ok"], "a refused call changes nothing"
-    stop = {"allow_change": ("train.steps",), "callback": lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
+    callbacks = [EachStep(lambda step: os.kill(os.getpid(), signal.SIGTERM))]
+    stop = {"allow_change": ("train.steps",), "callbacks": callbacks}
     with pytest.raises(Stopped):
         pretrain(settings(home, kept, "train.steps=9"), run, **stop)
     assert checkpoint.latest(run).step == 7
@@ -128,12 +134,13 @@ def test_an_exception_in_a_callback_loses_nothing(stopped, bertie, tmp_path, sel
         epochs=1.0, select=select, train=loop, label_check="none",
     )  # fmt: skip
 
-    def enough(share, figures):
-        if share >= 0.4:
-            raise RuntimeError("good enough")
+    class Enough(package.Callback):
+        def on_evaluate(self, run, step, scores):
+            if step / run.steps >= 0.4:
+                raise RuntimeError("good enough")
 
     with pytest.raises(RuntimeError, match="good enough") as raised:
-        package.finetune(config=config, output=run, callback=enough)
+        package.finetune(config=config, output=run, callbacks=[Enough()])
     assert "checkpoint-4 is saved" in raised.value.__notes__[0]
     code, out, err = bertie("predict", run, stdin="the small cat\n")
     assert code == 0, err
@@ -143,12 +150,12 @@ def test_an_exception_in_a_callback_loses_nothing(stopped, bertie, tmp_path, sel
 
 
 def test_an_exception_in_a_callback_of_pre_training_loses_nothing(home, tmp_path):
-    def stop(model, step):
+    def stop(step):
         if step == 2:
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        pretrain(settings(home), tmp_path / "run", callback=stop)
+        pretrain(settings(home), tmp_path / "run", callbacks=[EachStep(stop)])
     assert checkpoint.latest(tmp_path / "run").step == 2
     assert pretrain(settings(home), tmp_path / "run")["step"] == 6
 

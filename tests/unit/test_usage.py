@@ -11,10 +11,10 @@ from test_cli_finetune import model, train
 from test_cli_finetune import settings as finetune_settings
 from test_pretrain import home, settings, thread
 
+from bertie.costs import catalog, meter
+from bertie.costs.meter import JOULES, Meter, Rapl, Usage
 from bertie.data import corpus
 from bertie.files import read_json
-from bertie.plan import catalog, meter
-from bertie.plan.meter import JOULES, Meter, Rapl, Usage
 from bertie.report.values import number
 from bertie.runs import model_card
 from bertie.runs.finetune import finetune

@@ -335,8 +335,8 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
         ),  # type: ignore[arg-type]
         (lambda: bertie.pretrain(config="tiny.yaml"), "config is .*; a PretrainConfig or None was expected"),  # type: ignore[arg-type]
         (
-            lambda: bertie.finetune(config=config, output=tmp_path / "run", callback=3),
-            r"finetune\(\): callback is 3; a function or None",
+            lambda: bertie.finetune(config=config, output=tmp_path / "run", callbacks=3),
+            r"finetune\(\): callbacks is 3; a list",
         ),  # type: ignore[arg-type]
         (lambda: bertie.finetune(config=config, output=3), r"finetune\(\): output is 3; a text or a path or None"),  # type: ignore[arg-type]
         (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertie.data.vary import vary
+from bertie.apps.vary.vary import vary
 
 TEXTS = [(" ".join(f"w{i * 10 + j}" for j in range(10)),) for i in range(50)]
 WORDS = {word for (text,) in TEXTS for word in text.split()}

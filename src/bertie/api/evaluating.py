@@ -33,6 +33,7 @@ class Examples:
         label: Column of the label.
         label_names: Names for the labels of the rows.
         label_separator: What separates several labels in a cell.
+        weight: Column of the weight of a row in the metrics.
     """
 
     source: Source
@@ -42,6 +43,7 @@ class Examples:
     label: str = ""
     label_names: Mapping[str, str] = field(default_factory=dict)
     label_separator: str = ""
+    weight: str = ""
 
     def __post_init__(self) -> None:
         if (memory.is_path(self.source.rows) and not str(self.source.rows)) != bool(self.data):
@@ -56,7 +58,7 @@ class Examples:
         """The format of the rows."""
         source, names = self.source, {str(label): str(name) for label, name in self.label_names.items()}
         own = (source.text, self.label, source.columns, source.encoding, source.format)
-        return TableFormat(*own, label_names=names, label_separator=self.label_separator)
+        return TableFormat(*own, label_names=names, label_separator=self.label_separator, weight=self.weight)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`bertie.finetune`: from labeled examples in any form to a trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,12 @@ from bertie.console import say
 from bertie.data import memory
 from bertie.errors import UsageError, arguments
 from bertie.runs import finetune as runs
+from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
-from bertie.runs.finetuning import EvalCallback
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.losses import LossFunction
+from bertie.train.callbacks import Callback
 
-COMMON = {  # arguments that everybody changes -> their settings
-    "lr": "optim.lr",
-    "weight_decay": "optim.weight_decay",
-    "warmup": "optim.warmup",
-    "batch_size": "train.batch_size",
-    "seed": "train.seed",
-    "device": "train.device",
-    "precision": "train.precision",
-}
 THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
     "learning_rate": "lr",
     "num_train_epochs": "epochs",
@@ -57,6 +50,12 @@ def finetune(
     label: str = "",
     task: str | None = None,
     label_names: Mapping[str, str] | None = None,
+    weight: str = "",
+    class_weights: str | Mapping[str, float] | None = None,
+    sampling: str | None = None,
+    loss: str | LossFunction | None = None,
+    focal_gamma: float | None = None,
+    label_smoothing: float | None = None,
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -68,12 +67,15 @@ def finetune(
     seed: int | None = None,
     device: str | None = None,
     precision: str | None = None,
+    patience: int | None = None,
+    metric: str | None = None,
+    track: str | Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     config: FinetuneConfig | None = None,
     output: str | Path | None = None,
     resume: str = "auto",
     overwrite: bool = False,
-    callback: EvalCallback | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Fine-tunes a model for a task.
 
@@ -86,6 +88,12 @@ def finetune(
         label: Column of the label. Default: recognized by name.
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
+        weight: Column of the weight of a row, in the loss and in the metrics.
+        class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
+        sampling: "balanced" has equally many examples of each label in an epoch.
+        loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
+        focal_gamma: The power of the focal loss.
+        label_smoothing: Share of a target that all labels have in equal parts.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
@@ -97,12 +105,15 @@ def finetune(
         seed: Seed of the order, of dropout and of the new weights.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
+        patience: Evaluations without an improvement after which the run ends, with the best weights.
+        metric: Metric that selects weights and stops the run. Default: the main metric of the task.
+        track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
         config: All settings of a run, instead of the arguments above. With `train` or `dev`, these are its examples.
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
-        callback: Called at each evaluation as `callback(fraction, metrics)`. An exception from it ends the run.
+        callbacks: Called after every step and evaluation: early stopping, trackers, your own.
 
     Returns:
         The run, with `scores`, `model` and `report`.
@@ -112,19 +123,8 @@ def finetune(
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    chosen: dict[str, Any] = {
-        "model": None if model is None else str(model),
-        "text": ((text,) if isinstance(text, str) else tuple(text)) or None,
-        "label": label or None,
-        "task": task,
-        "label_names": None if label_names is None else {str(one): str(name) for one, name in label_names.items()},
-        "data": data or None,
-        "data_dir": None if data_dir is None else str(data_dir),
-        "epochs": epochs,
-        "max_length": max_length,
-    }
-    chosen |= dict(zip(COMMON.values(), (lr, weight_decay, warmup, batch_size, seed, device, precision), strict=True))
-    chosen |= settings or {}
+    chosen = {"model": None if model is None else str(model), **chosen_of(FINETUNE, locals())}
+    function = loss if callable(loss) else None
     check_alone(config, chosen)
     if config is None and train is None and not data:
         raise UsageError("No training examples given. Pass train, or data and data_dir.")
@@ -137,8 +137,28 @@ def finetune(
                     files["format"] = "jsonl"
         ready = config.model_copy(update=files) if config is not None else settings_of(chosen | files)
         folder, temporary = stack.enter_context(run_folder(output))
-        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callback=callback)
+        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
+
+
+def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a call chooses, by their dotted names: its arguments, then its `settings`.
+
+    names: argument -> setting. An empty text or list is none.
+    """
+    chosen = {key: arguments[name] for name, key in names.items()}
+    for key, value in chosen.items():
+        if isinstance(value, Path):
+            chosen[key] = str(value)
+        elif key in ("text", "train.track") and value is not None:
+            chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
+        elif value == "":
+            chosen[key] = None
+        elif callable(value):
+            chosen[key] = "function"
+        elif isinstance(value, Mapping):
+            chosen[key] = {str(one): other for one, other in value.items()}  # labels may be numbers
+    return chosen | dict(arguments["settings"] or {})
 
 
 def check_alone(config: object, chosen: Mapping[str, Any]) -> None:

@@ -201,6 +201,7 @@ class Model(ModelHandle):
         text: str | Sequence[str] = (),
         label: str = "",
         label_names: Mapping[str, str] | None = None,
+        weight: str = "",
         positive: str = "",
         ensemble: "Sequence[Model | str | Path]" = (),
         against: "Model | str | Path | None" = None,
@@ -229,6 +230,7 @@ class Model(ModelHandle):
             text: Column of the text, or two columns for a pair. Default: recognized by name.
             label: Column of the label. Default: recognized by name.
             label_names: Names for the labels of the examples: {"0": "negative"}.
+            weight: Column of the weight of a row in the metrics. Default: all weigh 1.
             positive: Label of a classification whose F1 is the main metric.
             ensemble: Other models of the task. The mean of the logits decides.
             against: A second model: whether the difference is significant.
@@ -263,6 +265,7 @@ class Model(ModelHandle):
             label,
             label_names or {},
             label_separator,
+            weight,
         )
         predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
         second = None if against is None else self.like(against)

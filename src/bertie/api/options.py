@@ -87,6 +87,7 @@ class EvaluateOptions(FileOptions, LabelOptions, PatternOptions, total=False):
     data: str
     data_dir: str | Path | None
     split: str
+    weight: str
     positive: str
     perturb: Sequence[str]
     output: str | Path | None

@@ -1,24 +1,25 @@
 """`bertie.pretrain`: from a corpus and a tokenizer to a pre-trained model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertie import settings as configs
-from bertie.api.finetune import COMMON, check_alone
 from bertie.api.finetune import THEIRS as TRAINERS
+from bertie.api.finetune import check_alone, chosen_of
 from bertie.api.run import Run, run_folder
 from bertie.errors import UsageError, arguments
-from bertie.models.model import TorchModel
 from bertie.runs import pretrain as runs
+from bertie.runs.arguments import COMMON, PRETRAIN
 from bertie.runs.config import PretrainConfig
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.callbacks import Callback
 from bertie.train.rendezvous import one_process
 
 THEIRS = {  # arguments of transformers
-    **{name: ours for name, ours in TRAINERS.items() if ours in {*COMMON, "max_length", "output"}},
+    **{name: ours for name, ours in TRAINERS.items() if ours in {*COMMON, "output"}},
     "max_steps": "steps",
     "num_train_steps": "steps",
     "train_dataset": "corpus",
@@ -46,13 +47,16 @@ def pretrain(
     seed: int | None = None,
     device: str | None = None,
     precision: str | None = None,
+    patience: int | None = None,
+    metric: str | None = None,
+    track: str | Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     config: PretrainConfig | None = None,
     output: str | Path | None = None,
     resume: str = "auto",
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
-    callback: Callable[[TorchModel, int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Pre-trains a model on a corpus.
 
@@ -70,13 +74,16 @@ def pretrain(
         seed: Seed of the weights, the order, the masks and dropout.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
+        patience: Validations without an improvement after which the run ends.
+        metric: Metric of a validation that stops the run. Default: the loss.
+        track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
         config: All settings of a run, instead of the arguments above.
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
         allow_change: Settings that may differ from those of the run that is resumed.
-        callback: Called after every step as `callback(model, step)`. It must not modify the model.
+        callbacks: Called after every step and validation: early stopping, trackers, your own.
 
     Returns:
         The run, with `scores` on held-out text, `model` and `report`.
@@ -89,13 +96,9 @@ def pretrain(
     chosen: dict[str, Any] = {
         "corpus": None if corpus is None else str(corpus),
         "tokenizer": str(tokenizer) if isinstance(tokenizer, str | Path) else None,
-        "model": None if model is None else str(model),
         "objectives": None if objectives is None else options_of(objectives),
-        "train.steps": steps,
-        "max_length": max_length,
+        **chosen_of(PRETRAIN, locals()),
     }
-    chosen |= dict(zip(COMMON.values(), (lr, weight_decay, warmup, batch_size, seed, device, precision), strict=True))
-    chosen |= settings or {}
     check_alone(config, chosen)
     with ExitStack() as stack:
         if isinstance(tokenizer, Tokenizer):
@@ -109,7 +112,7 @@ def pretrain(
             one_process("pretrain without output")
         run, temporary = stack.enter_context(run_folder(output))
         results = runs.pretrain(
-            ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callback=callback
+            ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callbacks=callbacks
         )
     return Run(run, results, temporary)
 

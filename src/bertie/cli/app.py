@@ -4,7 +4,6 @@ A command parses, calls the library and prints. Heavy imports are inside the com
 """
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -16,6 +15,7 @@ import typer.core
 from typer.models import OptionInfo
 
 from bertie import console
+from bertie.console import emit as emit
 from bertie.errors import BertieError
 
 
@@ -142,8 +142,3 @@ def asked(ctx: typer.Context) -> str:
         if name not in OF_THE_CALL:
             inputs[name] = [content(path) if isinstance(path, Path) else path for path in paths]
     return seal({"command": ctx.command.name, **inputs})
-
-
-def emit(value: Any) -> None:
-    """Prints one JSON value on one line of stdout: the result of a command under --json."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)

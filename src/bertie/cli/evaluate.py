@@ -28,6 +28,7 @@ def evaluate(
     split: Annotated[str, typer.Option("--split", help="Split of --data.")] = "dev",
     *,
     table: TableOptions,
+    weight: tables.WeightColumn = "",
     positive: Annotated[
         str, typer.Option("--positive", help="Label of a classification whose F1 is the main metric.")
     ] = "",
@@ -79,6 +80,7 @@ def evaluate(
         data=data,
         data_dir=data_dir,
         split=split,
+        weight=weight,
         positive=positive,
         against=against,
         ensemble=ensemble or (),

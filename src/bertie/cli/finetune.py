@@ -14,6 +14,7 @@ from bertie.cli.evaluate import show_scores
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
 from bertie.errors import UsageError
+from bertie.runs.arguments import FINETUNE
 
 if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig
@@ -22,19 +23,16 @@ if TYPE_CHECKING:
 SETTINGS: dict[str, str | Flag] = {
     "train": "train_file",
     "dev": "dev_file",
-    "task": "task",
-    "data": "data",
-    "data_dir": "data_dir",
-    "text": "text",
-    "label": "label",
+    **FINETUNE,
+    "lr": Flag("optim.lr", default="by the model's width"),
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
+    "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",
     "label_separator": "label_separator",
     "features": "features.column",
-    "seed": "train.seed",
 }
 FEW_SHOT = "finetune-few-shot"
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]

@@ -10,8 +10,9 @@ since importing pydantic and the configs would make --help slow.
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,12 +37,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option for a setting that needs more than a name and a help text. read: makes the value from the text."""
+    """An option for a setting that needs more than a name and a help text.
+
+    read: makes the value from the text. default: in the help, where it is no constant.
+    """
 
     key: str
     name: str = ""
     read: Callable[[str], Any] | None = None
     metavar: str | None = None
+    default: str = ""
 
 
 def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -98,10 +103,12 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
     kind: Any = (list[str] if several else TYPES.get(base, str)) | None
     if base == "bool":
         declared = f"{declared}/--no-{declared.removeprefix('--')}"
-    default = {True: "yes", False: "no"}.get(setting.default, setting.default) if base == "bool" else setting.default
+    default: Any = flag.default or setting.default
+    if base == "bool":
+        default = {True: "yes", False: "no"}.get(default, default)
     if isinstance(default, tuple):
         default = ", ".join("the current folder" if one == "." else str(one) for one in default)
-    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else ""
+    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if re.fullmatch(r"Literal\[[^]]*\]", base) else ""
     shown = setting.help + (f" One of {choices}." if choices else "")
     shown += f" Default: {default}." if default not in (None, "", {}) else ""
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]
@@ -123,7 +130,10 @@ def setting(config: str, key: str) -> Setting:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == first:
             if rest:
-                return setting(f"{module}:{ast.unparse(node.annotation)}", rest)
+                inner = setting(f"{module}:{ast.unparse(node.annotation)}", rest)
+                given = node.value.keywords if isinstance(node.value, ast.Call) else []
+                own = next((_default(one.value) for one in given if one.arg == rest), inner.default)
+                return replace(inner, default=own)
             said = after.value if isinstance(after, ast.Expr) else None
             help = said.value if isinstance(said, ast.Constant) else ""
             text = " ".join(str(help).split()).partition(" Source: ")[0]

@@ -10,6 +10,7 @@ from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
 from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
+from bertie.runs.arguments import PRETRAIN
 
 
 @configured(
@@ -17,7 +18,7 @@ from bertie.errors import UsageError
     corpus="corpus",
     features="features.column",
     tokenizer="tokenizer",
-    seed="train.seed",
+    **PRETRAIN,
 )
 def pretrain(
     given: OptionValues,
@@ -81,11 +82,12 @@ def pretrain(
         **given,
     )
     if minutes is not None:
-        if any(override.startswith("train.steps=") for override in overrides or ()):
+        if "train.steps" in given or any(override.startswith("train.steps=") for override in overrides or ()):
             raise UsageError("--minutes sets train.steps. Pass only one of the two.")
         settings = with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
     own = ", ".join(str(number) for number, phase in enumerate(settings.phases, 1) if phase.batch_size)
-    if own and is_main() and any(override.startswith("train.batch_size=") for override in overrides or ()):
+    sizes = "train.batch_size" in given or any(one.startswith("train.batch_size=") for one in overrides or ())
+    if own and is_main() and sizes:
         console.warn(
             f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
             "`phases`, or lower train.micro_batch_size to save memory."

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +37,9 @@ Format = Annotated[
 ]
 LabelSeparator = Annotated[
     str, typer.Option("--label-separator", help="What separates several labels in a cell. Default: as in training.")
+]
+WeightColumn = Annotated[
+    str, typer.Option("--weight", help="Column of the weight of a row in the metrics. Default: all weigh 1.")
 ]
 OnlyAnswers = Annotated[
     bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and result.")
@@ -120,13 +123,6 @@ def check_card(card: bool, model: Path) -> None:
 PageFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.", callback=ending(".html"))
 ]
-OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
-
-
-def check_one_or_two(texts: Sequence[str]) -> None:
-    """Raises UsageError unless there are one or two texts."""
-    if len(texts) > 2:
-        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -144,6 +140,11 @@ def pairs(text: str, option: str = "--label-names", example: str = "0=negative,1
             raise UsageError(f"{option} has {left!r} twice. Name it once.")
         found[left] = right
     return found
+
+
+def class_weights(text: str) -> str | dict[str, str]:
+    """ "balanced", or "spam=10, ham=1" -> {"spam": "10", "ham": "1"}."""
+    return text if text == "balanced" else pairs(text, "--class-weights", "spam=10,ham=1")
 
 
 def unlabelled(

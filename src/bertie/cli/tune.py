@@ -52,6 +52,10 @@ def tune(
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
     space = parse_space(vary or ())
+    if both := [key for key in given if key in space]:
+        raise UsageError(
+            f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: --vary."
+        )
     results = run.tune(settings, output, space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
     if console.verbosity.json:
         emit(results)

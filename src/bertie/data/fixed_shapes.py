@@ -8,18 +8,15 @@ B sequences · T real tokens of the batch · N predictions · R rows, T and more
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bertie.data.batch import Batch
+from bertie.data.sequences import LabelAxis
 from bertie.nn.layout import Packed
 
-LabelAxis = Literal["sequence", "token", "sequence_target", "prediction_target", "position"]
-"""What a row of a label is: of a sequence, a token, or a prediction. Targets without a weight are `NO_TARGET` where
-they do not count, and all others have the weight 0. position: of a prediction in input_ids."""
 NO_TARGET = -1
 MORE = 8  # at most an eighth of the rows belong to no text
 

@@ -1,9 +1,10 @@
-"""The order of examples of several tasks: every epoch has a fixed number of each, drawn without repeats in turn.
+"""The order of examples of several tasks or labels: every epoch has a fixed number of each, drawn without repeats in
+turn.
 
 E examples · B examples of a step
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -22,15 +23,24 @@ def taken(sizes: Sequence[int], *, exponent: float = 1.0, cap: int | None = None
     return [max(1, round(count)) for count in counted.sum() * rates / rates.sum()]
 
 
+def balanced(labels: Sequence[Hashable], seed: int) -> "MixedOrder":
+    """Returns an order with equally many examples of each label in an epoch, which has about as many as there are."""
+    numbers: dict[Hashable, list[int]] = {}
+    for i, label in enumerate(labels):
+        numbers.setdefault(label, []).append(i)
+    sizes = [len(some) for some in numbers.values()]
+    return MixedOrder(sizes, taken(sizes, exponent=0), seed, np.concatenate([*numbers.values()]).astype(np.int64))
+
+
 class MixedOrder:
     """The examples of each step, of tasks whose examples follow one another. As `Order`, it has no state.
 
     sizes: examples of each task; taken: of each in an epoch. A task with fewer examples repeats, with more it continues
-    in the next epoch.
+    in the next epoch. rows: the number of each example, where those of a task do not follow one another.
     """
 
-    def __init__(self, sizes: Sequence[int], taken: Sequence[int], seed: int) -> None:
-        self.sizes, self.seed = np.array(sizes), seed
+    def __init__(self, sizes: Sequence[int], taken: Sequence[int], seed: int, rows: Int | None = None) -> None:
+        self.sizes, self.seed, self.rows = np.array(sizes), seed, rows
         self.taken, self.starts = np.array(taken), np.cumsum([0, *sizes])
         self._bounds = np.cumsum([0, *taken])
         self._places = Order(int(self._bounds[-1]), seed)
@@ -46,4 +56,4 @@ class MixedOrder:
             here = (task_B == task) & (turn_B == turn)
             order = permutation(int(self.sizes[task]), key(self.seed, task + 1, turn))
             ids_B[here] = self.starts[task] + order[within_B[here]]
-        return ids_B
+        return ids_B if self.rows is None else self.rows[ids_B]

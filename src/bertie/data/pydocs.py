@@ -15,6 +15,7 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from bertie.errors import DataError, nearest
 
@@ -52,6 +53,29 @@ class Module:
     def text(self) -> str:
         """The whole document, with paragraphs in the order of the file, separated by empty lines."""
         return "\n\n".join(paragraph for passage in self.passages for paragraph in passage.paragraphs)
+
+    READER: ClassVar[Path] = Path(__file__)
+    """The file that decides what is read."""
+
+    @staticmethod
+    def locate(package: str) -> Path:
+        """Returns the folder, or the file, of an installed package."""
+        return locate(package)
+
+    @staticmethod
+    def files(package: str) -> list[Path]:
+        """Returns the files of a package that may have documentation."""
+        return files(package)
+
+    @staticmethod
+    def read(path: Path, package: str, root: Path) -> "Module | None":
+        """Returns one file's documentation, or None when it has none or cannot be read."""
+        return read(path, package, root)
+
+    @staticmethod
+    def of(package: str) -> "Iterator[Module]":
+        """Yields every module of one installed package (or of `stdlib`) with documentation."""
+        return modules(package)
 
 
 def modules(package: str) -> Iterator[Module]:

@@ -7,6 +7,7 @@ returned as an `InvalidRow` in its position, and `SkipReport` counts it. What ma
 columns, another encoding, a truncated parquet file) is one DataError.
 """
 
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,6 +96,7 @@ class Example:
         source: The whole row by column, when the reader keeps it.
         share: The name of its task, where several are learned together.
         vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
+        weight: How much it counts in the loss and the metrics, beside other examples.
     """
 
     texts: tuple[str, ...]
@@ -105,6 +107,7 @@ class Example:
     source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
     share: str = field(default="", compare=False, kw_only=True)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
+    weight: float = field(default=1.0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,8 @@ def stream(
             found = replace(found, label=named(found.label, format.label_names))
         if format.features is not None and isinstance(found, Example):
             found = with_vectors(found, fields, format.features, Path(path).parent)
+        if format.weight and isinstance(found, Example):
+            found = replace(found, weight=weight_of(fields, format.weight, f"{path}, line {line}"))
         yield replace(found, source=source_of(fields)) if format.keep else found
 
 
@@ -272,13 +277,26 @@ def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", fo
         return InvalidRow(example.line, str(bad))
 
 
+def weight_of(fields: Fields, column: str, where: str) -> float:
+    """Returns the weight of a row. Raises DataError, naming `where`, for what is no number of 0 or more."""
+    value = fields.get(column)
+    try:
+        weight = float("nan" if value is None else value)
+    except (TypeError, ValueError):
+        weight = math.nan
+    if not 0 <= weight < math.inf:
+        shown = "is empty" if value in (None, "") else f"has {str(value)[:40]!r}"
+        raise DataError(f"{where}: the weight column {column!r} {shown}; a number of 0 or more was expected.")
+    return weight
+
+
 def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
     """Returns the columns to read: those of the user, those of the training file, or recognized ones.
 
     Raises DataError with the available names.
     """
     vectors = (format.features.column,) if format.features else ()
-    for name in (*format.text, *((format.label,) if format.label else ()), *vectors):
+    for name in (*format.text, *filter(None, (format.label, format.weight)), *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(format.text) > 2:

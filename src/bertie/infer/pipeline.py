@@ -142,6 +142,8 @@ class TextPipeline:
         Raises UsageError for a label name that is not a label of the model.
         """
         known = self.task.given_names
+        if format.weight and "weighted_scores" not in self.task.honours:
+            raise UsageError("The metrics of this task have no weights of rows. Omit weight.")
         if format.label_separator and not self.task.several_labels:
             raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
         if unknown := next((name for name in format.label_names.values() if name not in known), None):

@@ -2,14 +2,14 @@
 
 All are functions of three counts per label (correct, true, predicted), and so is their bootstrap: resampling n examples
 is one multinomial draw over the pairs that occur. scikit-learn computes the same metrics one sample at a time, and the
-tests compare both.
+tests compare both. An example may have a weight, which its counts have too; a resample draws examples, not weights.
 
-L labels · C pairs of labels that occur · R resamples
+L labels · C pairs of labels that occur, of each weight · R resamples
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,23 +30,38 @@ RARE = 0.2  # share of the examples below which a label is rare, if it has less 
 CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at once
 
 
+@dataclass(frozen=True)
+class Cells:
+    """Pairs of labels that occur: true and predicted label by number, the number of examples, and the weight of each.
+    4 x (C,)"""
+
+    truth: Int
+    predicted: Int
+    count: Int
+    weight: Float
+
+
 @dataclass
 class Confusion:
     """Counts of (true label, predicted label). A true label that the model does not know is an error in all metrics.
 
     outside: the label for nothing to find (no_relation), which micro_f1 ignores; None: no micro_f1. positive: the label
-    of f1; "": the second of two labels. calibration: of the probabilities, where they are known.
+    of f1; "": the second of two labels. weighted: the pairs of each weight. calibration: of the probabilities, where
+    they are known.
     """
 
     labels: tuple[str, ...]
     outside: str | None = None
     positive: str = ""
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    weighted: Counter[tuple[str, str, float]] = field(default_factory=Counter)
     calibration: Calibration = field(default_factory=Calibration)
 
-    def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
-        """Counts more examples."""
-        self.pairs.update(zip(truth, predicted, strict=True))
+    def add(self, truth: Iterable[str], predicted: Iterable[str], weights: Sequence[float] | None = None) -> None:
+        """Counts more examples. weights: of each; None: all are 1."""
+        added = list(zip(truth, predicted, strict=True))
+        self.pairs.update(added)
+        self.weighted.update((*pair, weight) for pair, weight in zip(added, weights or [1.0] * len(added), strict=True))
 
     @property
     def total(self) -> int:
@@ -77,13 +92,12 @@ class Confusion:
         """The model's labels, then the unknown ones."""
         return (*self.labels, *sorted(self.unknown))
 
-    def cells(self) -> tuple[Int, Int, Int]:
-        """Returns the pairs that occur: true and predicted label by number in `all_labels`, and their counts. -> 3 x
-        (C,)"""
+    def cells(self) -> "Cells":
+        """Returns the pairs that occur."""
         index = {label: i for i, label in enumerate(self.all_labels)}
-        rows = [(index[truth], index[predicted], n) for (truth, predicted), n in self.pairs.items()]
+        rows = [(index[truth], index[predicted], n) for (truth, predicted, _), n in self.weighted.items()]
         truth, predicted, count = np.array(rows, np.int64).reshape(-1, 3).T
-        return truth, predicted, count
+        return Cells(truth, predicted, count, np.array([weight for *_, weight in self.weighted], np.float64))
 
     def degenerate(self) -> str | None:
         """The only predicted label, where the true labels differ."""
@@ -105,36 +119,38 @@ class Confusion:
         return found
 
     def _sums(self) -> tuple[Float, Float, Float]:
-        truth, predicted, count = self.cells()
-        right_1L, true_1L, predicted_1L = sums(truth, predicted, count[None], len(self.all_labels))
+        cells = self.cells()
+        right_1L, true_1L, predicted_1L = sums(cells, cells.count[None], len(self.all_labels))
         return right_1L[0], true_1L[0], predicted_1L[0]
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
         """Returns every metric with its 95% interval, metrics per label, and the matrix, as JSON values."""
         cells, labels = self.cells(), self.all_labels
         right_L, true_L, predicted_L = self._sums()
+        examples = Counter(truth for truth, _ in self.pairs.elements())
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         return {
             "examples": self.total,
             **self.compute(),
             **self.calibration.report(),
-            "interval_95": bootstrap(*cells, len(labels), self._metrics_of, resamples=resamples, seed=seed),
+            "interval_95": bootstrap(cells, len(labels), self._metrics_of, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
                     "precision": float(precision[i]),
                     "recall": float(recall[i]),
                     "f1": float(f1[i]),
-                    "examples": int(true_L[i]),
+                    "examples": examples[label],
                 }
                 for i, label in enumerate(labels)
             },
             "labels": list(labels),
             "positive": self.positives,
-            "confusion": _matrix(*cells, len(labels)) if len(labels) <= MATRIX else None,
+            "confusion": _matrix(cells, len(labels)) if len(labels) <= MATRIX else None,
             "most_confused": most_confused(self.pairs),
             "unknown_labels": self.unknown,
             "all_given": self.degenerate(),
             "undefined": self.undefined(),
+            **({"weighted": True} if (cells.weight != 1).any() else {}),
         }
 
     def undefined(self) -> dict[str, str]:
@@ -153,26 +169,26 @@ class Confusion:
 class ListedConfusion(Confusion):
     """A `Confusion` that stores its examples, so that they can be resampled."""
 
-    rows: list[tuple[str, str]] = field(default_factory=list)
+    rows: list[tuple[str, str, float]] = field(default_factory=list)
 
-    def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
-        """Counts more examples."""
+    def add(self, truth: Iterable[str], predicted: Iterable[str], weights: Sequence[float] | None = None) -> None:
+        """Counts more examples. weights: of each; None: all are 1."""
         added = list(zip(truth, predicted, strict=True))
-        self.rows += added
-        self.pairs.update(added)
+        self.rows += [(*pair, weight) for pair, weight in zip(added, weights or [1.0] * len(added), strict=True)]
+        super().add([one for one, _ in added], [other for _, other in added], weights)
 
     def units(self) -> tuple["sparse.csr_array", MetricsOf]:
         """Returns which of the pairs that occur each example is. (N, C)"""
         from scipy import sparse
 
-        truth, predicted, _ = self.cells()
-        cell, labels = {pair: i for i, pair in enumerate(self.pairs)}, len(self.all_labels)
+        cells, labels = self.cells(), len(self.all_labels)
+        cell = {pair: i for i, pair in enumerate(self.weighted)}
         columns = [cell[pair] for pair in self.rows]
         shape = len(self.rows), len(cell)
         counts_NC = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=shape)
 
         def metrics_of(counts: Float) -> Mapping[str, Float]:
-            found = self._metrics_of(*sums(truth, predicted, np.atleast_2d(counts), labels))
+            found = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
             return found if counts.ndim > 1 else {name: values[0] for name, values in found.items()}
 
         return counts_NC, metrics_of
@@ -200,20 +216,19 @@ def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) ->
     return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
-def sums(truth: Int, predicted: Int, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
-    """Returns how often each label is correct, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R,
-    L)"""
+def sums(cells: Cells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
+    """Returns how often each label is correct, true and predicted, times weight. counts (R, C) -> 3 x (R, L)"""
     from scipy import sparse
 
-    cells = np.arange(len(truth))
+    truth, predicted, every = cells.truth, cells.predicted, np.arange(len(cells.truth))
 
-    def per_label(of: Int, cells: Int) -> Float:
-        table_CL = sparse.csr_array((np.ones(len(cells)), (cells, of)), shape=(len(truth), labels))
+    def per_label(of: Int, rows: Int) -> Float:
+        table_CL = sparse.csr_array((cells.weight[rows], (rows, of)), shape=(len(every), labels))
         summed: Float = np.asarray(counts @ table_CL, np.float64)
         return summed
 
     right = truth == predicted
-    return per_label(truth[right], cells[right]), per_label(truth, cells), per_label(predicted, cells)
+    return per_label(truth[right], every[right]), per_label(truth, every), per_label(predicted, every)
 
 
 def metrics_of(right: Float, truth: Float, predicted: Float, *, positive: int | None) -> dict[str, Float]:
@@ -256,34 +271,32 @@ def ratio(above: ArrayLike, below: ArrayLike) -> Float:
 
 
 def bootstrap(
-    truth: Int,
-    predicted: Int,
-    count: Int,
+    cells: Cells,
     labels: int,
     metrics_of: Callable[[Float, Float, Float], Mapping[str, Float]],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Returns 95% percentile intervals of every metric over resampled test sets. truth, predicted, count (C,).
+    """Returns 95% percentile intervals of every metric over resampled test sets.
 
     metrics_of: the metrics of the counts of correct, true and predicted, 3 x (R, L) -> (R,) each.
     """
-    total = int(count.sum())
+    count, total = cells.count, int(cells.count.sum())
     if not total:
         return {}
     rng, found = np.random.default_rng(seed), dict[str, list[Float]]()
     at_once = max(1, CELLS // max(labels, len(count)))
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
-        for name, values in metrics_of(*sums(truth, predicted, draws_RC, labels)).items():
+        for name, values in metrics_of(*sums(cells, draws_RC, labels)).items():
             found.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 
 
-def _matrix(truth: Int, predicted: Int, count: Int, labels: int) -> list[list[int]]:
-    """Rows: true, columns: predicted."""
+def _matrix(cells: Cells, labels: int) -> list[list[int]]:
+    """Rows: true, columns: predicted. Examples are counted without weights."""
     matrix = np.zeros((labels, labels), np.int64)
-    matrix[truth, predicted] = count
+    np.add.at(matrix, (cells.truth, cells.predicted), cells.count)
     rows: list[list[int]] = matrix.tolist()
     return rows

@@ -13,11 +13,13 @@ from torch import Tensor
 class LossTerm:
     """One term of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right.
 
+    Where predictions have weights, all three are sums of weights.
+
     weight: of this term among the others. Metrics are reported without it.
     """
 
     total: Tensor
-    count: int
+    count: float
     correct: Tensor | None = None
     weight: float = 1.0
 

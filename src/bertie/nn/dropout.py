@@ -1,5 +1,7 @@
 """Dropout; probability 0 and evaluation cost nothing.
 
+Where kernels run (seeds.py), an element is kept by a hash of its number, so that more rows change no mask.
+
 torch's dropout draws one float per element on one core. For BERT-base, this takes longer than the surrounding matrix
 products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (docs/LOG.md).
 """
@@ -13,12 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertie.nn.seeds import current_seeds
+
+ELEMENTS = 2048  # of a program of the kernel
+
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Sets each element to zero with probability p and scales the rest by 1 / (1 - p), in training only. (...) ->
     (...)"""
     if not training or p == 0:
         return x
+    if current_seeds() is not None:
+        kept: Tensor = HashedDropout.apply(x, Dropout.next(p))  # type: ignore[no-untyped-call]
+        return kept
     return x * keep_mask(x, p) if _quick(x) else F.dropout(x, p)
 
 
@@ -26,10 +35,48 @@ def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
     """Returns residual + dropout(x), in one pass over memory. (...), (...) -> (...)"""
     if not training or p == 0:
         return residual + x
-    if not _quick(x):
-        return residual + F.dropout(x, p)
+    if current_seeds() is not None or not _quick(x):
+        return residual + dropout(x, p, training)
     added: Tensor = _AddKept.apply(residual, x, keep_mask(x, p))  # type: ignore[no-untyped-call]
     return added
+
+
+class Dropout:
+    """The probability and the seed of one draw of dropout; seed (2,) int32."""
+
+    def __init__(self, p: float, seed: Tensor) -> None:
+        self.on, self.seed = p > 0, seed
+        self.arguments = seed, int(p * 2**31), 1 / (1 - p) if p < 1 else 0.0
+
+    @classmethod
+    def next(cls, p: float) -> "Dropout":
+        """Returns a draw with the next seed."""
+        seeds = current_seeds()
+        assert seeds is not None, "kernels run inside using_kernels"
+        return cls(p, seeds.take())
+
+
+class HashedDropout(torch.autograd.Function):
+    """Dropout as a kernel, whose backward pass draws the mask again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, draw: Dropout) -> Tensor:
+        """See the class."""
+        ctx.draw = draw
+        return _dropped(x.contiguous(), draw)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """The gradient, with the same mask."""
+        return _dropped(grad.contiguous(), ctx.draw), None
+
+
+def _dropped(x: Tensor, draw: Dropout) -> Tensor:
+    from bertie.nn import kernels
+
+    y, size = torch.empty_like(x), x.numel()
+    kernels.drop[(-(-size // ELEMENTS),)](x, y, size, *draw.arguments, ELEMENTS=ELEMENTS, num_warps=4)
+    return y
 
 
 def _quick(x: Tensor) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bertie.nn.dropout import add_dropout
+from bertie.nn.dropout import Dropout, add_dropout
 from bertie.nn.linear import LayerNorm, Linear, RMSNorm, UnbiasedNorm
 from bertie.nn.seeds import current_seeds
 
@@ -39,21 +39,6 @@ def has_triton() -> bool:
 def runs_kernels() -> bool:
     """Whether the kernels run here, and not the formulas (seeds.py)."""
     return current_seeds() is not None
-
-
-class Dropout:
-    """The probability and the seed of one draw of dropout; seed (2,) int32."""
-
-    def __init__(self, p: float, seed: Tensor) -> None:
-        self.on, self.seed = p > 0, seed
-        self.arguments = seed, int(p * 2**31), 1 / (1 - p) if p < 1 else 0.0
-
-    @classmethod
-    def next(cls, p: float) -> "Dropout":
-        """Returns a draw with the next seed."""
-        seeds = current_seeds()
-        assert seeds is not None, "kernels run inside using_kernels"
-        return cls(p, seeds.take())
 
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:

@@ -23,7 +23,7 @@ from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.nn.varlen import Varlen
 
 MOST = 12  # graphs, each with gradients of all weights; batches of more shapes run without
-SITES = 4  # of dropout in a layer, at most
+SITES = 6  # of dropout and norms in a layer, at most
 
 
 class Graphed(Protocol):

@@ -40,6 +40,14 @@ def keep_scale(index, seed, threshold, scale):
     return tl.where((x >> 1).to(tl.int32) >= threshold, scale, 0.0)
 
 
+@triton.jit(do_not_specialize=["size", "threshold", "scale"])
+def drop(x_E, y_E, size, seed, threshold, scale, ELEMENTS: tl.constexpr):
+    """Dropout of E elements."""
+    at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    x = tl.load(x_E + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(y_E + at, (x * keep_scale(at, seed, threshold, scale)).to(y_E.dtype.element_ty), mask=at < size)
+
+
 @triton.jit
 def keep_scale_of_scores(row_Q, place_K, seed, threshold, scale):
     """`keep_scale` of the scores of queries and keys. row_Q: the number of a query's row; place_K: of a key.

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.fixed_shapes import LabelAxis
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
+from bertie.data.sequences import LabelAxis
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, LossTerm
@@ -207,7 +207,10 @@ class Sum(Objective):
     def read(self, batch: Batch) -> Tensor | None:
         """Returns the tokens of all objectives, or None when one of them reads all."""
         reads = [part.read(batch) for part in self.parts]
-        return None if any(read is None for read in reads) else torch.cat(reads)  # type: ignore[arg-type]
+        if any(read is None for read in reads):
+            return None
+        tokens = [read for read in reads if read is not None and len(read)]  # none: of the summary tokens alone
+        return torch.cat(tokens) if tokens else reads[0]
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
         """Returns the expected predictions of all objectives."""

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.fixed_shapes import LabelAxis
 from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of, replacements, wanted
 from bertie.data.rates import Rate, Rates, rate_of
+from bertie.data.sequences import LabelAxis
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.fixed_shapes import NO_TARGET, LabelAxis
+from bertie.data.fixed_shapes import NO_TARGET
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
+from bertie.data.sequences import LabelAxis
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS

@@ -274,3 +274,14 @@ def tick(value: float) -> str:
     if abs(value) < 1e-12:
         return "0"
     return f"{value:.3g}".replace("e-0", "e-") if abs(value) < 1e-3 else f"{value:,.6g}"
+
+
+class Chart:
+    """A chart as an `<svg>` element, in the colors of the page."""
+
+    bars = staticmethod(bar_chart)
+    front = staticmethod(front_chart)
+    intervals = staticmethod(interval_chart)
+    lines = staticmethod(line_chart)
+    map = staticmethod(map_chart)
+    smooth = staticmethod(smooth)

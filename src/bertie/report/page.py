@@ -36,54 +36,44 @@ class StatCard:
     note: str = ""
 
 
-def draw(path: Path, make: Callable[[], "Report"]) -> None:
-    """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
-    try:
-        make().save(path)
-    except DataError:  # there is nothing to show yet
-        return
-    except Exception as error:  # a chart is not worth a week of training
-        console.warn(f"{path} could not be written: {error}")
-
-
 class Html(str):
     """Markup, inserted unchanged. External text in it must be escaped already."""
 
+    @classmethod
+    def link(cls, text: str, target: str) -> Self:
+        """Returns a link to another page in the same folder."""
+        return cls(f'<a href="{escape(target, quote=True)}">{escape(text)}</a>')
 
-def link(text: str, target: str) -> Html:
-    """Returns a link to another page in the same folder."""
-    return Html(f'<a href="{escape(target, quote=True)}">{escape(text)}</a>')
+    @classmethod
+    def bars(cls, scores: Mapping[str, float], label: str = "") -> Self:
+        """Returns a bar for each probability, the highest first. The name of the true `label` is bold."""
+        rows = []
+        for place, (name, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
+            kind = f"prob{' top' if place == 0 else ''}{' true' if name == label else ''}"
+            fill = f'<div class="track"><div class="fill" style="width:{score:.1%}"></div></div>'
+            rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{probability(score)}</span></div>')
+        return cls("".join(rows))
 
+    @classmethod
+    def interval(
+        cls, value: float, low: float, high: float, *, span: tuple[float, float], reference: float | None = None
+    ) -> Self:
+        """Returns a drawing of a value with its interval between the ends of `span`, and a line at `reference`."""
+        width = (span[1] - span[0]) or 1.0
 
-def bars(scores: Mapping[str, float], label: str = "") -> Html:
-    """Returns a bar for each probability, the highest first. The name of the true `label` is bold."""
-    rows = []
-    for place, (name, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
-        kind = f"prob{' top' if place == 0 else ''}{' true' if name == label else ''}"
-        fill = f'<div class="track"><div class="fill" style="width:{score:.1%}"></div></div>'
-        rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{probability(score)}</span></div>')
-    return Html("".join(rows))
+        def at(x: float) -> str:
+            return f"{(x - span[0]) / width:.1%}"
 
+        marks = "".join(f'<s style="left:{place}%"></s>' for place in (0, 50, 100))
+        line = "" if reference is None else f'<u style="left:{at(reference)}"></u>'
+        bar = f'<i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
+        return cls(f'<div class="interval">{marks}{bar}{line}<b style="left:{at(value)}"></b></div>')
 
-def interval(
-    value: float, low: float, high: float, *, span: tuple[float, float], reference: float | None = None
-) -> Html:
-    """Returns a drawing of a value with its interval between the ends of `span`, and a line at `reference`."""
-    width = (span[1] - span[0]) or 1.0
-
-    def at(x: float) -> str:
-        return f"{(x - span[0]) / width:.1%}"
-
-    marks = "".join(f'<s style="left:{place}%"></s>' for place in (0, 50, 100))
-    line = "" if reference is None else f'<u style="left:{at(reference)}"></u>'
-    bar = f'<i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
-    return Html(f'<div class="interval">{marks}{bar}{line}<b style="left:{at(value)}"></b></div>')
-
-
-def scale(name: str, span: tuple[float, float] = (0.0, 1.0)) -> Html:
-    """Returns the header of a column of `interval`s: its name, and the numbers at its ends and in its middle."""
-    ends = "".join(f"<span>{value:.3g}</span>" for value in (span[0], sum(span) / 2, span[1]))
-    return Html(f'{escape(name)}<div class="ticks">{ends}</div>')
+    @classmethod
+    def scale(cls, name: str, span: tuple[float, float] = (0.0, 1.0)) -> Self:
+        """Returns the header of a column of `interval`s: its name, and the numbers at its ends and in its middle."""
+        ends = "".join(f"<span>{value:.3g}</span>" for value in (span[0], sum(span) / 2, span[1]))
+        return cls(f'{escape(name)}<div class="ticks">{ends}</div>')
 
 
 class Report:
@@ -224,6 +214,16 @@ class Report:
             + (f"<footer>{self._footer}</footer>\n" if self._footer else "")
             + "</body>\n</html>\n"
         )
+
+    @staticmethod
+    def draw(path: Path, make: Callable[[], "Report"]) -> None:
+        """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
+        try:
+            make().save(path)
+        except DataError:  # there is nothing to show yet
+            return
+        except Exception as error:  # a chart is not worth a week of training
+            console.warn(f"{path} could not be written: {error}")
 
     def save(self, path: Path) -> None:
         """Writes the page atomically."""

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from bertie.report.charts import Line, line_chart, scatter_chart
-from bertie.report.page import Html, Report, StatCard, bars, interval, scale
+from bertie.report.page import Html, Report, StatCard
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, probability
 
@@ -130,12 +130,20 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     rows = []
     for label, row in weakest[:LABELS]:
         low, high = row["interval_95"]
-        drawn = interval(row["recall"], low, high, span=(0.0, 1.0))
+        drawn = Html.interval(row["recall"], low, high, span=(0.0, 1.0))
         rows.append([label, row["examples"], row["precision"], row["f1"], row["recall"], between(low, high), drawn])
     left = f" {len(occur) - LABELS:,} more have a higher F1." if len(occur) > LABELS else ""
     left += f" {len(per_label) - len(occur):,} have no example here." if len(occur) < len(per_label) else ""
     about = f"Lowest F1 first.{left} Recall: the fraction of a label's examples that the model found."
-    columns = ["label", "examples", "precision", "F1", "recall", "95% interval of the recall", scale("recall (0–1)")]
+    columns = [
+        "label",
+        "examples",
+        "precision",
+        "F1",
+        "recall",
+        "95% interval of the recall",
+        Html.scale("recall (0–1)"),
+    ]
     report.section("Labels", about).table(columns, rows, stack=True)
 
 
@@ -181,14 +189,20 @@ def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str,
             low, high = one["low"], one["high"]
             told, drawn = ("", Html(""))
             if low is not None and low < high:  # a single example has no interval
-                told, drawn = between(low, high), interval(one["value"], low, high, reference=whole, span=span)
+                told, drawn = between(low, high), Html.interval(one["value"], low, high, reference=whole, span=span)
             weak = Html('<span class="weak">below average</span>') if low is not None and low < high < whole else ""
             value = "not defined" if one["value"] is None else one["value"]
             rows.append([f"{kind}: {one['name']}", one["examples"], value, told, drawn, weak])
     name = metric_name(metric, scores)
     about = f"The {name} of subgroups of the examples. The dashed line is the {name} of all examples ({number(whole)})."
     about += " Below average: the whole interval lies below that line."
-    columns = ["subgroup", "examples", name, "95% bootstrap interval", scale(f"{name} ({span[0]:g}–{span[1]:g})", span)]
+    columns = [
+        "subgroup",
+        "examples",
+        name,
+        "95% bootstrap interval",
+        Html.scale(f"{name} ({span[0]:g}–{span[1]:g})", span),
+    ]
     report.section("Performance by subgroup", about).table([*columns, "note"], rows, stack=True)
 
 
@@ -207,7 +221,7 @@ def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> N
             f'<p><span class="{kind}">predicted: {escape(one["given"])}{sure}</span>, true: {escape(one["truth"])}</p>'
         )
         report.example(
-            Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + bars(one["scores"], one["truth"]))
+            Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + Html.bars(one["scores"], one["truth"]))
         )
 
 

@@ -83,3 +83,11 @@ def _guesses(example: Mapping[str, Any]) -> str:
         f"<small>{probability(p)}</small></span>"
         for token, p in example["guesses"]
     )
+
+
+class TrainingReport(Report):
+    """The page of a run that trained: with curves, and with predictions of masked tokens."""
+
+    BLANK = BLANK
+    curves = curves
+    masked_tokens = masked_tokens

@@ -98,3 +98,18 @@ def probability(value: float) -> str:
 def interval(low: float, high: float) -> str:
     """Returns "0.560 to 0.713"."""
     return f"{number(low)} to {number(high)}"
+
+
+class TextOf:
+    """Numbers as a reader sees them."""
+
+    count = staticmethod(count)
+    duration = staticmethod(duration)
+    flops = staticmethod(flops)
+    interval = staticmethod(interval)
+    metric = staticmethod(metric_name)
+    number = staticmethod(number)
+    size = staticmethod(size)
+
+
+text_of = TextOf()

@@ -159,6 +159,8 @@ class LabeledFiles(Config):
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
     """Column of the label. Default: recognized by name."""
+    weight: str = ""
+    """Column of the weight of a row, a number of 0 or more, in the loss and in the metrics. Default: all weigh 1."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""
@@ -241,9 +243,25 @@ class FinetuneConfig(LabeledFiles):
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
     epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
     """Passes over the training examples; sets train.steps. Source: Devlin et al. 2018, A.3: 2 to 4."""
-    select: Literal["last", "best"] = "last"
-    """Weights of the final model: those after the last step, or the best on dev. Source: google-research/bert,
-    run_classifier.py."""
+    select: Literal["last", "best"] | None = None
+    """Weights of the final model: those after the last step, or those of the best evaluation. Not set: best with
+    train.patience, otherwise last. Source: google-research/bert, run_classifier.py."""
+    select_on: Literal["auto", "dev", "train"] = "auto"
+    """Rows that select weights and stop the run: dev, whose scores are then optimistic, or a share (held_out) of the
+    training rows, which are not learned from. auto: train with 1,000 training rows or more of your own."""
+    class_weights: Literal["balanced"] | dict[LabelName, float] | None = None
+    """Weight of each label in the loss: balanced (in inverse proportion to its examples), or {spam: 10, ham: 1}. Not
+    set: 1."""
+    sampling: Literal["natural", "balanced"] = "natural"
+    """Examples of an epoch: natural (each once), or balanced (as many in all, and equally many of each label; those of
+    rare labels repeat)."""
+    loss: Literal["usual", "focal", "function"] = "usual"
+    """Loss of a classification: usual (cross-entropy), or focal, which leaves easy examples aside. function: one of
+    Python, passed to bertie.finetune. Source: Lin et al. 2017, 3."""
+    focal_gamma: float = Field(2.0, ge=0)
+    """Power of 1 - p in the focal loss; 0: cross-entropy. Source: Lin et al. 2017, 3.2."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a target that all labels have in equal parts. Source: Szegedy et al. 2016, 7: 0.1."""
     label_check: Literal["none", "words", "folds"] = "words"
     """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
     characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""
@@ -267,6 +285,11 @@ class FinetuneConfig(LabeledFiles):
         name, data = tree.get("task", usual), tree.get("data", "")
         name = DATASETS[data].task if name == usual and data in DATASETS else name
         return (TASKS[name] if name in TASKS else None), path[1:]  # noqa: SIM401  (which raises)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the final model has the weights of the best evaluation."""
+        return (self.select or ("last" if self.train.patience is None else "best")) == "best"
 
     @property
     def rate_is_set(self) -> bool:

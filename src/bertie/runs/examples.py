@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.draws import key
 from bertie.data.lines import reads_as_utf8
-from bertie.data.mixed import MixedOrder, taken
+from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.data.streams import FAILURES, opened, suffix_of
 from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.tasks import TASKS, Task
@@ -26,8 +27,10 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.callbacks import is_loss
 
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
+SELECTING = 1_000  # training examples: of fewer, none are held out to select weights
 LEARNED = 300  # training examples that are evaluated on where none is held out
 QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
@@ -49,6 +52,8 @@ class Examples:
     notes: list[str] = field(default_factory=list)
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
+    select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
+    balanced: bool = False  # whether an epoch has equally many examples of each label
 
     @property
     def epoch(self) -> int:
@@ -56,7 +61,9 @@ class Examples:
         return sum(self.taken) or len(self.train)
 
     def order(self, seed: int) -> MixedOrder | None:
-        """Returns the order of the training examples of several tasks; None for one task."""
+        """Returns the order of the training examples of several tasks or balanced labels; None for any order."""
+        if self.balanced:
+            return balanced([self.task.stratify_by(example) for example in self.train], seed)
         return MixedOrder(self.sizes, self.taken, seed) if self.sizes else None
 
 
@@ -102,6 +109,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
             "sequence, multilabel or regression with --train, or omit --features."
         )
     kind = kind_of(config)
+    check_honoured(config, kind)
     if config.label_separator and not kind.several_labels:
         raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
     if dataset and not issubclass(kind, TASKS[dataset.task]):
@@ -133,6 +141,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
+    if config.weight and not any(example.weight for example in train):
+        raise DataError(f"The weight column {config.weight!r} is 0 in all training rows. Give some rows a weight.")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
         both = in_both_forms(task.given_names, named)
@@ -154,9 +164,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         dev = [train[i] for i in sorted(drawn.tolist())]
         notes.append("no dev file, and no example is held out: the scores are those of examples that were learned from")
     else:
-        many = len({example.texts for example in train}) >= DIFFERENT
-        group = partial(_belongs, kind) if many else kind.group
-        train, dev = hold_out(train, config.held_out, by=kind.stratify_by, group=group)
+        train, dev = _split(kind, train, config.held_out)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
@@ -172,14 +180,33 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         remedy = "raise per_label" if len(few_of) < len(train) else remedy
         train = few_of
         notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
+    select: list[Example] = []
+    if _selects_apart(config, train):
+        train, select = _split(kind, train, config.held_out or HELD_OUT)
+        notes.append(f"{len(select):,} training examples are held out to select the weights; dev is only reported")
     task.check(train, remedy)
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
-    task = task if dataset else task.for_examples(train)  # a published set has its own metrics
+    task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
     notes += task.notes(train, dev)
     metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
-    return Examples(task, train, dev, metrics, texts, notes)
+    if (first := config.train.metric) and not is_loss(first):
+        metrics = tuple(dict.fromkeys((first, *metrics)))
+    return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
+
+
+def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
+    """Holds out a share of the examples; equal texts stay together where there are enough different ones."""
+    many = len({example.texts for example in examples}) >= DIFFERENT
+    return hold_out(examples, share, by=kind.stratify_by, group=partial(_belongs, kind) if many else kind.group)
+
+
+def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
+    """Whether training examples, and not dev, select the weights. A published set has a protocol of its own: dev."""
+    if not config.keeps_best and config.train.patience is None:
+        return False
+    return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
 
 
 def _belongs(kind: type[Task], example: Example) -> Hashable:
@@ -282,6 +309,7 @@ def format_of(config: LabeledFiles) -> TableFormat:
         config.encoding,
         config.format,
         label_separator=config.label_separator,
+        weight=config.weight,
     )
 
 

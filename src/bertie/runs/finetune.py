@@ -8,7 +8,7 @@ is one run. `finetune_seeds` repeats it with several seeds, since scores on smal
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from bertie.metrics.base import UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
-from bertie.runs.finetuning import EvalCallback, Run, Without, take_model, with_steps
+from bertie.runs.finetuning import Run, Without, take_model, with_steps
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.models import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.losses import LossFunction
+from bertie.train.callbacks import Callback
 from bertie.train.precision import choose_device
 from bertie.train.rendezvous import one_process
 
@@ -39,7 +41,8 @@ def finetune(
     *,
     resume: str = "auto",
     overwrite: bool = False,
-    callback: EvalCallback | None = None,
+    callbacks: Sequence[Callback] = (),
+    loss: LossFunction | None = None,
     without: Without | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a model. The same call resumes a run that was stopped.
@@ -50,8 +53,8 @@ def finetune(
         resume: "auto" continues from the newest checkpoint, "never" refuses a folder with a run. A checkpoint's path
             continues from that checkpoint.
         overwrite: Whether to delete first what Bertie wrote in the folder.
-        callback: Called at each evaluation as `callback(fraction, metrics)`, where fraction is the completed part of
-            the run. An exception from it ends the run.
+        callbacks: Called after every step and evaluation. One that raises StopTraining ends the run well.
+        loss: The function of loss=function: (logits, labels, weights) -> sum over rows, count.
         without: Scores of the baselines, computed by the first of several seeds and reused by the others.
 
     Returns:
@@ -72,7 +75,7 @@ def finetune(
         )
     examples = read_examples(config)
     config = with_steps(config, examples.epoch)
-    ready = Run(config, folder.path, examples, callback, without)
+    ready = Run(config, folder.path, examples, callbacks, without, loss)
     choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):

@@ -17,11 +17,11 @@ from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Line, interval_chart, smooth
-from bertie.report.page import Report, StatCard, link
+from bertie.report.page import Html, Report, StatCard
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
-from bertie.runs import usage
+from bertie.runs import balance, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
@@ -55,7 +55,9 @@ def page(run: Path | str) -> Report:
         )
     results = read_results(run) if (run / RESULTS).exists() else None
     done = lines[-1]["step"]
-    state = "finished" if results else f"{done / config.train.steps:.0%} done"
+    state = f"{done / config.train.steps:.0%} done"
+    if results:
+        state = "ended early" if "ended_early" in results else "finished"
     what = config.data or Path(config.train_file).name
     title = f"Fine-tuning: {run.resolve().name}"
     report = Report(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
@@ -67,11 +69,12 @@ def page(run: Path | str) -> Report:
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
-    _curves(report, lines, results["metrics"] if results else (), scores)
+    _curves(report, lines, results["metrics"] if results else (), scores, (results or {}).get("selecting"))
     if results:
         before = results.get("untuned", {}).get("dev")
         untuned = with_intervals(before) if before else None
         sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        balance.section(report, results)
         usage.section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
@@ -87,18 +90,24 @@ def _source(config: FinetuneConfig) -> str:
 
 
 def _curves(
-    report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any]
+    report: Report,
+    lines: Sequence[Mapping[str, Any]],
+    metrics: Sequence[str],
+    scores: Mapping[str, Any],
+    selecting: int | None,
 ) -> None:
+    """Draws losses, metrics and learning rate. selecting: the number of examples that selected weights, if not dev."""
+    place = f"{selecting:,} held-out examples" if selecting else "dev"
     train, dev = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     losses = [Line("training", _column(train, "step"), smooth(_column(train, "loss")))] if train else []
-    losses += [Line("dev", _column(dev, "step"), _column(dev, "loss"))] if dev else []
-    charts = [Curve(losses, "loss", "The loss. On dev it rises again when the model overfits.")]
+    losses += [Line(place, _column(dev, "step"), _column(dev, "loss"))] if dev else []
+    charts = [Curve(losses, "loss", f"The loss. On {place} it rises again when the model overfits.")]
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
     names = [name for name in names if name not in ("kind", "step", "loss") and not name.endswith("_s")][:DRAWN]
     if names:
         drawn = [Line(metric_name(name, scores), _column(dev, "step"), _column(dev, name)) for name in names]
-        label = metric_name(names[0], scores) if len(names) == 1 else "value on dev"
-        charts.append(Curve(drawn, label, "The metrics on the dev set during training."))
+        label = metric_name(names[0], scores) if len(names) == 1 else f"value on {place}"
+        charts.append(Curve(drawn, label, f"The metrics on {place} during training."))
     if train:
         rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
         charts.append(Curve([rate], "learning rate", "The learning rate."))
@@ -136,7 +145,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
         report.chart(interval_chart(groups, x_label="value on dev"))
     rows: list[list[Any]] = [
         [
-            link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
+            Html.link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
             *(values[name] for name in metrics),
             "failed" if seed in degenerate else "",
         ]

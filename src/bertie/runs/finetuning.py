@@ -1,8 +1,7 @@
 """One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
 from bertie.models.sentence import read_sentence, with_activation
-from bertie.runs import model_card, usage
+from bertie.runs import balance, model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -40,20 +39,19 @@ from bertie.runs.label_check import check_labels
 from bertie.runs.models import BEST, MODEL, SCORE, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction, with_task
+from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train import checkpoint, log
-from bertie.train.loop import fit, temporary_run
+from bertie.train.callbacks import LOSS, Callback, Callbacks, improves, is_loss, metric_of
+from bertie.train.loop import Result, fit, temporary_run
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
+from bertie.train.trackers import callbacks_of, without_callbacks
 from bertie.training_facts import TooLong, TrainingFacts
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 LOOKS = 10  # evaluations on dev in a long run
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
-
-EvalCallback = Callable[[float, Mapping[str, float]], None]
-"""Called at each evaluation on dev with the completed fraction of the run and the metrics. An exception ends the
-run."""
 
 Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
@@ -66,11 +64,17 @@ class Run:
         config: FinetuneConfig,
         run: Path,
         examples: Examples,
-        callback: EvalCallback | None = None,
+        callbacks: Sequence[Callback] = (),
         without: Without | None = None,
+        loss: LossFunction | None = None,
     ) -> None:
-        self.config, self.run, self.examples, self.callback = config, run, examples, callback
-        self.step, self.start = 0, model_folder(config.model)
+        self.loss = loss
+        self.config, self.run, self.examples = config, run, examples
+        self.start = model_folder(config.model)
+        self.metric = config.train.metric or examples.metrics[0]
+        self.callbacks = Callbacks([*callbacks_of(config.train, self.metric), *callbacks])
+        if config.train.metric:  # refused now, not at the first evaluation
+            metric_of(dict.fromkeys((LOSS, *examples.task.scores().compute()), 0.0), self.metric)
         self.without = Without() if without is None else without
         self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
         size = config.train.batch_size
@@ -81,6 +85,8 @@ class Run:
             )
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = [*examples.notes, *kept]
+        if config.weight and "weighted_scores" not in self.task.honours:
+            self.notes.append("weights of rows are in the loss; the scores of this task have none")
         sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
         self.model, self.fresh = start_model(config, self.start, self.task, max(sizes, default=None))
         assert self.model.tokenizer is not None
@@ -88,15 +94,18 @@ class Run:
         activation = self.task.activation_of_score if examples.texts == 2 else None
         self.model.public = with_activation(self.model.public, activation)
         self.task = self.task.with_tokenizer(self.model.tokenizer)
+        if self.task.honours:
+            self.task = self.task.with_loss(balance.loss_options(config, self.task, examples.train, loss))
         self.model.training_facts = self._training_facts()
         if told := only_here(own_settings(self.model)):
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
         self.warnings = odd(config, self.model, examples.train if self.task.labels else ())
-        self.warnings += self.task.warnings(examples.train)
+        self.warnings += self.task.warnings(examples.train) + balance.warning(config, self.task, examples.train)
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
+        self.selecting = (examples.select, self._encode(examples.select, "selecting")) if examples.select else None
         targets = self.task.targets(examples.train, self.train)
         self._check_targets(targets)
         if note := self.task.cut_targets(examples.train, targets):
@@ -114,7 +123,13 @@ class Run:
             "model": fingerprint(self.model),
             "train_file": self.source.fingerprint,
             "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
+            **(
+                {"selecting": _fingerprint_of(self.looked_at, [str(one.label) for one in examples.select])}
+                if self.selecting
+                else {}
+            ),
             "data_dir": "",
+            **({"loss_function": f"{loss.__module__}.{loss.__qualname__}"} if loss is not None else {}),
         }
 
     @classmethod
@@ -137,11 +152,11 @@ class Run:
         self.meter = usage.meter(config.train.device)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self.measure(FIRST_LOOK)
-        fit(
+        result = fit(
             self.model,
             self.task,
             self.source.with_computed(self.task.computed(self.model, self.train)),
-            train=config.train,
+            train=without_callbacks(config.train, self.metric),
             optim=config.optim,
             run=self.run,
             config=config,
@@ -150,11 +165,13 @@ class Run:
             save_model=self.save_settled,
             resume=resume,
             allow_change=None,
-            on_start=self._begin,
-            on_step=self._stepped,
+            begin=self._begin,
+            callbacks=[self.callbacks],
             meter=self.meter,
         )
-        return self._finish(forecast)
+        results = self._finish(forecast, result)
+        self.callbacks.end(results)
+        return results
 
     def _settle(self) -> None:
         """Sets the weights that the loss does not train, from all others in float32."""
@@ -174,7 +191,7 @@ class Run:
         """Prepares the folder. Best weights that are not of this run's steps up to `found` are deleted."""
         if found is None or not found.belongs_to(self.run):  # of a run that was killed before its first checkpoint
             shutil.rmtree(self.run / BEST, ignore_errors=True)
-            if found is not None and self.config.select == "best":
+            if found is not None and self.config.keeps_best:
                 self._take_best(found)
         RunFolder(self.run).begin(partial(self.save, weights=False))
 
@@ -183,11 +200,11 @@ class Run:
 
         Raises UsageError when later, better ones have replaced them.
         """
-        source, metric = found.folder.resolve().parent, self.examples.metrics[0]
+        source, metric = found.folder.resolve().parent, self.metric
         looks = [line for line in log.read(source) if line["kind"] == "valid" and line["step"] <= found.step]
         if not looks:
             return
-        best = max(line[metric] for line in looks)
+        best = (min if is_loss(metric) else max)(line[metric] for line in looks)
         if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
             raise UsageError(
                 f"{found.folder} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
@@ -196,9 +213,6 @@ class Run:
             )
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
-
-    def _stepped(self, step: int) -> None:
-        self.step = step
 
     def _training_facts(self) -> TrainingFacts:
         config = self.config
@@ -249,40 +263,49 @@ class Run:
             self.notes.append(f"{what}: {len(bare):,} examples are empty after cleaning (line {lines}{more})")
         return encoded
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, step: int) -> dict[str, float]:
         found = self.measure()
-        if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
-            self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
-        if self.callback is not None:
-            self.callback(self.step / self.config.train.steps, found)
+        if self.config.keeps_best and self._is_best(found[self.metric]):
+            self._save(self.run / BEST, {SCORE: {self.metric: found[self.metric]}})
         return found
 
     def _is_best(self, value: float) -> bool:
         path = self.run / BEST / SCORE
-        return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
+        return not path.exists() or improves(self.metric, value, float(read_json(path)[self.metric]))
 
     def measure(self, most: int | None = None) -> dict[str, float]:
-        """Returns loss and metrics of the (first) dev examples. Those with unknown labels count only in the metrics."""
+        """Returns loss and metrics of the (first) examples that select the weights, dev if no others do.
+
+        Those with unknown labels count only in the metrics.
+        """
         self._settle()
         was_training = self.model.training
         self.model.eval()
-        scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
-        for examples, encoded, logits in self._dev_logits(most):
+        scores, totals, counts = self.task.scores(), dict[str, float](), dict[str, float]()
+        for examples, encoded, logits in self._logits(most, self.selecting):
             targets = self.task.targets(examples, encoded)
             for name, part in self.task.dev_losses(self.model, encoded, targets, torch.from_numpy(logits)).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
-                counts[name] += part.count
+                counts[name] = counts.get(name, 0.0) + part.count
             self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
         self.model.train(was_training)
-        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
+        return {"loss": sum(totals[name] / (counts[name] or 1) for name in totals), **scores.compute()}
 
-    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Sequences, Array]]:
-        """Yields the (first) dev examples with their logits, in chunks as in prediction."""
-        total = min(most or self.dev.examples, self.dev.examples)
+    @property
+    def looked_at(self) -> Sequences:
+        """The examples of an evaluation during training."""
+        return self.selecting[1] if self.selecting else self.dev
+
+    def _logits(
+        self, most: int | None = None, of: tuple[list[Example], Sequences] | None = None
+    ) -> Iterator[tuple[list[Example], Sequences, Array]]:
+        """Yields the (first) examples, by default of dev, with their logits, in chunks as in prediction."""
+        examples, encoded = of or (self.examples.dev, self.dev)
+        total = min(most or encoded.examples, encoded.examples)
         for start in range(0, total, CHUNK):
             stop = min(start + CHUNK, total)
-            encoded = self.dev.part(start, stop)
-            yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
+            part = encoded.part(start, stop)
+            yield examples[start:stop], part, self.predictor.logits(part)
 
     def answer_first(self, most: int) -> None:
         """Answers the first dev examples as `_finish` does, for a trial of the time."""
@@ -295,10 +318,14 @@ class Run:
         self.model.load_state_dict(saved.state_dict())
 
     def _answers(
-        self, scores: Scores, findings: Findings | None = None, most: int | None = None
+        self,
+        scores: Scores,
+        findings: Findings | None = None,
+        most: int | None = None,
+        of: tuple[list[Example], Sequences] | None = None,
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Yields the (first) dev examples with their predictions, and counts them."""
-        for examples, encoded, logits in self._dev_logits(most):
+        """Yields the (first) examples, by default of dev, with their predictions, and counts them."""
+        for examples, encoded, logits in self._logits(most, of):
             answers = self.task.decode(logits, encoded, examples)
             self.task.count(scores, examples, answers)
             if findings is not None:
@@ -320,8 +347,8 @@ class Run:
             write_json(folder / name, value)
 
     def _compares(self) -> bool:
-        """Whether baselines are evaluated too, which a trial of tuning does not need."""
-        return bool(self.config.baselines and self.callback is None and self.task.baselines)
+        """Whether baselines are evaluated too."""
+        return bool(self.config.baselines and self.task.baselines)
 
     def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
         """Returns the report with the scores of the baselines."""
@@ -334,31 +361,49 @@ class Run:
         return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
 
     def _label_check(self) -> dict[str, Any]:
-        """Returns the training rows whose labels are probably wrong, for the report; a trial of tuning has none."""
-        if self.callback is not None or not self.task.one_label:
+        """Returns the training rows whose labels are probably wrong, for the report."""
+        if not self.task.one_label:
             return {}
         return check_labels(self.config.label_check, self.examples, self.run, self._predict_fold)
 
     def _predict_fold(self, train: list[Example], asked: list[Example]) -> list[Prediction]:
         """Fine-tunes the start model on other rows with the same settings, and predicts these."""
         with temporary_run() as place:
-            changed = {"label_check": "none", "baselines": False, "select": "last"}
+            plain = self.config.train.model_copy(update={"patience": None, "track": ()})
+            changed = {"label_check": "none", "baselines": False, "select": "last", "train": plain}
             config = with_steps(self.config.model_copy(update=changed), len(train))
-            run = Run(config, place, replace(self.examples, train=train, dev=asked, notes=[]))
+            examples = replace(self.examples, train=train, dev=asked, select=[], notes=[])
+            run = Run(config, place, examples, loss=self.loss)
             run.notes, run.warnings = [], []
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
 
-    def _finish(self, forecast: RunForecast | None) -> dict[str, Any]:
+    def _selection(self, trained: Result) -> list[str]:
+        """Returns notes on why the run ended early, and which examples selected its weights."""
+        ended = [f"the run ended early, after step {trained.step:,}: {trained.reason}"] if trained.reason else []
+        if not self.config.keeps_best:
+            return ended
+        looks = [line for line in log.read(self.run) if line["kind"] == "valid"]
+        best = (min if is_loss(self.metric) else max)(line[self.metric] for line in looks)
+        step = next(line["step"] for line in looks if line[self.metric] == best)
+        rows = f"{self.looked_at.examples:,} {'held-out training' if self.selecting else 'dev'} examples"
+        leak = "" if self.selecting else ". The scores of dev are optimistic: measure the model on other examples"
+        chosen = f"of {len(looks)} evaluations on {rows}, step {step:,} is the best ({self.metric} {best:.4g})"
+        return [*ended, f"{chosen}, and the model has its weights{leak}"]
+
+    def _finish(self, forecast: RunForecast | None, trained: Result) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
-        if config.select == "best":
+        if config.keeps_best:
             take_model(self.run / BEST, self.run / MODEL)
         self.reload(self.run / MODEL)
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()
-        tuned = untuned.tune_on_dev(self._answers(before))
+        # On examples that are not reported, where there are such.
+        tuned = untuned.tune_on_dev(
+            self._answers(untuned.scores(), of=self.selecting) if self.selecting else self._answers(before)
+        )
         self.task = tuned.with_tokenizer(self.predictor.tokenizer)
         if self.task != untuned:
             self.model.training_facts = self._training_facts()
@@ -373,13 +418,16 @@ class Run:
             "labels": list(self.task.labels),
             "fresh": self.fresh,
             "train_examples": len(examples.train),
+            **({"ended_early": trained.reason} if trained.reason else {}),
+            **({"selecting": self.looked_at.examples} if self.selecting else {}),
             "metrics": list(examples.metrics),
-            "dev": self._beside(scores.report(), answers),
-            "notes": [*self.warnings, *self.notes],
+            "dev": (dev := self._beside(scores.report(), answers)),
+            **balance.as_json(config, self.task, examples.train, dev),
+            "notes": [*self.warnings, *self.notes, *self._selection(trained)],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),
         }
-        if self.task != untuned:
+        if self.task != untuned and not self.selecting:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         model_card.write_finetuning(self.run / MODEL, config, results)
         model_card.write_cost(self.run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
@@ -403,10 +451,13 @@ def take_model(source: Path, out: Path) -> None:
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
     """Returns the config with the number of steps of its epochs and, unless it was set, of steps between evaluations.
 
-    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps.
+    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps. With
+    patience, each epoch has one.
     """
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
     known = {"steps": steps}
     if not {"train", "eval_every"} <= config.model_fields_set | config.train.model_fields_set:
-        known["eval_every"] = max(config.train.eval_every, -(-steps // LOOKS))
+        epoch = steps_of(examples, batch_size=config.train.batch_size, epochs=1)
+        often = epoch if config.train.patience is not None else max(config.train.eval_every, -(-steps // LOOKS))
+        known["eval_every"] = often
     return config.model_copy(update={"train": config.train.model_copy(update=known)})

@@ -20,11 +20,12 @@ from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
-from bertie.report.page import Report, draw
+from bertie.report.page import Report
 from bertie.runs.models import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes, check_resume, check_unchanged
+from bertie.train.trackers import TENSORBOARD, TRACK
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 STUDY = "study.jsonl"
@@ -36,14 +37,26 @@ CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, chec
 RUN = Kind(
     "run",
     begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}"),
-    files=(CONFIG, log.METRICS, RESULTS, REPORT, GUESSES, FINDINGS, SUSPECTS, STUDY, f"{STUDY}.lock", ".search.lock"),
+    files=(
+        CONFIG,
+        log.METRICS,
+        RESULTS,
+        REPORT,
+        GUESSES,
+        FINDINGS,
+        SUSPECTS,
+        STUDY,
+        f"{STUDY}.lock",
+        ".search.lock",
+        TRACK,
+    ),
     folders={
         "checkpoint-*": CHECKPOINT,
         MODEL: MODEL_FOLDER,
         OUTLINE: MODEL_FOLDER,
         "generator": MODEL_FOLDER,
         BEST: MODEL_FOLDER,
-        "tensorboard": ANYTHING,
+        TENSORBOARD: ANYTHING,
         "seed-*": None,
         "*=*": None,  # a trial of a search, named by its settings
     },
@@ -163,8 +176,13 @@ class RunFolder:
     def _seal(self, page: Callable[[], Report], keep: bool) -> None:
         for leftover in [self.path / OUTLINE, *(() if keep else self.path.glob("checkpoint-*"))]:
             shutil.rmtree(leftover, ignore_errors=True)
-        draw(self.path / REPORT, page)
-        checksums.write(self.path, "run", covered=lambda name: name.endswith(LOCK))
+        Report.draw(self.path / REPORT, page)
+        checksums.write(self.path, "run", covered=_is_of_trackers)
+
+
+def _is_of_trackers(name: str) -> bool:
+    """Whether a file changes after the run has finished: a lock, or a tracker's."""
+    return name.endswith(LOCK) or name == TRACK or name.startswith(f"{TENSORBOARD}/")
 
 
 def redraw(run: Path, page: Report) -> Path:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from bertie.console import counted
+from bertie.costs import catalog, cost, meter
 from bertie.nn import machine
-from bertie.plan import catalog, cost, meter
 from bertie.report.values import duration, size
 from bertie.runs import trial
 from bertie.runs.trial import Clock, Trial, Work

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from bertie import console, families
+from bertie.costs.catalog import Device
+from bertie.costs.job import Job
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.models.config import EncoderConfig
 from bertie.objectives import MaskedLM
-from bertie.plan.catalog import Device
-from bertie.plan.job import Job
 from bertie.train import precision
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup

@@ -15,11 +15,11 @@ from typing import Any
 
 from bertie import settings
 from bertie.console import counted
+from bertie.costs.meter import Usage
 from bertie.data import card as corpus_card
 from bertie.errors import DataError
 from bertie.hub import names
 from bertie.metrics.base import called
-from bertie.plan.meter import Usage
 from bertie.report import card
 from bertie.report.values import count, duration, interval, number, size
 from bertie.runs import usage

@@ -10,7 +10,6 @@ Heavy modules are imported only when a checkpoint is opened, since every command
 import atexit
 import shutil
 import tempfile
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,16 +90,6 @@ def load(folder: str | Path) -> "TorchModel":
         check_vocabulary(tokenizer, model.config, Path(folder))
         model.tokenizer = tokenizer
     return model
-
-
-def model_name(path: Path, taken: Collection[str]) -> str:
-    """Returns a model's name: that of its folder or run, with a number if it is taken."""
-    folder = path.resolve()
-    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
-    name, number = usual, 2
-    while name in taken:
-        name, number = f"{usual}-{number}", number + 1
-    return name
 
 
 def check_length(length: int, most: int, model: str) -> None:

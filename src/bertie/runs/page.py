@@ -51,6 +51,8 @@ def page(run: Path | str) -> Report:
         f"Pre-training: {run.resolve().name}", f"{config.model}, step {done:,} of {config.train.steps:,}, {state}"
     )
     report.banner(*_failed(train)).tiles(_tiles(train, valid))
+    if reason := results.get("ended_early"):
+        report.notes([f"the run ended early, after step {done:,}: {reason}"])
     curves(report, [*_losses(train, valid), *_progress(train)])
     masked_tokens(report, _last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):

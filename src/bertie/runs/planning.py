@@ -3,13 +3,15 @@
 import os
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from bertie import families, objectives
 from bertie.console import counted
+from bertie.costs.catalog import Device
+from bertie.costs.job import Job, JobPhase
+from bertie.costs.meter import THREAD_WATTS
 from bertie.data.rates import rate_of
 from bertie.data.tables import Example
 from bertie.errors import UsageError
@@ -18,22 +20,13 @@ from bertie.models.count import decoder_parameters, parameters, predictions
 from bertie.nn import machine
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
-from bertie.plan import cost
-from bertie.plan.catalog import Device
-from bertie.plan.forecast import USABLE, Assumptions
-from bertie.plan.job import Job, JobPhase
-from bertie.plan.law import law
-from bertie.plan.meter import THREAD_WATTS
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import kind_of, read_examples
-from bertie.runs.here import utilizations
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
-
-TOKENS_PER_PARAMETER = 20
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -121,55 +114,3 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     if rate is None:
         return predictions(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
-
-
-def presets_within(
-    config: PretrainConfig, device: Device, given: Assumptions, seconds: float, *, tried: bool = False
-) -> list[dict[str, Any]]:
-    """Returns what fits into some seconds for each preset of the config's family, smallest first.
-
-    The schedule is that of the config with other steps. tried: whether the utilization is measured on this machine
-    (runs/here.py). loss: expected masked-LM loss on held-out text, from Bertie's
-    own runs (plan/law.py), None far beyond them; beyond: how far. chosen: the largest preset that fits in the memory
-    and reads TOKENS_PER_PARAMETER; none where no preset does.
-    """
-    rows: list[dict[str, Any]] = []
-    jobs = _sizes(config)
-    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
-    for name, job in jobs.items():
-        share = seconds / cost.seconds(job.flops, device.tflops, count=given.count, used=used[name])
-        tokens = int(job.tokens * share)
-        layers = parameters(job.config)["layers"]
-        rows.append(
-            {
-                "preset": name,
-                "parameters": job.parameters,
-                "steps": int(config.train.steps * share),
-                "tokens": tokens,
-                "tokens_per_parameter": tokens / job.parameters,
-                "micro_batch": job.largest_batch(USABLE * device.memory_gb * 1e9),
-                "loss": law().expected(layers, tokens),
-                "beyond": round(law().beyond(layers, tokens), 1),
-                "utilization": round(used[name], 3),
-                "chosen": False,
-            }
-        )
-    for row in reversed(rows):
-        if row["micro_batch"] and row["tokens_per_parameter"] >= TOKENS_PER_PARAMETER:
-            row["chosen"] = True
-            break
-    return rows
-
-
-def _sizes(config: PretrainConfig) -> dict[str, Job]:
-    """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
-    that with the shortest name."""
-    vocabulary, presets = families.config(config.model).vocab_size, families.family(config.model).presets
-    names = sorted((name for name in presets if families.config(name).vocab_size == vocabulary), key=len)
-    lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
-    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
-    found = dict[str, Job]()
-    for name, job in jobs.items():
-        same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]
-        found |= {} if same else {name: job}
-    return dict(sorted(found.items(), key=lambda pair: pair[1].parameters))

@@ -19,9 +19,8 @@ from bertie.console import counted
 from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
-from bertie.models.model import TorchModel
 from bertie.models.weights import WEIGHTS
-from bertie.report.page import draw
+from bertie.report.page import Report
 from bertie.report.values import size
 from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
@@ -34,8 +33,10 @@ from bertie.runs.page import page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.runs.work import pretraining_work
+from bertie.train.callbacks import Callback, Callbacks
 from bertie.train.loop import fit
 from bertie.train.rendezvous import is_main
+from bertie.train.trackers import callbacks_of, without_callbacks
 
 EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # a validation after this time writes the report again
@@ -50,7 +51,7 @@ def pretrain(
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
     reference_run: Path | str | None = None,
-    callback: Callable[[TorchModel, int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Pre-trains a model. The same call resumes a run that was stopped.
 
@@ -63,7 +64,7 @@ def pretrain(
         allow_change: Settings that may differ from those of the interrupted run.
         reference_run: A run on the same corpus and tokenizer, which is checked. The results report whether the weights
             are identical.
-        callback: Called after every step as `callback(model, step)`. It must not modify the model.
+        callbacks: Called after every step and validation. One that raises StopTraining ends the run well.
 
     Returns:
         The contents of results.json.
@@ -79,6 +80,7 @@ def pretrain(
     folder = RunFolder(run)
     if is_main():
         folder.check(overwrite=overwrite)  # say so now, not after the corpus is read
+    together = Callbacks([*callbacks_of(config.train), *callbacks])
     ready = PreparedRun(config)
     if reference_run is not None:
         reference_run = Path(reference_run)
@@ -89,7 +91,7 @@ def pretrain(
         if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
             return folder.answer(done, partial(page, run), keep=config.train.keep_checkpoints)
         return _go(
-            ready, folder, resume=resume, allow_change=allow_change, reference_run=reference_run, callback=callback
+            ready, folder, resume=resume, allow_change=allow_change, reference_run=reference_run, together=together
         )
 
 
@@ -100,7 +102,7 @@ def _go(
     resume: str,
     allow_change: Sequence[str],
     reference_run: Path | None,
-    callback: Callable[[TorchModel, int], None] | None,
+    together: Callbacks,
 ) -> dict[str, Any]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
@@ -110,20 +112,14 @@ def _go(
     if is_main():
         budget.check_disk(planned, run)
     _show(ready, planned)
-    source, now, drawn_s = ready.data.source, 0, time.monotonic()
+    source, drawn_s = ready.data.source, time.monotonic()
 
-    def on_step(step: int) -> None:
-        nonlocal now
-        now = step
-        if callback:
-            callback(model, step)
-
-    def evaluate() -> dict[str, float]:
-        held = ready.data.validation(now)
-        look(model, next(iter(held.values()))[0], ready.tokenizer, step=now, run=run)
+    def evaluate(step: int) -> dict[str, float]:
+        held = ready.data.validation(step)
+        look(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
-            draw(run / REPORT, partial(page, run))
+            Report.draw(run / REPORT, partial(page, run))
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 
@@ -132,7 +128,7 @@ def _go(
         model,
         ready.objective,
         source,
-        train=config.train,
+        train=without_callbacks(config.train),
         optim=config.optim,
         run=run,
         config=config,
@@ -141,8 +137,8 @@ def _go(
         save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
-        on_start=lambda _: folder.begin(partial(ready.outline, model)),
-        on_step=on_step,
+        begin=lambda _: folder.begin(partial(ready.outline, model)),
+        callbacks=[together],
         boundaries=source.boundaries,
         meter=meter,
     )
@@ -152,6 +148,7 @@ def _go(
         "step": result.step,
         "train": dict(result.train),
         "valid": dict(result.valid),
+        **({"ended_early": result.reason} if result.reason else {}),
         "plan": planned,
         "usage": used.as_json(),
         **({} if forecast is None else {"forecast": forecast.as_json()}),
@@ -169,6 +166,7 @@ def _go(
         model_card.write_pretraining(run, run / MODEL, config, ready.data)
         model_card.write_cost(run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
         results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
+        together.end(results)
     return results
 
 

@@ -22,16 +22,17 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch
 from bertie.errors import BertieError, Stopped
 from bertie.files import read_json, seal, user_cache, write_json
 from bertie.models.model import TorchModel
 from bertie.nn import machine
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
 from bertie.train.base import Source, Trainable
+from bertie.train.callbacks import EachStep
 from bertie.train.config import MOST_STEPS, OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from bertie.train.optim import OptimizerGroup
@@ -247,7 +248,7 @@ def _steps(
         if (time.monotonic() - began > seconds and len(marks) > WARM) or len(marks) >= MOST:
             raise _Enough
 
-    never = {"eval_every": MOST_STEPS, "save_every": MOST_STEPS, "tensorboard": False}
+    never = {"eval_every": MOST_STEPS, "save_every": MOST_STEPS, "patience": None, "track": ()}
     shape = {"steps": phase.steps, "batch_size": sequences, "micro_batch_size": micro}
     train = work.train.model_copy(update={**never, **shape})
     with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder, suppress(_Enough):
@@ -260,7 +261,7 @@ def _steps(
             optim=work.optim,
             run=Path(folder),
             resume="never",
-            on_step=on_step,
+            callbacks=[EachStep(on_step)],
         )
     times = np.diff([begin, *marks]).tolist()
     return times, [source.tokens[step] for step in range(len(times))], source.most

@@ -37,6 +37,7 @@ from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
+from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.resume import FREE, check_unchanged, flatten
 from bertie.train.step_metrics import Diverged
 
@@ -128,11 +129,6 @@ def _try(
     trial.set_user_attr("folder", name)
     console.say(f"[bold]{escape(name)}[/]", markup=True)
 
-    def callback(share: float, figures: Mapping[str, float]) -> None:
-        trial.report(figures[metric], round(100 * share))
-        if prune and share < 1 and trial.should_prune():
-            raise _GivenUp
-
     before = _lines_before(run / name)
     for line in before:  # of a trial that was interrupted: the pruner knows all its evaluations
         if line["kind"] == "valid":
@@ -140,7 +136,7 @@ def _try(
     began = time.monotonic() - max((line["elapsed_s"] for line in before if "elapsed_s" in line), default=0.0)
     state = library.trial.TrialState
     try:
-        results = finetune(config, run / name, callback=callback)
+        results = finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)])
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
@@ -150,6 +146,18 @@ def _try(
     trial.set_user_attr("positive", results["dev"].get("positive", {}))
     trial.set_user_attr("seconds", time.monotonic() - began)
     study.tell(trial, results["dev"][metric])
+
+
+class _Pruning(Callback):
+    """Tells a trial the scores of its run, and gives up one that is weak."""
+
+    def __init__(self, trial: "optuna.Trial", metric: str, prune: bool) -> None:
+        self.trial, self.metric, self.prune = trial, metric, prune
+
+    def on_evaluate(self, run: TrainingRun, step: int, scores: Mapping[str, float]) -> None:
+        self.trial.report(scores[self.metric], round(100 * step / run.steps))
+        if self.prune and step < run.steps and self.trial.should_prune():
+            raise _GivenUp
 
 
 def _lines_before(run: Path) -> list[dict[str, Any]]:
@@ -166,10 +174,13 @@ def folder_name(values: Mapping[str, Any]) -> str:
 
 
 def _with_looks(config: FinetuneConfig) -> FinetuneConfig:
-    """Returns the config of a trial, with LOOKS evaluations. Its values may also decide how many examples there are."""
+    """Returns the config of a trial: with LOOKS evaluations, and without what only a report needs.
+
+    Its values may also decide how many examples there are.
+    """
     steps = steps_of(read_examples(config).epoch, batch_size=config.train.batch_size, epochs=config.epochs)
-    looks = {"steps": steps, "eval_every": max(1, steps // LOOKS)}
-    return config.model_copy(update={"train": config.train.model_copy(update=looks)})
+    train = config.train.model_copy(update={"steps": steps, "eval_every": max(1, steps // LOOKS)})
+    return config.model_copy(update={"train": train, "baselines": False, "label_check": "none"})
 
 
 def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) -> Any:

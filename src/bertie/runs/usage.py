@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bertie.plan import catalog, cost
-from bertie.plan.meter import Meter, Usage
+from bertie.costs import catalog, cost
+from bertie.costs.meter import Meter, Usage
 from bertie.report.page import Report
 from bertie.report.values import duration, size
 from bertie.train import precision

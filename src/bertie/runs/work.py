@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from bertie import console
+from bertie.costs import meter
+from bertie.costs.job import Job, JobPhase
+from bertie.data.sequences import Sequences
 from bertie.errors import Stopped, UsageError
 from bertie.models.count import parameters
 from bertie.models.model import TorchModel
 from bertie.models.seq2seq import Seq2Seq
-from bertie.plan import meter
-from bertie.plan.job import Job, JobPhase
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of
@@ -35,12 +36,24 @@ from bertie.train.resume import flatten
 from bertie.train.step_metrics import measure
 
 # Settings that change how long a run is, or what it learns, but not the speed of a step.
-FREE_TRAIN = ("steps", "seed", "log_every", "eval_every", "save_every", "keep", "keep_checkpoints", "tensorboard")
+FREE_TRAIN = (
+    "steps",
+    "seed",
+    "log_every",
+    "eval_every",
+    "save_every",
+    "keep",
+    "keep_checkpoints",
+    "track",
+    "metric",
+    "patience",
+    "min_improvement",
+)
 FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "cooldown", "weight_decay", "max_grad_norm", "layer_decay")
 FREE = {
     *(f"train.{name}" for name in FREE_TRAIN),
     *(f"optim.{name}" for name in FREE_OPTIM),
-    *("epochs", "select", "baselines", "label_check", "pseudo_perplexity", "model"),
+    *("epochs", "select", "select_on", "baselines", "label_check", "pseudo_perplexity", "model"),
 }
 LOADED = 300e6  # bytes: what a process loads when it trains: the optimizer, kernels, charts. Measured on a CPU
 STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
@@ -118,10 +131,10 @@ def finetuning_work(run: Run) -> Work:
         shape,
         most,
         source,
-        partial(_evaluate, run, run.measure),
+        partial(_evaluate, run.looked_at, run.measure),
         looks,
     )
-    data = {"data": run.source.fingerprint, "dev": len(run.dev), "model": repr(model.config)}
+    data = {"data": run.source.fingerprint, "dev": len(run.looked_at), "model": repr(model.config)}
     settings = {**_told(flatten(config.model_dump(mode="json"))), **data}
     saves = _times(train.save_every, 0, train.steps)
     return Work(
@@ -135,7 +148,7 @@ def finetuning_work(run: Run) -> Work:
         settings,
         own,
         run.save_settled,
-        written=1 + looks * (config.select == "best"),
+        written=1 + looks * config.keeps_best,
         begin=partial(run.measure, FIRST_LOOK),
         read=run.reload,
         final=partial(_final, run),
@@ -199,21 +212,21 @@ def _final(run: Run, seconds: float, clock: Clock) -> float:
     """Answers some dev examples in float32, as at the end of the run -> the seconds of all."""
     run.model.compute_dtype = None
     run.model.eval()
-    return _evaluate(run, run.answer_first, seconds, clock)
+    return _evaluate(run.dev, run.answer_first, seconds, clock)
 
 
-def _evaluate(run: Run, measure: Callable[[int], object], seconds: float, clock: Clock) -> float:
-    """Evaluates some dev examples -> the seconds of all."""
-    tokens = np.cumsum(run.dev.tokens)
+def _evaluate(encoded: Sequences, measure: Callable[[int], object], seconds: float, clock: Clock) -> float:
+    """Evaluates some of the examples -> the seconds of all."""
+    tokens = np.cumsum(encoded.tokens)
     measure(FIRST_LOOK)  # it makes kernels
     count, took = 4 * FIRST_LOOK, 0.0
     while True:
-        count = min(count, len(run.dev))
+        count = min(count, len(encoded))
         began = clock()
         with torch.no_grad():
             measure(count)
         took = clock() - began
-        if count == len(run.dev) or took > seconds / 4:
+        if count == len(encoded) or took > seconds / 4:
             return float(took * tokens[-1] / tokens[count - 1])
         count = max(count + 1, int(count * seconds / 2 / max(took, 1e-3)))
 

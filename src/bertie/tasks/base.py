@@ -108,6 +108,10 @@ class Task(Reader, Learner, Answerer, View):
         """Returns the task with the settings that depend on the training examples, where the user chose none."""
         return self
 
+    def led_by(self, metric: str) -> Self:
+        """Returns the task with another main metric, where it saves one with the model; "": none is chosen."""
+        return self
+
     # In a model folder.
 
     @classmethod

@@ -45,6 +45,7 @@ class FewShotTask(SequenceTask):
 
     saved_as = "sequence"
     reads_vectors = False
+    honours = frozenset()
 
     @property
     def least_batch(self) -> int:
@@ -90,7 +91,7 @@ class FewShotTask(SequenceTask):
         head.classifier.requires_grad_(False)
         return {self.head: head}
 
-    def counts(self, batch: "Batch") -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, float]:
         """Returns the number of pairs of the same label and of different labels."""
         return {name: int(pairs_BB.sum()) for name, pairs_BB in _pairs(batch).items()}
 

@@ -3,21 +3,22 @@
 examples, Sequences -> targets -> Batch -> EncoderOutput -> logits -> losses (fit: runs/finetune.py)
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from bertie.data.sequences import Arrays, Sequences
+from bertie.data.sequences import Arrays, LabelAxis, Sequences
 from bertie.data.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
+from bertie.tasks.losses import LossOptions
 from bertie.tasks.source import Targets, batch_of_examples
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
@@ -30,8 +31,12 @@ class Learner(ABC):
     """
 
     labels: tuple[str, ...]
-    label_axes: "ClassVar[Mapping[str, LabelAxis] | None]" = None
+    label_axes: ClassVar[Mapping[str, LabelAxis] | None] = None
     """The axis of each target in a batch, where the loss multiplies by targets named "weight"; None: unknown."""
+    honours: ClassVar[frozenset[str]] = frozenset()
+    """Settings of a run about weights of rows and labels that the task follows: weight, class_weights, sampling ..."""
+    loss_options: ClassVar[LossOptions] = LossOptions()
+    """How rows count in the loss: those of a run by `with_loss`."""
 
     @property
     @abstractmethod
@@ -54,6 +59,12 @@ class Learner(ABC):
         given: names of options of the user, which remain.
         """
         return self, []
+
+    def with_loss(self, options: LossOptions) -> Self:
+        """Returns the task with another loss of its rows."""
+        task = copy.copy(self)
+        object.__setattr__(task, "loss_options", options)
+        return task
 
     @abstractmethod
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
@@ -81,8 +92,9 @@ class Learner(ABC):
         return ""
 
     @abstractmethod
-    def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of predictions in this batch by loss name, without running the model."""
+    def counts(self, batch: "Batch") -> Mapping[str, float]:
+        """Returns the number of predictions in this batch by loss name, or the sum of their weights, without running
+        the model."""
 
     def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on a batch."""

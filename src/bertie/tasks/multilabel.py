@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.data.annotations import cell_labels, is_annotated
 from bertie.data.rows import as_text
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
@@ -76,7 +75,8 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"has": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
+    honours = frozenset({"weight", "loss"})
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
@@ -218,20 +218,22 @@ class MultiLabelTask(Task):
         has_EL = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, labelled in enumerate(examples):
             has_EL[row, [number[label] for label in labelled.label if label in number]] = 1
-        return Targets(sequence={"has": has_EL[encoded.example], "weight": encoded.weight})
+        weight_E, of_W = np.array([example.weight for example in examples], np.float32), encoded.example
+        return Targets(sequence={"has": has_EL[of_W], "weight": encoded.weight * weight_E[of_W]})
 
-    def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of decisions: one per label and example."""
-        return {"label": round(float(batch.labels["weight"].sum())) * len(self.labels)}
+    def counts(self, batch: "Batch") -> Mapping[str, float]:
+        """Returns the number of decisions, one per label and example, or the sum of their weights."""
+        outputs = len(self.labels)
+        count = self.loss_options.count(batch.labels["has"], batch.labels["weight"], outputs)
+        return {"label": count * (outputs if self.loss_options.function is None else 1)}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
-        from torch.nn.functional import binary_cross_entropy_with_logits
-
         from bertie.models.loss import LossTerm
 
-        loss_BL = binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
-        return {"label": LossTerm((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
+        options, has_BL = self.loss_options, batch.labels["has"]
+        total = options.total(options.of_decisions, logits, has_BL, batch.labels["weight"])
+        return {"label": LossTerm(total, self.counts(batch.host)["label"])}
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predicted labels from the mean probabilities over the windows of a text."""

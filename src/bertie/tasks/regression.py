@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.decimals import number_of
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 LARGEST = 1e15  # the square of a label and its mean over a batch must be float32 numbers
@@ -42,7 +41,8 @@ class RegressionTask(Task):
     activation: Literal["none", "sigmoid"] = "none"
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"number": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"number": "sequence", "weight": "sequence"}
+    honours = frozenset({"weight", "loss_function"})
     reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")
@@ -77,20 +77,24 @@ class RegressionTask(Task):
         return ["all training examples have the same number"] if len({e.label for e in train}) == 1 else []
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
-        """Returns "number" (W,) float32; "weight" (W,) float32: sums to 1 over an example's windows."""
+        """Returns "number" (W,) float32; "weight" (W,) float32: sums to that of the example over its windows."""
         number_E = np.array([example.label for example in examples], np.float32)
-        return Targets(sequence={"number": number_E[encoded.example], "weight": encoded.weight})
+        weight_E, of_W = np.array([example.weight for example in examples], np.float32), encoded.example
+        return Targets(sequence={"number": number_E[of_W], "weight": encoded.weight * weight_E[of_W]})
 
-    def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of examples."""
-        return {"number": round(float(batch.labels["weight"].sum()))}
+    def counts(self, batch: "Batch") -> Mapping[str, float]:
+        """Returns the sum of the examples' weights."""
+        return {"number": self.loss_options.count(batch.labels["number"], batch.labels["weight"], 1)}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the squared error. logits (B, 1); reads labels "number" and "weight"."""
         from bertie.models.loss import LossTerm
 
-        error_B = (logits[:, 0] - batch.labels["number"]) ** 2
-        return {"number": LossTerm((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
+        def squared(logits_B1: "Tensor", number_B: "Tensor") -> "Tensor":
+            return (logits_B1[:, 0] - number_B) ** 2
+
+        total = self.loss_options.total(squared, logits, batch.labels["number"], batch.labels["weight"])
+        return {"number": LossTerm(total, self.counts(batch.host)["number"])}
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows, then the activation."""

@@ -59,6 +59,7 @@ class RelationTask(SequenceTask):
     markers: Literal["plain", "typed"] = "plain"
     outside: str = "no_relation"
 
+    honours = SequenceTask.honours - {"weighted_scores"}
     places = True
     reads_vectors = False
     metrics = ("micro_f1", "auprc")

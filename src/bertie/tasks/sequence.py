@@ -11,13 +11,13 @@ import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a")  # as R, pandas, databases and Excel write a missing value
@@ -43,6 +42,7 @@ CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 SHOWN_TEXT = 60  # characters of a text in a note
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
+Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ class SequenceTask(Task):
     calibrate: bool = False
     temperature: float = 1.0
     positive: str = ""
-    main: Literal["accuracy", "macro_f1", "mcc", "f1"] | None = None
+    main: Main | None = None
 
     head = "sequence"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"label": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
+    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"})
     one_label = True
     exclusive = True
     reads_vectors: ClassVar[bool] = True
@@ -130,34 +131,34 @@ class SequenceTask(Task):
             else self
         )
 
+    def led_by(self, metric: str) -> Self:
+        """Returns the task with another main metric, unless its options set one."""
+        known: dict[str, Main] = {main: main for main in get_args(Main)}
+        return self if self.main is not None else replace(self, main=known.get(metric))
+
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
-        """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
-        label."""
+        """Returns "label" (W,) int64; "weight" (W,) float32: sums to that of the example over its windows, 0 for an
+        unknown label."""
         number = {label: i for i, label in enumerate(self.labels)}
         label_E = np.array([number.get(example.label, 0) for example in examples], np.int64)
-        known_E = np.array([example.label in number for example in examples], np.float32)
-        of_W = encoded.example
-        return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * known_E[of_W]})
+        weight_L = {label: self.loss_options.class_weights.get(label, 1.0) for label in self.labels}
+        weights = [example.weight * weight_L.get(example.label, 0.0) for example in examples]
+        weight_E, of_W = np.array(weights, np.float32), encoded.example
+        return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * weight_E[of_W]})
 
-    def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of examples. The windows of a long text count as one."""
-        return {"label": round(float(batch.labels["weight"].sum()))}
+    def counts(self, batch: "Batch") -> Mapping[str, float]:
+        """Returns the sum of the examples' weights. The windows of a long text count as one."""
+        return {"label": self.loss_options.count(batch.labels["label"], batch.labels["weight"], len(self.labels))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Returns the cross-entropy. logits (B, L); reads labels "label" and "weight"."""
-        from torch.nn.functional import cross_entropy
-
+        """Returns the cross-entropy, or the loss of the run. logits (B, L); reads labels "label" and "weight"."""
         from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
-        loss_B = cross_entropy(logits, target_B, reduction="none")
+        total = self.loss_options.total(self.loss_options.of_labels, logits, target_B, weight_B)
         correct = (weight_B * right(logits, target_B)).sum()
-        return {
-            "label": LossTerm(
-                (weight_B * loss_B).sum(), SequenceTask.counts(self, batch.host)["label"], correct.detach()
-            )
-        }
+        return {"label": LossTerm(total, SequenceTask.counts(self, batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""
@@ -179,9 +180,10 @@ class SequenceTask(Task):
         return Confusion(self.labels, positive=self.positive)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Adds the labels and the probabilities of the predictions, where they have one."""
-        super().count(scores, examples, predictions)
+        """Adds the labels and the probabilities of the predictions, where they have one, with the examples' weights."""
         assert isinstance(scores, Confusion)
+        weights = [one.weight for one in examples] if "weighted_scores" in self.honours else None
+        scores.add([one.label for one in examples], [answer.label for answer in predictions], weights)
         found = zip(examples, predictions, strict=True)
         known = [
             (answer.probability, answer.label == one.label) for one, answer in found if answer.probability is not None

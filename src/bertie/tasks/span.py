@@ -22,7 +22,7 @@ from pydantic import Field
 
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.streams import suffix_of
 from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.loss import LossReport
 
 Float = NDArray[np.float32]
@@ -121,7 +120,7 @@ class SpanTask(Task):
     """
 
     head = "span"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
     input_texts = range(2, 3)
     metrics = ("f1", "exact_match")
     too_long = "window"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.rows import kind_of
-from bertie.data.sequences import Arrays, Int, Sequences, ranges, token_budget
+from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
 from bertie.data.word_tables import word_table
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.data.fixed_shapes import LabelAxis
     from bertie.models.encoder import EncoderOutput
     from bertie.models.heads import FeatureHead
     from bertie.models.loss import LossReport
@@ -99,7 +98,7 @@ class TaggingTask(Task):
 
     reads_words = True
     head = "token"
-    label_axes: ClassVar[Mapping[str, "LabelAxis"]] = {"tag": "token", "weight": "token"}
+    label_axes: ClassVar[Mapping[str, LabelAxis]] = {"tag": "token", "weight": "token"}
     input_texts = range(1, 2)
     metrics = ("f1", "accuracy")
     baselines = ("tag",)

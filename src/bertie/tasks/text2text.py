@@ -232,7 +232,7 @@ class Text2TextTask(Task):
         from bertie.models.loss import LossTerm
 
         lengths = encoded.lengths + targets.sequence["target_length"]
-        total, count = torch.zeros((), device=model.device), 0
+        total, count = torch.zeros((), device=model.device), 0.0
         with torch.inference_mode():
             for sequences in token_budget(lengths, max_tokens=BATCH_TOKENS):
                 batch = batch_of_examples(encoded, sequences, targets).to(model.device)

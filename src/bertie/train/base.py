@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import LabelAxis
+from bertie.data.sequences import LabelAxis
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
 
@@ -20,8 +20,9 @@ class Trainable(Protocol):
         """The axis of each label of a batch, where the loss leaves out labels of weight 0 and targets below 0."""
         ...
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns the number of predictions in this batch by loss name, without running the model."""
+    def counts(self, batch: Batch) -> Mapping[str, float]:
+        """Returns the number of predictions in this batch by loss name, or the sum of their weights, without running
+        the model."""
         ...
 
     def forward(self, model: TorchModel, batch: Batch) -> "EncoderOutput":

@@ -85,5 +85,13 @@ class TrainConfig(Config):
     """Keep the checkpoints of a finished run, so that it can be extended. They take most of the disk space."""
     workers: int = Field(1, ge=0)
     """Threads that prepare batches. The batches do not depend on it."""
-    tensorboard: bool = False
-    """Also write the metrics for TensorBoard to RUN/tensorboard. Needs the extra [track]."""
+    metric: str = ""
+    """Metric of an evaluation that selects weights and stops the run: macro_f1, accuracy, loss ... Default: the task's
+    main metric in fine-tuning, the loss in pre-training."""
+    patience: int | None = Field(None, ge=1)
+    """End the run after so many evaluations without an improvement of the metric. Not set: all steps are run."""
+    min_improvement: float = Field(0.0, ge=0)
+    """Smallest difference of the metric that counts as an improvement."""
+    track: tuple[Literal["tensorboard", "mlflow", "wandb", "trackio"], ...] = ()
+    """Experiment trackers that mirror the run: tensorboard, mlflow, wandb or trackio. Each needs the extra of its
+    name."""

@@ -45,12 +45,13 @@ class World:
         """Whether this is the rank that writes files and messages."""
         return self.rank == 0
 
-    def add_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def add_counts(self, counts: Mapping[str, float]) -> dict[str, float]:
         """Returns sums over all ranks, which must have the same names. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return dict(counts)
         names = sorted(counts)
-        sums = torch.tensor([counts[name] for name in names])  # in main memory: no rank waits for its accelerator
+        # In main memory: no rank waits for its accelerator. float64 holds whole numbers to 2^53, and sums of weights.
+        sums = torch.tensor([counts[name] for name in names], dtype=torch.float64)
         self._add(sums)
         return dict(zip(names, sums.tolist(), strict=True))
 

@@ -4,8 +4,9 @@ The thousands of kernels of a step take longer to launch than to run, in small m
 all of them at once. Layers then run as the kernels of nn/fused.py, whose launches alone would cost more than they gain.
 
 Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the second time, or later where a
-batch can be filled up to a larger one. Any other batch runs as on every other device. So does all that waits for the
-GPU, which is noticed before it is recorded.
+batch can be filled up to a larger one. Until then, a batch runs by the same kernels without a graph. Its masks of
+dropout are the same, since they do not depend on its shape. What waits for the GPU runs as on every other device. This
+is noticed before it is recorded.
 """
 
 from collections import Counter
@@ -18,14 +19,15 @@ from torch import Tensor
 
 from bertie import console
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import MORE, LabelAxis, with_fixed_shape
+from bertie.data.fixed_shapes import MORE, with_fixed_shape
+from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import TorchModel
 from bertie.nn.fused import has_triton
 from bertie.nn.graphs import SITES
 from bertie.nn.layer import Layer
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Packed, moved
 from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.train.base import Trainable
 
@@ -73,6 +75,14 @@ class Recording:
     figures: Tensor
     reached: list[int]
 
+    def run(self, batch: Batch, scales: Tensor, seeds: Tensor) -> None:
+        """Runs the graph on a batch in main memory, with scales and seeds on the device."""
+        for into, tensor in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
+            into.copy_(tensor.pin_memory(), non_blocking=True)
+        self.scales.copy_(scales)
+        self.seeds.copy_(seeds)
+        self.graph.replay()
+
 
 class RecordedPasses:
     """The graphs of a model's training on one objective or task, by the shape of a batch."""
@@ -80,10 +90,11 @@ class RecordedPasses:
     def __init__(self, model: TorchModel, objective: Trainable, device: torch.device) -> None:
         self.model, self.objective, self.device = model, objective, device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.gradients: list[Tensor] = []
+        self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.sites = SITES * model.config.num_hidden_layers + OUTSIDE
         self.recordings: dict[Shape, Recording] = {}
         self.occurred: Counter[Shape] = Counter()
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.why_not = ""
         """Why no pass is recorded any more: one waits for the GPU."""
 
@@ -94,53 +105,54 @@ class RecordedPasses:
         nvidia = device.type == "cuda" and torch.version.cuda is not None and has_triton()
         return half and nvidia and has_fixed_shapes(model, objective)
 
-    def add_gradients(self, batch: Batch, counts: Mapping[str, int]) -> LossReport | None:
+    def add_gradients(self, batch: Batch, counts: Mapping[str, float]) -> LossReport | None:
         """Adds the gradients of a micro-batch in main memory to the parameters' `.grad`, and returns its loss terms.
 
-        None, with nothing done, for a batch that no recording is for. counts: as of `step.backward`.
+        None, with nothing done, for a batch without a fixed shape. counts: as of `step.backward`.
         """
         fixed, axes = self._fixed(batch), self.objective.label_axes
         if fixed is None or axes is None:
             return None
         first = all(parameter.grad is None for parameter in self.parameters)
-        shape = Shape.of(fixed, axes, first)
-        if shape not in self.recordings:
-            larger = self._larger(shape)
-            self.occurred[shape] += 1
-            if self.occurred[shape] == (SEVERAL if larger else 2) and len(self.recordings) < MOST:
-                self._record(shape, fixed, first)
-            elif larger is not None:
-                fixed, shape = self._fixed(batch, rows=larger.rows, predictions=larger.predictions), larger
-            if fixed is None or shape not in self.recordings:
-                return None
         if not first:
             self._adopt()
-        return self._replay(self.recordings[shape], fixed, counts)
+        shape = Shape.of(fixed, axes, first)
+        if shape not in self.recordings and self.device.type == "cuda":
+            fixed, shape = self._record_or_fill(batch, fixed, shape)
+        scales = torch.tensor([1 / (counts[name] or 1) for name in self.objective.counts(batch)])
+        scales, seeds = moved(scales, self.device), draw_seeds(self.sites, self.device)
+        recording = self.recordings.get(shape)
+        if recording is None:
+            report, figures, reached = self._pass(fixed.to(self.device), scales, seeds, first)
+        else:
+            recording.run(fixed, scales, seeds)
+            report, reached = recording.report, recording.reached
+            figures = recording.figures.clone()  # the next run writes over them
+        for number in reached:
+            self.parameters[number].grad = self.gradients[number]
+        figure = iter(figures)
+        return {
+            name: LossTerm(next(figure), part.count, None if part.correct is None else next(figure), part.weight)
+            for name, part in report.items()
+        }
+
+    def _record_or_fill(self, batch: Batch, fixed: Batch, shape: Shape) -> tuple[Batch, Shape]:
+        """Records a shape that occurs repeatedly, or returns the batch in a larger recorded shape."""
+        larger = min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
+        self.occurred[shape] += 1
+        if self.occurred[shape] == (SEVERAL if larger else 2) and len(self.recordings) < MOST:
+            self._record(shape, fixed)
+        elif larger is not None:
+            filled = self._fixed(batch, rows=larger.rows, predictions=larger.predictions)
+            if filled is not None:
+                return filled, larger
+        return fixed, shape
 
     def _fixed(self, batch: Batch, **least: int) -> Batch | None:
         axes = self.objective.label_axes
         if self.why_not or axes is None:
             return None
         return with_fixed_shape(batch, axes, self.model.config.max_length, **least)
-
-    def _larger(self, shape: "Shape") -> "Shape | None":
-        """Returns the smallest recorded shape that a batch of this shape can be filled up to."""
-        return min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
-
-    def _replay(self, recording: Recording, fixed: Batch, counts: Mapping[str, int]) -> LossReport:
-        for into, tensor in zip(tensors_of(recording.batch), tensors_of(fixed), strict=True):
-            into.copy_(tensor.pin_memory(), non_blocking=True)
-        scales = torch.tensor([1 / max(1, counts[name]) for name in recording.report])
-        recording.scales.copy_(scales.pin_memory(), non_blocking=True)
-        recording.seeds.copy_(draw_seeds(len(recording.seeds), self.device))
-        recording.graph.replay()
-        for number in recording.reached:
-            self.parameters[number].grad = self.gradients[number]
-        figures = iter(recording.figures.clone())  # the next replay writes over them
-        return {
-            name: LossTerm(next(figures), part.count, None if part.correct is None else next(figures), part.weight)
-            for name, part in recording.report.items()
-        }
 
     def _adopt(self) -> None:
         """Moves gradients that a pass outside the graphs made to where graphs add to them."""
@@ -150,14 +162,11 @@ class RecordedPasses:
             elif parameter.grad is not gradient:
                 gradient.copy_(parameter.grad)
 
-    def _record(self, shape: "Shape", fixed: Batch, first: bool) -> None:
-        """Records a batch's passes. first: whether gradients are written, or added to those of earlier passes."""
-        if not self.gradients:
-            self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        batch = fixed.to(self.device)
-        names = list(self.objective.counts(fixed.host))
-        scales = torch.ones(len(names), device=self.device)
-        seeds = draw_seeds(SITES * self.model.config.num_hidden_layers + OUTSIDE, self.device)
+    def _record(self, shape: Shape, fixed: Batch) -> None:
+        """Records the passes of a batch; where that fails, `why_not` says why. It changes no gradient."""
+        batch, first = fixed.to(self.device), shape.first
+        scales = torch.ones(len(self.objective.counts(fixed.host)), device=self.device)
+        seeds = torch.zeros(self.sites, 2, dtype=torch.int32, device=self.device)
         before, mode = [gradient.clone() for gradient in self.gradients], torch.cuda.get_sync_debug_mode()
         try:
             self._warm_up(batch, scales, seeds, first)
@@ -172,9 +181,8 @@ class RecordedPasses:
             return
         finally:
             torch.cuda.set_sync_debug_mode(mode)
-        for gradient, value in zip(self.gradients, before, strict=True):
-            gradient.copy_(value)
-        torch.cuda.empty_cache()  # of what warming up took: graphs have memory of their own
+            for gradient, value in zip(self.gradients, before, strict=True):
+                gradient.copy_(value)
         self.recordings[shape] = Recording(graph, batch, scales, seeds, report, figures, reached)
 
     def _warm_up(self, batch: Batch, scales: Tensor, seeds: Tensor, first: bool) -> None:

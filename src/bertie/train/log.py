@@ -1,4 +1,4 @@
-"""The metrics of a run: metrics.jsonl, one JSON object per line, and optionally TensorBoard.
+"""The metrics of a run: metrics.jsonl, one JSON object per line.
 
     {"kind": "train", "step": 20, "loss": 9.1, "mlm_loss": 8.4, "mlm_accuracy": 0.04, ..., "lr": 1e-05, ...}
     {"kind": "valid", "step": 500, "loss": 7.2, ...}
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 from bertie.files import atomic_write, full_disk, read_small
 
 METRICS = "metrics.jsonl"
@@ -28,14 +28,13 @@ class MetricsLog:
     A resumed run writes these lines again. Raises Stopped when the disk is full.
     """
 
-    def __init__(self, run: Path, position: int = 0, *, tensorboard: bool = False, step: int = 0) -> None:
+    def __init__(self, run: Path, position: int = 0, *, step: int = 0) -> None:
         self.path = run / METRICS
         self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the run is
         if self._file.tell() < position:
             console.warn(f"{self.path} is shorter than at step {step:,}: earlier lines are missing.")
         else:
             self._file.truncate(position)
-        self._mirror = _tensorboard(run, step) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """Appends a line and returns it."""
@@ -45,9 +44,6 @@ class MetricsLog:
             self._file.flush()
         except OSError as error:
             raise full_disk(error, self.path) or error from None
-        if self._mirror is not None:
-            for name, value in values.items():
-                self._mirror.add_scalar(f"{kind}/{name}", value, step)
         return line
 
     def sync(self) -> int:
@@ -56,19 +52,9 @@ class MetricsLog:
         return self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Closes the file and the TensorBoard writer."""
+        """Closes the file."""
         with suppress(OSError):  # a line that a full disk refused is written again; `write` has raised for it
             self._file.close()
-        if self._mirror is not None:
-            self._mirror.close()
-
-
-def _tensorboard(run: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError("train.tensorboard needs TensorBoard: pip install 'bertie[track]'") from None
-    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
 
 
 def read(run: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@
         encode, loss, backward         per micro-batch
         sum over ranks, clip, update
         at intervals                   a line of metrics.jsonl, a validation, a checkpoint
+        callbacks                      after every step and every validation; one may end the run
 
 A step is a function of the weights, the optimizer's state and the step's number. Dropout is drawn from (seed, step,
 micro-batch, rank). A run that was killed and resumed therefore ends with the same bits as an uninterrupted run.
@@ -27,16 +28,17 @@ from torch import Tensor, nn
 
 from bertie import console
 from bertie import settings as configs
+from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
-from bertie.plan.meter import Meter
 from bertie.settings import Config
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import Source, Trainable
+from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
@@ -50,18 +52,20 @@ from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
 from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window, check_look
+from bertie.train.trackers import callbacks_of
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
-TOKENS, STOP = "/tokens", "/stop"  # keys that no name of a part can have: those have no slash
+TOKENS, STOP, END = "/tokens", "/stop", "/end"  # keys that no name of a part can have: those have no slash
 
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run: its last step, and its last lines of metrics."""
+    """The end of a run: its last step, and its last lines of metrics. reason: why a callback ended it early."""
 
     step: int
     train: Mapping[str, Any]
     valid: Mapping[str, Any]
+    reason: str = ""
 
 
 @arguments()
@@ -75,12 +79,12 @@ def fit(
     run: Path | str,
     config: Config | None = None,
     identity: Mapping[str, Any] | None = None,
-    evaluate: Callable[[], dict[str, float]] | None = None,
+    evaluate: Callable[[int], dict[str, float]] | None = None,
     save_model: Callable[[Path], None] | None = None,
     resume: str = "auto",
     allow_change: Collection[str] | None = (),
-    on_start: Callable[[Checkpoint | None], None] | None = None,
-    on_step: Callable[[int], None] | None = None,
+    begin: Callable[[Checkpoint | None], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     boundaries: Sequence[int] = (),
     meter: Meter | None = None,
 ) -> Result:
@@ -95,12 +99,12 @@ def fit(
         run: The run folder.
         config: The settings of the whole run, saved as run.yaml. They must be the same when the run is resumed.
         identity: Values that replace settings in that comparison, such as fingerprints instead of paths.
-        evaluate: Called in evaluation mode on rank 0. It returns metrics for metrics.jsonl.
+        evaluate: Called with the step, in evaluation mode on rank 0. It returns metrics for metrics.jsonl.
         save_model: Writes RUN/model at the end.
         resume: "auto", "never", or the path of a checkpoint.
         allow_change: Settings that may differ when the run is resumed.
-        on_start: Called on rank 0 with the checkpoint to resume from, or None, before anything is written.
-        on_step: Called with the number of completed steps.
+        begin: Called on rank 0 with the checkpoint to resume from, or None, before anything is written.
+        callbacks: Called on rank 0 after every step and evaluation. One that raises StopTraining ends the run well.
         boundaries: Last steps of the phases of the run. Metrics, validation and checkpoint are written there too.
         meter: Counts time, memory and energy. It is read at log steps, and its values are part of checkpoints.
 
@@ -155,15 +159,19 @@ def fit(
             elif train.graphs and world.size == 1 and graphs.can_record(device, dtype):
                 stack.enter_context(graphs.graphed_layers(model.encoder))
             loop.meter = meter or loop.meter
-            start = loop.start(found, allow_change, on_start)
+            loop.callbacks = Callbacks([*callbacks_of(train), *callbacks])
+            start = loop.start(found, allow_change, begin)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
-            loop.go(start, on_step)
+            metric = train.metric or LOSS
+            loop.go(TrainingRun(run, flatten(settings), model, train.steps, start, metric, _looks(run, start)))
         if world.main and save_model is not None:
             save_model(run / "model")
         lines = log.read(run)
     last = {line["kind"]: line for line in lines}
-    return Result(train.steps, last.get("train", {}), last.get("valid", {}))
+    result = Result(loop.done, last.get("train", {}), last.get("valid", {}), loop.reason)
+    loop.callbacks.end({"step": result.step, "train": result.train, "valid": result.valid})
+    return result
 
 
 @contextmanager
@@ -189,7 +197,7 @@ class _Loop:
         run: Path,
         ranks: Replicated,
         request: StopRequest,
-        evaluate: Callable[[], dict[str, float]] | None,
+        evaluate: Callable[[int], dict[str, float]] | None,
         identity: Mapping[str, Any],
         boundaries: Sequence[int],
     ) -> None:
@@ -203,15 +211,15 @@ class _Loop:
         # An accelerator is given the next step's work before the loss of this one is read, so that it never waits;
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
-        self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
-        self.meter = Meter()
+        self.lr, self.saved_at, self.evaluated_at, self.before_s = 0.0, -1, -1, 0.0
+        self.meter, self.callbacks, self.reason = Meter(), Callbacks(()), ""
         self.recorded: RecordedPasses | None = None
 
     def start(
         self,
         found: Checkpoint | None,
         allow_change: Collection[str] | None,
-        on_start: Callable[[Checkpoint | None], None] | None,
+        begin: Callable[[Checkpoint | None], None] | None,
     ) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
@@ -228,16 +236,18 @@ class _Loop:
         if self.world.add_counts({"step": step})["step"] != step * self.world.size:
             raise UsageError(f"Ranks see different checkpoints in {self.run}. All ranks must share the folder.")
         if self.world.main:
-            if on_start is not None:
-                on_start(found)
+            if begin is not None:
+                begin(found)
             if found is not None and not found.belongs_to(self.run):
                 log.copy_metrics(found.folder.parent, self.run, position)
-            self.log = MetricsLog(self.run, position, tensorboard=self.train.tensorboard, step=step)
+            self.log = MetricsLog(self.run, position, step=step)
         return step
 
-    def go(self, start: int, on_step: Callable[[int], None] | None) -> None:
-        """Runs the remaining steps."""
+    def go(self, about: TrainingRun) -> None:
+        """Runs the remaining steps, or fewer where a callback ends the run."""
         train, was_training = self.train, self.model.training
+        self.about, self.done = about, about.step
+        start = about.step
         self.model.train()
         with ExitStack() as stack:
             stack.callback(self.model.train, was_training)
@@ -248,20 +258,32 @@ class _Loop:
             parts = stack.enter_context(closing(ahead(make, start, train.steps, train.workers)))
             self.began = self.mark = time.monotonic()
             self.recent = deque([(self.began, 0)])
+            self._tell(start, self.callbacks.on_start)
             for step, part in enumerate(parts, start + 1):
-                here = part.counts | {TOKENS: part.tokens, STOP: int(self.request.name is not None)}
-                counts = self.world.add_counts(here)
+                asks = {STOP: int(self.request.name is not None), END: int(bool(self.reason))}
+                counts = self.world.add_counts(part.counts | {TOKENS: part.tokens} | asks)
                 if counts.pop(STOP):
-                    self._stop(step - 1)
-                tokens = counts.pop(TOKENS)
+                    self._stop(self.done)
+                if counts.pop(END):
+                    self._finish_early()
+                    break
+                tokens = int(counts.pop(TOKENS))
                 self._step(step, part, counts, tokens)
-                if on_step is not None:
-                    with self._saved_anyway(step):
-                        on_step(step)
+                self.done = step
                 advance(1, **self._shown())
                 self._now_and_then(step)
 
-    def _step(self, step: int, part: RankBatch, counts: dict[str, int], tokens: int) -> None:
+    def _tell(self, step: int, event: Callable[..., None], *values: Any) -> None:
+        """Calls an event of the callbacks, on rank 0. Where one raises StopTraining, no other step follows."""
+        if not self.world.main:
+            return
+        with self._saved_anyway(step):
+            try:
+                event(self.about, *values)
+            except StopTraining as stop:
+                self.reason = self.reason or str(stop) or "a callback asked to"
+
+    def _step(self, step: int, part: RankBatch, counts: dict[str, float], tokens: int) -> None:
         """Runs one update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
@@ -295,14 +317,27 @@ class _Loop:
         """Writes what is due after a step: a line of metrics, a validation, a checkpoint. A phase's last step has all
         three."""
         train, last = self.train, step == self.train.steps or step in self.boundaries
-        if last or step % train.log_every == 0:
-            self._log(step)
+        line = self._log(step) if last or step % train.log_every == 0 else {}
+        self._tell(step, self.callbacks.on_step, step, line)
         if self.evaluate is not None and (last or step % train.eval_every == 0):
             self._validate(step, self.evaluate)
         if last or step % train.save_every == 0:
             self._save(step)
 
-    def _log(self, step: int) -> None:
+    def _finish_early(self) -> None:
+        """Writes what a last step has, as far as it is not written yet."""
+        step = self.done
+        console.say(f"The run ends after step {step:,}: {self.reason or 'asked for by a callback'}.")
+        self.metrics.settle()
+        if self.metrics.window.steps:
+            self._log(step)
+        if self.evaluate is not None and self.evaluated_at != step:
+            self._validate(step, self.evaluate)
+        if self.saved_at != step:
+            self._save(step)
+
+    def _log(self, step: int) -> dict[str, float]:
+        """Writes a line of metrics, and returns its values on rank 0."""
         self.metrics.settle()
         self.meter.read()
         self._tick()
@@ -319,20 +354,22 @@ class _Loop:
         }
         if self.world.main:
             self.log.write("train", step, values)
+        return values
 
     def _phase(self, step: int) -> dict[str, int]:
         return {"phase": bisect_left(self.boundaries, step) + 1} if self.boundaries else {}
 
-    def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
+    def _validate(self, step: int, evaluate: Callable[[int], dict[str, float]]) -> None:
         self._tick()
         self._by_main(partial(self._look, step, evaluate))
+        self.evaluated_at = step
         self.mark = time.monotonic()
 
-    def _look(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
+    def _look(self, step: int, evaluate: Callable[[int], dict[str, float]]) -> None:
         began = time.monotonic()
         self.model.eval()
         with torch.no_grad(), self._saved_anyway(step):
-            figures = self.ranks.look(evaluate)
+            figures = self.ranks.look(partial(evaluate, step))
         check_look(step, figures)
         self.model.train()
         if self.world.main:
@@ -342,6 +379,7 @@ class _Loop:
             if step < self.train.steps:  # the last figures are the result: who called says them
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items() if "/" not in name)
                 console.say(f"step {step:,}: {shown}")
+        self._tell(step, self.callbacks.on_evaluate, step, figures)
 
     def _save(self, step: int) -> None:
         self.metrics.settle()
@@ -359,6 +397,7 @@ class _Loop:
             "metrics_bytes": self.log.sync(),
             "metrics_xxh3_128": file_hash(self.log.path),
             "window": self.metrics.window.state(),
+            "evaluated_at": self.evaluated_at,
             "elapsed_s": self.elapsed_s,
             "usage": self.meter.read().as_json(),
         }
@@ -406,7 +445,7 @@ class _Loop:
             own(tensor).copy_(part_of(weights[name], tensor))
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
         self.metrics.window = Window(**found.state["window"])
-        self.before_s = found.state["elapsed_s"]
+        self.before_s, self.evaluated_at = found.state["elapsed_s"], found.state["evaluated_at"]
         self.meter.resume(found.state.get("usage", {}))
         if found.belongs_to(self.run):
             self.saved_at = found.step
@@ -421,6 +460,12 @@ class _Loop:
     def elapsed_s(self) -> float:
         """The seconds of this run, including all resumed parts."""
         return self.before_s + time.monotonic() - self.began
+
+
+def _looks(run: Path, step: int) -> tuple[tuple[int, dict[str, float]], ...]:
+    """Returns the steps and scores of a run's evaluations until a step."""
+    lines = [line for line in log.read(run) if line["kind"] == "valid" and line["step"] <= step]
+    return tuple((line.pop("step"), {name: line[name] for name in line if name != "kind"}) for line in lines)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

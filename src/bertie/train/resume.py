@@ -17,13 +17,14 @@ from bertie.train.checkpoint import Checkpoint
 # Settings that change no number a run computes, or (shard) no more of it than the last digit.
 FREE = frozenset(
     f"train.{key}"
-    for key in ("keep", "keep_checkpoints", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
+    for key in ("keep", "keep_checkpoints", "workers", "save_every", "eval_every", "log_every", "track", "shard")
 ) | {"corpora", "baselines", "label_check"}  # where corpora are, as what they hold, and their shares, is under "corpus"
 
 
 def is_free(key: str, identity: Mapping[str, Any]) -> bool:
     """Returns whether a setting may change when a run is resumed, since it changes no result."""
-    return key in FREE and not (key == "train.eval_every" and identity.get("select") == "best")
+    looks = identity.get("select") == "best" or identity.get("train.patience") is not None
+    return key in FREE and not (key == "train.eval_every" and looks)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,7 +4,6 @@ A loss is the sum over all micro-batches and ranks, divided once by the count ov
 the gradients of 4 of 16 and of 2 ranks of 32, whatever the masks.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -30,7 +29,7 @@ class RankBatch:
     """A rank's part of a step: its micro-batches, their numbers of predictions by loss name, and of real tokens."""
 
     batches: list[Batch]
-    counts: dict[str, int]
+    counts: dict[str, float]
     tokens: int
 
     @property
@@ -42,10 +41,11 @@ class RankBatch:
 def share(source: Source, objective: Trainable, step: int, world: World) -> RankBatch:
     """Returns this rank's part of step `step`, from 0. It uses no device, since other threads call it ahead of time."""
     batches = source.batches(step, rank=world.rank, world=world.size)
-    counts: Counter[str] = Counter()
+    counts = dict[str, float]()
     for batch in batches:
-        counts.update(objective.counts(batch))
-    return RankBatch(batches, dict(counts), sum(batch.tokens for batch in batches))
+        for name, count in objective.counts(batch).items():
+            counts[name] = counts.get(name, 0) + count
+    return RankBatch(batches, counts, sum(batch.tokens for batch in batches))
 
 
 class StepTotals:
@@ -92,7 +92,7 @@ def backward(
     model: TorchModel,
     objective: Trainable,
     batches: list[Batch],
-    counts: Mapping[str, int],
+    counts: Mapping[str, float],
     *,
     seed: tuple[int, ...],
     device: torch.device,
@@ -108,10 +108,8 @@ def backward(
     for. run: calls a forward pass.
     """
     sums = StepTotals()
-    if (
-        device.type == "cuda" and recorded is None and max(passes, len(batches)) > 1
-    ):  # or the first gradients would be those of a graph,
-        for parameter in model.parameters():  # which writes the next ones over them
+    if getattr(model.encoder, "graphs", None) is not None and max(passes, len(batches)) > 1:
+        for parameter in model.encoder.layers.parameters():  # or graphs would write over the first gradients
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
     for micro in range(max(passes, len(batches))):
@@ -125,7 +123,7 @@ def backward(
 
         def forward(batch: Batch = batch) -> tuple[Tensor, LossReport]:
             report = objective.loss(model, objective.forward(model, batch), batch)
-            means = [part.weight * part.total / max(1, counts[name]) for name, part in report.items()]
+            means = [part.weight * part.total / (counts[name] or 1) for name, part in report.items()]
             return torch.stack(means).sum(), report
 
         loss, report = run(forward)

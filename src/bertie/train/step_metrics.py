@@ -38,10 +38,10 @@ class Window:
     seconds: float = 0.0
     totals: dict[str, float] = field(default_factory=dict)
     correct: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
 
-    def add(self, sums: StepTotals, values: list[float], counts: Mapping[str, int], tokens: int = 0) -> None:
+    def add(self, sums: StepTotals, values: list[float], counts: Mapping[str, float], tokens: int = 0) -> None:
         """Adds one step: its sums, with `values` as their numbers; counts: predictions by loss name."""
         totals, correct = sums.read(values)
         self.steps += 1
@@ -49,12 +49,12 @@ class Window:
         self.tokens += tokens
         for mine, more in ((self.totals, totals), (self.correct, correct), (self.counts, counts)):
             for name, value in more.items():
-                mine[name] = mine.get(name, 0) + value  # type: ignore[assignment]
+                mine[name] = mine.get(name, 0) + value
 
     def means(self) -> dict[str, float]:
         """Returns loss, and <name>_loss and <name>_accuracy of each term."""
-        losses = {name: total / max(1, self.counts[name]) for name, total in self.totals.items()}
-        shares = {name: right / max(1, self.counts[name]) for name, right in self.correct.items()}
+        losses = {name: total / (self.counts[name] or 1) for name, total in self.totals.items()}
+        shares = {name: right / (self.counts[name] or 1) for name, right in self.correct.items()}
         return {
             "loss": math.fsum(self.weights.get(name, 1.0) * loss for name, loss in losses.items()),
             **{f"{name}_loss": loss for name, loss in losses.items()},
@@ -73,7 +73,7 @@ class PendingStep:
     step: int
     sums: StepTotals
     values: Tensor
-    counts: Mapping[str, int]
+    counts: Mapping[str, float]
     tokens: int
     samples: list[int]
 
@@ -105,7 +105,7 @@ class MetricAccumulator:
             self.window.add(step.sums, values, step.counts, step.tokens)
             self.tokens += step.tokens
             weights = step.sums.weights
-            self.loss = math.fsum(weights[name] * total / max(1, step.counts[name]) for name, total in totals.items())
+            self.loss = math.fsum(weights[name] * total / (step.counts[name] or 1) for name, total in totals.items())
 
     def take(self) -> Window:
         """Returns the window since the last `take`, and starts a new one. Raises Diverged."""

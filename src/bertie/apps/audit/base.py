@@ -14,13 +14,19 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from bertie.data.tables import SkipReport, TableFormat
-from bertie.infer.embed import embedder
-from bertie.infer.engine import Engine
-from bertie.infer.predict import Predictor
-from bertie.metrics.base import Counts, Float, MetricsOf, percent_points, wilson
-from bertie.metrics.resample import resampled
-from bertie.text.tokenizer import Tokenizer
+from bertie import Predictor, Tokenizer
+from bertie.platform import (
+    Engine,
+    Float,
+    MetricCounts,
+    MetricsOf,
+    SkipReport,
+    TableFormat,
+    embedder_of,
+    percent_points,
+    resampled,
+    wilson,
+)
 
 Item = TypeVar("Item")
 Score = Any
@@ -50,7 +56,7 @@ class Subject:
     @cached_property
     def embedder(self) -> Predictor:
         """The model's vectors as it was trained to make them, or the means of its tokens."""
-        return embedder(self.engine, self.tokenizer)
+        return embedder_of(self.engine, self.tokenizer)
 
     @property
     def max_length(self) -> int:
@@ -201,7 +207,7 @@ def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bo
 
 
 def of_units(
-    counts: Counts,
+    counts: MetricCounts,
     metrics_of: MetricsOf,
     *,
     items: dict[str, int],

@@ -1,12 +1,11 @@
 """A model folder without a concept, with the audits before and after and what the change cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bertie import console
-from bertie.api.use import module_of
+from bertie import FinetuneConfig
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
@@ -16,18 +15,22 @@ from bertie.apps.audit.remedy import Place, check_removable, places, remove, wri
 from bertie.apps.audit.remedy_page import add_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
-from bertie.errors import UsageError, nearest
-from bertie.folders import check, new_folder
-from bertie.infer.choose import engine_of
-from bertie.infer.pipeline import check_reads_texts
-from bertie.infer.pseudo import pseudo_perplexity
-from bertie.models.convert import save_like
-from bertie.models.folder import MODEL_FOLDER, check_trainable
-from bertie.models.model import TorchModel
-from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import read_examples
-from bertie.runs.models import model_folder
-from bertie.text.swaps import Swaps
+from bertie.platform import (
+    FolderKind,
+    Swaps,
+    TorchModel,
+    UsageError,
+    check_reads_texts,
+    check_trainable,
+    console,
+    engine_of,
+    model_folder,
+    module_of,
+    nearest,
+    pseudo_perplexity,
+    read_examples,
+    save_like,
+)
 
 LIST = "gender words"
 SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
@@ -63,7 +66,7 @@ def debias(
     """
     remedy(how)
     folder, asked = model_folder(model), asked or Asked(controls=False)
-    check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
+    FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
@@ -82,7 +85,7 @@ def debias(
     before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
-    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+    with FolderKind.named("model").new(out, overwrite=overwrite) as made:
         save_like(loaded, made, folder)
         for place, erasure in maps:
             if place.weights is None:
@@ -115,7 +118,7 @@ def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
         return pseudo_perplexity(model, _counted(priced, advance)).per_word
 
 
-def _counted(texts: Sequence[str], advance: console.Advance) -> Iterator[str]:
+def _counted(texts: Sequence[str], advance: Callable[..., None]) -> Iterator[str]:
     for text in texts:
         yield text
         advance(1)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertie.errors import DataError, UsageError, nearest
-from bertie.metrics.base import Float
+from bertie.platform import DataError, Float, UsageError, nearest
 
 DIRECTIONS = 1  # of SentenceDebias for a concept with two values
 ROUNDS = 40  # of INLP at most

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Measure, Score
-from bertie.metrics.base import percent_points
+from bertie.platform import percent_points
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 

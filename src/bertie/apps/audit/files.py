@@ -7,10 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import Fields, TableFormat, records
-from bertie.data.tables import SkipReport, collect
-from bertie.errors import DataError
+from bertie.platform import DataError, Fields, InvalidRow, SkipReport, TableFormat, collect_examples, read_records
 
 T = TypeVar("T")
 
@@ -28,14 +25,14 @@ def table(
 
     Raises DataError when a column is missing, or no row can be used.
     """
-    return collect(_rows(path, columns, make, kind), str(path))
+    return collect_examples(_rows(path, columns, make, kind), str(path))
 
 
 def _rows(
     path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str
 ) -> Iterator[T | InvalidRow]:
     checked = False
-    for line, fields in records(path, TableFormat(kind=kind)):
+    for line, fields in read_records(path, TableFormat(kind=kind)):
         if isinstance(fields, InvalidRow):
             yield fields
             continue

@@ -10,10 +10,7 @@ import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, mean_of
 from bertie.apps.audit.groups import labeled, single_label
-from bertie.data.tables import Example, InvalidRow
-from bertie.errors import DataError
-from bertie.settings import read_yaml
-from bertie.text.swaps import Swaps
+from bertie.platform import DataError, Example, InvalidRow, Swaps, read_yaml
 
 BUILT_IN = Path(__file__).with_name("swaps.yaml")
 SHOWN = 10

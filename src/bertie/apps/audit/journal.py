@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie import console
 from bertie.apps.audit.base import Score
-from bertie.files import whole_lines
-from bertie.infer.batching import chunks
+from bertie.platform import chunks_of, console, disk
 
 
 class Journal:
@@ -17,7 +15,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._done: dict[tuple[str, int], list[Score]] = {}
-        for row in map(json.loads, whole_lines(path) if path else ()):
+        for row in map(json.loads, disk.whole_lines(path) if path else ()):
             self._done[row["name"], row["first"]] = row["scores"]
 
     def scores(
@@ -27,7 +25,7 @@ class Journal:
         found, first = list[Score](), 0
         done = sum(len(part) for (known, _), part in self._done.items() if known == name)
         with console.progress(name, len(items), done=done, unit=unit) as advance:
-            for chunk in chunks(items, size):
+            for chunk in chunks_of(items, size):
                 part = self._done.get((name, first))
                 if part is None:
                     part = compute(chunk)

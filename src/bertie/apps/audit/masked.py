@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bertie.apps.audit.base import Subject
-from bertie.infer.pseudo import MaskedToken, log_probabilities
-from bertie.metrics.base import Float
-from bertie.text.encoding import Encoding
+from bertie.platform import Encoding, Float, MaskedToken, log_probabilities
 
 
 def one_at_a_time(encoding: Encoding, positions: Iterable[int]) -> list[MaskedToken]:

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control, Figure
-from bertie.report import card
-from bertie.report.page import Html, Report, StatCard, interval, scale
-from bertie.report.values import count
+from bertie.platform import Html, ModelCard, Report, StatCard, text_of
 
 READING = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
@@ -27,7 +25,7 @@ def page(results: Mapping[str, Any]) -> Report:
     """Returns the page of an audit."""
     sets = results["sets"]
     report = Report(
-        "Audit", f"{results['model']}: {results['architecture']}, {count(results['parameters'])} parameters"
+        "Audit", f"{results['model']}: {results['architecture']}, {text_of.count(results['parameters'])} parameters"
     )
     report.tiles(StatCard(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
     report.section("How to read this page", READING)
@@ -62,13 +60,13 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
     """Adds the figures with a drawing of their intervals, all on one scale. Those of another unit have no drawing."""
     span = _span([figure for figure in found if figure.unit == one["scale"]] or found, one["scale"])
     remarks = any(figure.note for figure in found)
-    columns = ["figure", f"value ({one['scale']})", "95% interval", scale("", span), *COLUMNS[3 : 6 + remarks]]
+    columns = ["figure", f"value ({one['scale']})", "95% interval", Html.scale("", span), *COLUMNS[3 : 6 + remarks]]
     rows = [
         [
             figure.name,
             number(figure.value, figure.unit),
             between(figure, figure.unit),
-            interval(
+            Html.interval(
                 *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
                 span=span,
                 reference=figure.neutral,
@@ -137,6 +135,6 @@ def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
             )
             for one in found
         ]
-        parts += [f"**{title}**", card.table(COLUMNS[:6], rows)]
+        parts += [f"**{title}**", ModelCard.table(COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
-    card.put(folder, "Audit", *parts)
+    ModelCard(folder).put("Audit", *parts)

@@ -17,9 +17,7 @@ import numpy as np
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import log_p, one_at_a_time
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import Fields
-from bertie.text.encoding import Encoding
+from bertie.platform import Encoding, Fields, InvalidRow
 
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")

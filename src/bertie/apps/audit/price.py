@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertie import console
-from bertie.files import read_json
-from bertie.runs.against import finetune_against
-from bertie.runs.config import FinetuneConfig
-from bertie.runs.folder import AGAINST, RESULTS
-from bertie.train.loop import temporary_run
+from bertie import FinetuneConfig
+from bertie.platform import AGAINST_FOLDER, RESULTS_FILE, console, disk, finetune_against, temporary_run
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -25,7 +21,7 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
         with temporary_run() as folder:
             runs = folder / "runs"
             found = finetune_against(quick, str(after), runs, seeds)["runs"]
-            metric = read_json(runs / AGAINST[0] / RESULTS)["metrics"][0]
+            metric = disk.read_json(runs / AGAINST_FOLDER[0] / RESULTS_FILE)["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")
             continue

@@ -18,12 +18,7 @@ import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import Fields, source_of
-from bertie.data.tables import Example
-from bertie.metrics.base import Float
-from bertie.metrics.resample import summed
-from bertie.tasks.capabilities import Chooses
+from bertie.platform import Chooses, Example, Fields, Float, InvalidRow, source_of, summed
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ

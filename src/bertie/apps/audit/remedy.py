@@ -19,18 +19,22 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
-from bertie import console
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write, read_json, write_json
-from bertie.infer.batching import chunks, run
-from bertie.metrics.base import Float
-from bertie.models.model import TorchModel
-from bertie.models.sentence import MODULES
-from bertie.text.swaps import Swaps
+from bertie.platform import (
+    SENTENCE_MODULES,
+    DataError,
+    Float,
+    Sequences,
+    Swaps,
+    TorchModel,
+    UsageError,
+    chunks_of,
+    console,
+    disk,
+    run_in_batches,
+)
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -150,9 +154,9 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    with atomic_write(folder / DENSE / "model.safetensors") as file:
+    with disk.atomic_write(folder / DENSE / "model.safetensors") as file:
         save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
-    write_json(
+    disk.write_json(
         folder / DENSE / "config.json",
         {
             "in_features": size,
@@ -161,19 +165,19 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
             "activation_function": "torch.nn.modules.linear.Identity",
         },
     )
-    modules: list[dict[str, Any]] = read_json(folder / MODULES)
+    modules: list[dict[str, Any]] = disk.read_json(folder / SENTENCE_MODULES)
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    write_json(folder / MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    disk.write_json(folder / SENTENCE_MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
 def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int) -> tuple[Float, Float]:
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[Float](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
-        for chunk in chunks(pairs, CHUNK):
+        for chunk in chunks_of(pairs, CHUNK):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
             found.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
@@ -191,7 +195,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = run(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = run_in_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

@@ -16,29 +16,34 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie import checksums, console
-from bertie.api.use import module_of
 from bertie.apps.audit.base import AuditSet, Read, Source, Subject
 from bertie.apps.audit.figures import Scored, figures, scored
 from bertie.apps.audit.journal import Journal
 from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
-from bertie.data.tables import TableFormat
-from bertie.errors import DataError, UsageError, nearest
-from bertie.files import files_in, read_json, some_of, write_json
-from bertie.folders import Kind, held
-from bertie.infer.choose import engine_of
-from bertie.infer.engine import EngineName
-from bertie.infer.pairs import HEAD, kind_of
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.folder import fingerprint, randomized
-from bertie.models.model import TorchModel
-from bertie.report.page import draw
-from bertie.runs.models import model_folder
-from bertie.train.resume import check_unchanged
+from bertie.apps.next_sentence.pairs import HEAD, kind_of
+from bertie.platform import (
+    DataError,
+    EngineName,
+    FolderKind,
+    Report,
+    TableFormat,
+    TorchModel,
+    UsageError,
+    check_reads_texts,
+    check_unchanged,
+    console,
+    disk,
+    engine_of,
+    model_fingerprint,
+    model_folder,
+    module_of,
+    nearest,
+    randomized,
+)
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
-AUDIT = Kind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
+AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
 FORMAT = 1  # of audit.json
 HEAD_BYTES = 4096  # of a file, read to recognize it
 
@@ -100,7 +105,7 @@ def audit(
         found = {
             "format": FORMAT,
             "model": str(model),
-            "fingerprint": fingerprint(folder),
+            "fingerprint": model_fingerprint(folder),
             "architecture": str(loaded.public.get("architectures", [""])[0]),
             "parameters": sum(one.numel() for one in loaded.own_parameters().values()),
             "seed": asked.seed,
@@ -108,9 +113,9 @@ def audit(
             "not_measured": lacking,
         }
         if out is not None:
-            write_json(out / RESULTS, found)
-            draw(out / REPORT, lambda: page(found))
-            checksums.write(out, AUDIT.name)
+            disk.write_json(out / RESULTS, found)
+            Report.draw(out / REPORT, lambda: page(found))
+            AUDIT.seal(out)
     return found
 
 
@@ -120,9 +125,9 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
+        files, unreadable = disk.within(given, hidden=True) if given.is_dir() else ([given], [])
         if unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
+            console.warn(f"Skipped what cannot be read: {disk.some_of(unreadable)}.")
         known = [(name, file) for file in files for name in _recognized(file)]
         if not known:
             raise DataError(
@@ -255,8 +260,8 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
     return {
         "format": FORMAT,
         "version": bertie_version(),
-        "model": fingerprint(folder),
-        "files": {str(path): checksums.content(path) for path in sorted(files, key=str) if path is not None},
+        "model": model_fingerprint(folder),
+        "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.text, asked.format.label],
@@ -282,10 +287,10 @@ def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) 
     if out is None:
         yield Journal(None)
         return
-    with held(out, AUDIT, overwrite=overwrite):
+    with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", read_json(path), settings)
-        (out / checksums.CHECKSUMS).unlink(missing_ok=True)
-        write_json(path, settings)
+            check_unchanged(out, "an audit", disk.read_json(path), settings)
+        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
+        disk.write_json(path, settings)
         yield Journal(out / SCORES)

@@ -10,7 +10,7 @@ from bertie.apps.audit.questions import BBQ, KoBBQ
 from bertie.apps.audit.stereoset import BetweenSentences, InsideSentence
 from bertie.apps.audit.templates import Templates
 from bertie.apps.audit.words import Words
-from bertie.registry import Registry
+from bertie.platform import Registry
 
 _ALL: tuple[AuditSet[Any], ...] = (
     CrowsPairs(),

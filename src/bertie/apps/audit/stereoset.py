@@ -21,12 +21,8 @@ import numpy as np
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import Fields
-from bertie.errors import DataError
-from bertie.files import read_json
-from bertie.infer.pairs import judge
-from bertie.metrics.base import Float
+from bertie.apps.next_sentence.pairs import judge
+from bertie.platform import DataError, Fields, Float, InvalidRow, disk
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -210,7 +206,7 @@ def _context(fields: Fields, line: int) -> Context | InvalidRow:
 
 def _json(path: Path) -> list[Context]:
     """Reads dev.json of the release ({"data": {"intrasentence": [...]}}), or a list of its items."""
-    found = read_json(path)
+    found = disk.read_json(path)
     data = found.get("data", found) if isinstance(found, dict) else {"": found}
     try:
         return [_of_json(one) for part in data.values() for one in part]

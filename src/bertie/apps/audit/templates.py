@@ -22,11 +22,7 @@ from pydantic import ConfigDict, with_config
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_names, validated
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.errors import DataError
-from bertie.infer.pseudo import MaskedToken
-from bertie.metrics.base import Float
-from bertie.settings import read_yaml
-from bertie.text.particles import resolved
+from bertie.platform import DataError, Float, MaskedToken, read_yaml, resolved_particles
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -243,7 +239,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
     written = template.replace("a(n) ", article)
     order = written.index(GROUP) < written.index(ATTRIBUTE)
     marks = ("\ue000", "\ue001")  # private characters: where each word begins, whatever particles become
-    text = resolved(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
+    text = resolved_particles(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
     first, second = (text.index(mark) for mark in marks)
     first, second = (first, second - 1) if order else (first - 1, second)
     text = text.replace(marks[0], "").replace(marks[1], "")

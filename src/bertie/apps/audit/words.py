@@ -20,11 +20,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
 from bertie.apps.audit.files import check_names, validated
-from bertie.errors import DataError
-from bertie.files import read_json
-from bertie.metrics.base import RESAMPLES, Float, percent_points
-from bertie.settings import read_yaml
-from bertie.tasks.arrays import unit
+from bertie.platform import RESAMPLES, DataError, Float, disk, percent_points, read_yaml, unit_vectors
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -89,7 +85,7 @@ def permutation(x: Float, y: Float, *, samples: int = SAMPLES, seed: int = 0) ->
 
 def associations(targets: Float, first: Float, second: Float) -> Float:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
-    targets_NH, first_AH, second_BH = (unit(one.astype(np.float32)) for one in (targets, first, second))
+    targets_NH, first_AH, second_BH = (unit_vectors(one.astype(np.float32)) for one in (targets, first, second))
     found: Float = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(np.float64)
     return found
 
@@ -220,7 +216,7 @@ def read_tests(path: Path) -> list[WordTest]:
 
 
 def _published(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = read_json(path)
+    found: Mapping[str, Any] = disk.read_json(path)
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:

@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.app import asked as hash_of
-from bertie.cli.options import grouped
-from bertie.errors import DataError, UsageError
+import bertie
+from bertie import platform
+from bertie.platform import DataError, UsageError, call_hash, console, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
+    from bertie import Predictor
     from bertie.apps.compress.gate import Fidelity
     from bertie.apps.compress.recipe import Recipe
-    from bertie.data.sequences import Sequences
-    from bertie.data.tables import Example, TableFormat
-    from bertie.infer.predict import Predictor
-    from bertie.models.model import TorchModel
+    from bertie.platform import Example, Sequences, TableFormat, TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -117,7 +112,7 @@ TRAINING = TrainingOptions()
 @grouped
 def compress(
     ctx: typer.Context,
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,
@@ -150,13 +145,13 @@ def compress(
     ] = None,
     limits: LimitOptions = LIMITS,
     training: TrainingOptions = TRAINING,
-    text: tables.TextColumns = None,
-    label: tables.LabelColumn = "",
+    text: Annotated[list[str] | None, option("text")] = None,
+    label: Annotated[str, option("label")] = "",
     float_: Annotated[bool, typer.Option("--float", help="Convert an int8 model back to float32.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write the model even if it misses the quality threshold.")
     ] = False,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Make a model smaller and faster.
 
@@ -204,7 +199,7 @@ def compress(
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
-        _write(asked, recipe, hash_of(ctx), trim=trim, float_=float_)
+        _write(asked, recipe, call_hash(ctx), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)
@@ -224,44 +219,36 @@ class _Asked:
 
     def read_texts(self) -> list[tuple[str, ...]]:
         """The texts of --texts: the lines of a text file, or the rows of a table."""
-        from bertie.data.lines import texts_of
-        from bertie.data.rows import kind_of
-        from bertie.data.tables import collect, stream
 
         if self.texts is None:
             return []
-        lines = kind_of(self.texts) == "lines"
-        format = tables.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        lines = platform.kind_of_file(self.texts) == "lines"
+        format = unlabelled_format(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in texts_of(self.texts)]
-        examples, skipped = collect(stream(self.texts, format), str(self.texts))
+            return [(text,) for text in platform.read_texts(self.texts)]
+        examples, skipped = platform.collect_examples(platform.stream_examples(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
         return [example.texts for example in examples]
 
     def examples(self, predictor: "Predictor") -> "list[Example]":
         """The examples of --train."""
-        from bertie.data.tables import collect
 
         assert self.train is not None
-        examples, skipped = collect(predictor.task.rows(self.train, self.format()), str(self.train))
+        examples, skipped = platform.collect_examples(predictor.task.rows(self.train, self.format()), str(self.train))
         if skipped.total:
             console.warn(f"{self.train}: {skipped}")
         return examples
 
     def format(self) -> "TableFormat":
-        from bertie.data.tables import TableFormat
 
-        return TableFormat(self.text, self.label)
+        return platform.TableFormat(self.text, self.label)
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
     from bertie.apps.compress import gate
-    from bertie.folders import check_other, made_once
-    from bertie.models.convert import save_like
-    from bertie.models.folder import MODEL_FOLDER
 
-    check_other(asked.output, asked.model)
+    platform.FolderKind.check_other(asked.output, asked.model)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
@@ -277,7 +264,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        save_like(small, folder, asked.model)
+        platform.save_like(small, folder, asked.model)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
@@ -285,21 +272,19 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
             card.write_text(card.read_text("utf-8") + said, "utf-8")
         return {"near": near and asdict(near)}
 
-    near = made_once(asked.output, MODEL_FOLDER, by, write, overwrite=asked.overwrite)["near"]
+    near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
     _tell(asked.model, asked.output, near and gate.Fidelity(**near))
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
-    from bertie.infer.pipeline import check_reads_texts
-    from bertie.runs.models import load
 
-    found = load(asked.model)
+    found = platform.open_torch_model(asked.model)
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
         raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
-    check_reads_texts(found.training_facts, "bertie compress")
+    platform.check_reads_texts(found.training_facts, "bertie compress")
     if texts and asked.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
     if found.tokenizer is None:
@@ -313,7 +298,6 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
 def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
     from bertie.apps.compress.learn import Lessons, made
     from bertie.apps.compress.prune import prune
-    from bertie.infer.predict import Predictor
 
     if recipe.learned and (not recipe.cuts or asked.train is None):
         raise UsageError(
@@ -322,7 +306,7 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
     if asked.train is None:
         cuts: dict[str, Any] = dict(recipe.kept)
         return prune(found, **cuts)
-    predictor = Predictor(found)
+    predictor = bertie.Predictor(found)
     examples = asked.examples(predictor)
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
@@ -336,7 +320,6 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
 def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
     """The texts to calibrate weights on, as the model reads them."""
     from bertie.apps.compress import gate
-    from bertie.infer.predict import Predictor
 
     if asked.texts is not None:
         read = asked.read_texts()
@@ -345,17 +328,15 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
         return gate.read(found, read)
-    predictor = Predictor(found)
+    predictor = bertie.Predictor(found)
     examples = asked.examples(predictor)[: gate.MOST_READ]
     return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    from bertie.models.surgery import with_vocabulary
-    from bertie.text import resize
 
     assert found.tokenizer is not None
-    return with_vocabulary(found, resize.trim(found.tokenizer, texts))
+    return platform.with_vocabulary(found, platform.trim_vocabulary(found.tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
@@ -364,7 +345,7 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
     facts |= {"bytes": gate.size(output), "bytes_before": gate.size(model)}
     if console.verbosity.json:
-        emit(facts)
+        console.emit(facts)
         return
     if near is not None:
         console.show(str(near))
@@ -387,7 +368,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         force=asked.force,
     )
     if console.verbosity.json:
-        emit(found)
+        console.emit(found)
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "

@@ -12,7 +12,7 @@ The teacher runs once on every text, before training, and its answers are kept i
 W sequences · T tokens · B sequences of a batch · S longest · L outputs · H hidden size · R relation heads
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
@@ -24,19 +24,25 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.infer.batching import batches
-from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.loss import LossReport, LossTerm
-from bertie.models.model import TorchModel
-from bertie.nn.layer import Layer
-from bertie.tasks import Task
-from bertie.tasks.source import Targets, TaskSource, batch_of_examples
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.loop import fit
+from bertie import Callback, Encoder, fit
+from bertie.platform import (
+    Batch,
+    EncoderOutput,
+    Example,
+    Layer,
+    LossReport,
+    LossTerm,
+    OptimConfig,
+    Sequences,
+    Targets,
+    Task,
+    TaskSource,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    batch_of_examples,
+    batches_of,
+)
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
 OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
@@ -63,7 +69,7 @@ class Distillation:
         asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
         return tuple(name for name, weight in asked.items() if weight)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: Batch) -> dict[str, float]:
         """Returns the number of labels, rows of logits and tokens, by part."""
         own = self.task.counts(batch) if self.hard else {}
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
@@ -198,7 +204,7 @@ def _write(
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
-    for chosen in batches(encoded.lengths, max_tokens=max_tokens):
+    for chosen in batches_of(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
             teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():
@@ -232,11 +238,11 @@ def distil(
     max_length: int,
     train: TrainConfig,
     optim: OptimConfig,
-    on_step: Callable[[int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
     """Trains a student in place. A run folder with a checkpoint is resumed. Examples need no labels.
 
-    answers: folder of the teacher's answers, if several students share them. on_step: as in `fit`.
+    answers: folder of the teacher's answers, if several students share them. callbacks: as in `fit`.
 
     Raises UsageError for a student that cannot learn from the teacher.
     """
@@ -251,6 +257,6 @@ def distil(
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
     )
-    fit(student, objective, source, train=train, optim=optim, run=run, on_step=on_step, allow_change=None)
+    fit(student, objective, source, train=train, optim=optim, run=run, callbacks=callbacks, allow_change=None)
     student.compute_dtype = None
     student.eval()

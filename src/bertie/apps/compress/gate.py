@@ -12,18 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console
 from bertie.apps.compress.quantize import TOKENS, apply, check_supported, quantize
 from bertie.apps.compress.weights_only import quantize_weights
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
-from bertie.errors import DataError
-from bertie.infer.batching import run
-from bertie.infer.choose import engine_of
-from bertie.infer.engine import Array
-from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import TorchModel
-from bertie.tasks.source import encode
+from bertie.platform import (
+    Array,
+    DataError,
+    Example,
+    Sequences,
+    TorchEngine,
+    TorchModel,
+    console,
+    encode_examples,
+    engine_of,
+    run_in_batches,
+)
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
@@ -82,7 +84,7 @@ def read(model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Sequences
     """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
     assert model.tokenizer is not None
     rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-    return encode(rows, model.tokenizer, max_length=model.config.max_length)
+    return encode_examples(rows, model.tokenizer, max_length=model.config.max_length)
 
 
 @console.working("calibrating and measuring quantized weights")
@@ -138,5 +140,5 @@ def size(folder: Path) -> int:
 
 
 def _means(engine: Any, ids: Sequences) -> Array:
-    found: Array = run(engine, ids, ["mean"])["mean"]
+    found: Array = run_in_batches(engine, ids, ["mean"])["mean"]
     return found

@@ -17,20 +17,24 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from bertie import Predictor
 from bertie.apps.compress.distil import Distillation, distil
+from bertie.apps.compress.importance import judged
 from bertie.apps.compress.movement import Masks
 from bertie.apps.compress.prune import check, prune
 from bertie.apps.compress.recipe import Recipe
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.files import atomic_write
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.models.surgery import take_layers
-from bertie.tasks.source import steps_of
-from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.importance import judged
-from bertie.train.rates import usual_rate
+from bertie.platform import (
+    EachStep,
+    Example,
+    OptimConfig,
+    TorchModel,
+    TrainConfig,
+    UsageError,
+    disk,
+    steps_of,
+    take_layers,
+    usual_rate,
+)
 
 BATCH = 32
 OF_A_LAYER = 0.5  # of the epochs: those of each layer
@@ -147,7 +151,7 @@ def _learn_layer(
             parameter.requires_grad_(name.startswith(layer))
         lessons.train(student, teacher, objective, where, epochs=lessons.epochs * OF_A_LAYER)
         learned = {name: tensor for name, tensor in student.state_dict().items() if name.startswith(layer)}
-        with atomic_write(done) as file:
+        with disk.atomic_write(done) as file:
             save_file(learned, file.name)
         shutil.rmtree(where)
     small.load_state_dict(load_file(done), strict=False)
@@ -160,7 +164,7 @@ def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answe
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
     objective = replace(usual(student, model, lessons), relations=0.0, hidden=1.0)
     with masks.on(student):
-        lessons.train(student, model, objective, run, answers=answers, on_step=masks.reached)
+        lessons.train(student, model, objective, run, answers=answers, callbacks=[EachStep(masks.reached)])
     return masks.cut(student)
 
 

@@ -19,12 +19,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from bertie import EncoderConfig
+from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
-from bertie.models.config import EncoderConfig
-from bertie.models.model import TorchModel
-from bertie.models.surgery import take_layers
-from bertie.nn.layer import Layer
-from bertie.train import importance
+from bertie.platform import Layer, TorchModel, take_layers
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.metrics.base import called
-from bertie.report.charts import front_chart
-from bertie.report.page import Report, StatCard
-from bertie.report.values import count, duration, size
+from bertie.platform import Chart, Report, StatCard, metric_called, text_of
 
 
 def page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
-    shown = called(metric, results)
+    shown = metric_called(metric, results)
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -25,7 +22,9 @@ def page(results: Mapping[str, Any]) -> Report:
                 StatCard(
                     "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
                 ),
-                StatCard("size", size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"),
+                StatCard(
+                    "size", text_of.size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"
+                ),
             ]
         )
     named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
@@ -40,7 +39,7 @@ def page(results: Mapping[str, Any]) -> Report:
     )
     report.section("What was tried", about).charts(
         (
-            front_chart(
+            Chart.front(
                 {row["name"]: (x, row[metric]) for x, row in zip(places, named, strict=True)},
                 _front({row["name"]: (x if more else -x, row[metric]) for x, row in zip(places, named, strict=True)}),
                 x_label=label,
@@ -76,9 +75,9 @@ def page(results: Mapping[str, Any]) -> Report:
     report.section("Limits").pairs(
         [
             ("largest loss", limits["max_drop"]),
-            ("largest size", "none" if limits["bytes"] is None else size(limits["bytes"])),
+            ("largest size", "none" if limits["bytes"] is None else text_of.size(limits["bytes"])),
             ("least speed", "none" if limits["faster"] is None else f"{limits['faster']:g} times"),
-            ("time", duration(sum(row["seconds"] for row in rows))),
+            ("time", text_of.duration(sum(row["seconds"] for row in rows))),
         ]
     )
     return report.footer(docs="docs/compress.md")
@@ -105,8 +104,8 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
         "–" if first else f"{apart['difference']:+z.4f}",
         "–" if first else f"{apart['low']:+z.4f} to {apart['high']:+z.4f}",
         "–" if first or row["agreement"] is None else f"{row['agreement']:.1%}",
-        size(row["bytes"]),
-        count(row["parameters"]),
+        text_of.size(row["bytes"]),
+        text_of.count(row["parameters"]),
         f"{speed['faster']:.2f}",
         f"{speed['tokens_per_s']:,.0f}",
         f"{speed['p50_ms']:.1f}",

@@ -7,7 +7,7 @@ Every layer keeps the same number, so a config can describe the model: `intermed
 `num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for heads. The Hugging Face format has
 no key for the last one, so only Bertie opens such a folder, and its model card says so.
 
-Importance: train/importance.py. Refitting: Kwon et al. 2022, 4.3.
+Importance: apps/compress/importance.py. Refitting: Kwon et al. 2022, 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.errors import UsageError
-from bertie.models.encoder import Encoder
-from bertie.models.kinds import Full, Residual, Unshared
-from bertie.models.model import TorchModel
-from bertie.models.surgery import rebuilt, take_layers
-from bertie.train.base import Trainable
-from bertie.train.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie import Encoder
+from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie.platform import (
+    Batch,
+    Full,
+    Residual,
+    TorchModel,
+    Trainable,
+    Unshared,
+    UsageError,
+    rebuilt_model,
+    take_layers,
+)
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
@@ -90,7 +95,7 @@ def narrowed(
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
             _refit(state, name, features, found.seen[number, part])
-    return rebuilt(model, config.replace(**changes), state)
+    return rebuilt_model(model, config.replace(**changes), state)
 
 
 def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:

@@ -20,17 +20,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
-from bertie.infer.native.library import open_library
-from bertie.infer.native_engine import unsupported
-from bertie.models.encoder import Encoder
-from bertie.models.int8 import Int8Weight, added_together, excess
-from bertie.models.model import TorchModel
-from bertie.models.packed import PackedWeight
-from bertie.models.weights import WORD
-from bertie.nn.layer import Layer
-from bertie.nn.rotary import TurnedAttention, turns
+from bertie import Encoder
+from bertie.platform import (
+    WORD_EMBEDDINGS,
+    Int8Weight,
+    Layer,
+    PackedWeight,
+    Sequences,
+    TorchModel,
+    TurnedAttention,
+    UsageError,
+    added_together,
+    excess,
+    open_library,
+    rotary_turns,
+    unsupported,
+)
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
@@ -122,7 +127,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights[WORD] = words
+        self.found.weights[WORD_EMBEDDINGS] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)
@@ -180,7 +185,7 @@ class _Calibration:
             seen, places = None, torch.arange(len(x))
             if isinstance(attention, TurnedAttention):
                 if attention.theta is not None:
-                    x = attention.turned(x, *turns(places, self.config.head_size, attention.theta))
+                    x = attention.turned(x, *rotary_turns(places, self.config.head_size, attention.theta))
                 if attention.radius is not None:
                     seen = (places - places[:, None]).abs() <= attention.radius
             q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)

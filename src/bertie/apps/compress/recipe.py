@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bertie.models.config import EncoderConfig
-from bertie.models.kinds import Full, Residual, Unshared
+from bertie import EncoderConfig
+from bertie.platform import Full, Residual, Unshared
 
 STEP = 16  # neurons: the native encoder reads as many at once
 

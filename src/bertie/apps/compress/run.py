@@ -20,40 +20,53 @@ from typing import Any
 
 import xxhash
 
-from bertie import checksums, console, folders
+from bertie import Predictor
 from bertie.apps.compress import gate
 from bertie.apps.compress.learn import Lessons, made
 from bertie.apps.compress.measure import rate
 from bertie.apps.compress.page import page
 from bertie.apps.compress.recipe import Recipe, recipes
-from bertie.checksums import CHECKSUMS
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example, InvalidRow, TableFormat, collect
-from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import PairedDifference, paired_rows
-from bertie.files import parse_json, read_json, whole_lines, write_json
-from bertie.folders import ANYTHING, Kind, new_folder
-from bertie.infer.native_engine import unsupported
-from bertie.infer.pipeline import check_reads_texts
-from bertie.infer.predict import Predictor
-from bertie.metrics.base import called
-from bertie.models.convert import save_like
-from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
-from bertie.models.model import TorchModel
-from bertie.report.page import draw
-from bertie.runs.folder import REPORT, RESULTS
-from bertie.runs.models import MODEL, load
-from bertie.tasks import Prediction
-from bertie.train.step_metrics import Diverged
+from bertie.platform import (
+    REPORT_FILE,
+    RESULTS_FILE,
+    RUN_MODEL,
+    DataError,
+    Diverged,
+    Example,
+    FolderKind,
+    InvalidRow,
+    PairedDifference,
+    Prediction,
+    Report,
+    Sequences,
+    TableFormat,
+    TorchModel,
+    UsageError,
+    check_reads_texts,
+    check_trainable,
+    collect_examples,
+    console,
+    disk,
+    metric_called,
+    model_fingerprint,
+    open_torch_model,
+    paired_rows,
+    save_like,
+    unsupported,
+)
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
 FIGURES = f"{TRIED}.jsonl"
 RESAMPLED = 400_000  # examples counted again and again for one interval
-SEARCH = Kind(
+SEARCH = FolderKind(
     "compression",
     begins=(SETTINGS,),
-    files=(SETTINGS, FIGURES, RESULTS, REPORT),
-    folders={TRIED: Kind("models", ("*",), (), {"*": MODEL_FOLDER}), TRAINING: ANYTHING, MODEL: MODEL_FOLDER},
+    files=(SETTINGS, FIGURES, RESULTS_FILE, REPORT_FILE),
+    folders={
+        TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
+        TRAINING: FolderKind.named("folder"),
+        RUN_MODEL: FolderKind.named("model"),
+    },
 )
 
 
@@ -103,8 +116,8 @@ def search(
     """
     ready = _Search(model, out, data, epochs)
     wanted = ready.recipes(small=limits.bytes is not None)
-    with folders.held(out, SEARCH, overwrite=overwrite):
-        (out / CHECKSUMS).unlink(missing_ok=True)
+    with SEARCH.held(out, overwrite=overwrite):
+        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
         ready.agree()
         began = time.monotonic()
         for recipe in wanted:
@@ -125,7 +138,7 @@ class _Search:
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
-        self.model = load(model)
+        self.model = open_torch_model(model)
         check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
         check_reads_texts(self.model.training_facts, "bertie compress")
@@ -139,7 +152,7 @@ class _Search:
         self.tried = dict[str, dict[str, Any]]()
 
     def _examples(self, path: Path) -> list[Example]:
-        examples, skipped = collect(self.task.rows(path, self.data.format), str(path))
+        examples, skipped = collect_examples(self.task.rows(path, self.data.format), str(path))
         if skipped.total:
             console.warn(f"{path}: {skipped}")
         return examples
@@ -175,20 +188,20 @@ class _Search:
     def agree(self) -> None:
         """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
         asked = {
-            "model": fingerprint(self.folder),
+            "model": model_fingerprint(self.folder),
             "dev": _digest(self.dev),
             "train": _digest(self.train),
             "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = read_json(path) if path.exists() else asked
+        known = disk.read_json(path) if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        write_json(path, asked)
+        disk.write_json(path, asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -198,7 +211,7 @@ class _Search:
         small, near = self._made(recipe)
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
-        with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
+        with FolderKind.named("model").new(where, keep_strangers=True) as made:
             save_like(small, made, self.folder)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
@@ -213,7 +226,7 @@ class _Search:
     def _made(self, recipe: Recipe) -> tuple[TorchModel, gate.Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
-            small = load(self.out / TRIED / base.folder if base.cuts else self.folder)
+            small = open_torch_model(self.out / TRIED / base.folder if base.cuts else self.folder)
             return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
@@ -273,13 +286,13 @@ class _Search:
         }
         if chosen is not None:
             self._keep(chosen)
-        elif (self.out / MODEL).exists():
-            console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
-            shutil.rmtree(self.out / MODEL)
+        elif (self.out / RUN_MODEL).exists():
+            console.warn(f"{self.out / RUN_MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / RUN_MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        write_json(self.out / RESULTS, results)
-        draw(self.out / REPORT, lambda: page(results))
-        checksums.write(self.out, SEARCH.name)
+        disk.write_json(self.out / RESULTS_FILE, results)
+        Report.draw(self.out / REPORT_FILE, lambda: page(results))
+        SEARCH.seal(self.out)
         if not rows:
             raise DataError(
                 "No model was measured, because the time of --minutes was over or training diverged. Allow more "
@@ -287,14 +300,14 @@ class _Search:
             )
         if chosen is None:
             raise DataError(
-                f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. Relax "
+                f"None of {len(rows)} models is within the limits. {self.out / REPORT_FILE} shows all of them. Relax "
                 "--max-drop, --size or --speed, give more examples (--train), or write the best with --force."
             )
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with new_folder(self.out / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-            ignored = shutil.ignore_patterns(CHECKSUMS)
+        with FolderKind.named("model").new(self.out / RUN_MODEL, keep_strangers=True) as made:
+            ignored = shutil.ignore_patterns(FolderKind.CHECKSUMS)
             shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
@@ -306,7 +319,7 @@ class _Search:
 
 def told(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
-    apart, speed, name = row["difference"], row["rate"], called(metric, {"positive": positive})
+    apart, speed, name = row["difference"], row["rate"], metric_called(metric, {"positive": positive})
     return (
         f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
@@ -345,7 +358,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = [parse_json(line, path) for line in whole_lines(path)]
+    rows = [disk.parse_json(line, path) for line in disk.whole_lines(path)]
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.platform import console, option
 
 
 def demo(
@@ -18,7 +18,7 @@ def demo(
     minutes: Annotated[
         float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, including the report.")
     ] = 7.5,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Run the whole pipeline on sample text, from corpus to report.
 
@@ -33,13 +33,12 @@ def demo(
     """
     from bertie.apps.demo.headline import accuracies, headline
     from bertie.apps.demo.pipeline import demo as walk
-    from bertie.files import read_json
 
     report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
-        task = read_json(output / "task.json")
+        task = platform.disk.read_json(output / "task.json")
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
-        emit({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
+        console.emit({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
     else:
         for line in headline(output):
             console.show(line)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bertie.apps.demo import settings
-from bertie.data.executors import cores
+from bertie.platform import cores
 
 
 def described(text: str | None) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.settings import STARTS
-from bertie.evaluation.compare import over_seeds
-from bertie.files import read_json
+from bertie.platform import disk, over_seeds
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
 BAG = "bag of words"
@@ -17,14 +16,16 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
     if "labels" not in task:
         return {}
     return {
-        start: [read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]]
+        start: [
+            disk.read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]
+        ]
         for start in STARTS
     }
 
 
 def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
-    task = read_json(run / "task.json")
+    task = disk.read_json(run / "task.json")
     found = accuracies(run, task)
     return [figures(found, task), *meaning(found, task)] if found else [task["skipped"]]
 

@@ -22,11 +22,13 @@ from typing import Any
 
 import xxhash
 
-from bertie.console import progress
-from bertie.data import pydocs
-from bertie.data.pydocs import Module, Passage
-from bertie.errors import BertieError
-from bertie.files import file_hash, user_cache, write_bytes
+from bertie.platform import (
+    BertieError,
+    PythonModule,
+    PythonPassage,
+    console,
+    disk,
+)
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 HELD_OUT = 0.2  # share of the modules that only the test sees
@@ -58,17 +60,19 @@ class LabelledPassage:
         return {"text": self.text, "label": self.label, "where": self.module}
 
 
-def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[Module]:
+def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[PythonModule]:
     """Returns every documented module of the libraries in order, for any number of processes.
 
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
-    files = [(path, library, pydocs.locate(library)) for library in libraries for path in pydocs.files(library)]
-    cache, key = user_cache() / "documentation.jsonl", _key(files)
+    files = [
+        (path, library, PythonModule.locate(library)) for library in libraries for path in PythonModule.files(library)
+    ]
+    cache, key = disk.user_cache() / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
     modules = []
-    with progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
+    with console.progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None
         for module in map(_read, files) if pool is None else pool.map(_read, files, chunksize=32):
             advance()
@@ -77,45 +81,45 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
     with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
+        disk.write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
     return modules
 
 
 def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(pydocs.__file__))}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(PythonModule.READER)}".encode())
     for path, library, _ in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _kept(cache: Path, key: str) -> list[Module] | None:
+def _kept(cache: Path, key: str) -> list[PythonModule] | None:
     """Returns the modules in the cache; None where there are none, or those of other files."""
     try:
         with open(cache, encoding="utf-8") as lines:
             if json.loads(next(lines, "{}")).get("key") != key:
                 return None
             return [
-                Module(package, name, tuple(Passage(inside, tuple(texts)) for inside, texts in passages))
+                PythonModule(package, name, tuple(PythonPassage(inside, tuple(texts)) for inside, texts in passages))
                 for package, name, passages in map(json.loads, lines)
             ]
     except (OSError, ValueError, TypeError, AttributeError):  # no such file, or a damaged one
         return None
 
 
-def _read(file: tuple[Path, str, Path]) -> Module | None:
+def _read(file: tuple[Path, str, Path]) -> PythonModule | None:
     with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
-        return pydocs.read(*file)
+        return PythonModule.read(*file)
 
 
-def account(modules: Iterable[Module]) -> list[list[Any]]:
+def account(modules: Iterable[PythonModule]) -> list[list[Any]]:
     """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:
         library = module.package
         if library not in rows:
-            release = platform.python_version() if library == pydocs.STDLIB else version(library)
+            release = platform.python_version() if library == "stdlib" else version(library)
             rows[library] = [library, release, 0, 0, 0]
         row = rows[library]
         row[2] += 1
@@ -124,12 +128,12 @@ def account(modules: Iterable[Module]) -> list[list[Any]]:
     return list(rows.values())
 
 
-def held_out(module: Module) -> bool:
+def held_out(module: PythonModule) -> bool:
     """Returns whether a module is held out for the test: a fixed draw by its name, the same on every machine."""
     return xxhash.xxh3_64_intdigest(module.name.encode()) < HELD_OUT * 2**64
 
 
-def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
+def labelled_passages(modules: Iterable[PythonModule]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
     """Returns passages for training and for testing, from different modules, without common paragraphs.
 
     A paragraph that is in several modules ("The figure to draw on.") is removed from all of them.
@@ -154,7 +158,7 @@ def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage],
     return train, test
 
 
-def telling_words(modules: Iterable[Module]) -> frozenset[str]:
+def telling_words(modules: Iterable[PythonModule]) -> frozenset[str]:
     """Returns words that reveal a library, in lower case.
 
     These are the libraries' names and short names, and names of modules, classes or functions of only one library (also

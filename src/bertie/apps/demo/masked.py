@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.files import write_bytes
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.text.tokenizer import Tokenizer
+from bertie import Predictor, Tokenizer
+from bertie.platform import TorchModel, disk
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -78,4 +76,4 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes JSON Lines atomically."""
-    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    disk.write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

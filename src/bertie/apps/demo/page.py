@@ -19,27 +19,33 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.console import counted
-from bertie.evaluation.compare import over_seeds
-from bertie.files import read_json
-from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
-from bertie.report.page import Html, Report, StatCard, bars
-from bertie.report.training import BLANK, Curve, curves, masked_tokens
-from bertie.report.values import count, duration, interval, number
-from bertie.train import log
+from bertie.platform import (
+    Chart,
+    ChartLine,
+    Html,
+    Report,
+    StatCard,
+    TrainingCurve,
+    TrainingReport,
+    console,
+    disk,
+    over_seeds,
+    read_log,
+    text_of,
+)
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
 def page(run: Path) -> Report:
     """Returns the report of a finished demo."""
-    demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
-    total = duration(sum(stage["seconds"] for stage in stages.values()))
+    demo, stages, task = (disk.read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
+    total = text_of.duration(sum(stage["seconds"] for stage in stages.values()))
     words = stages["corpus"]["facts"]["words"]
     report = Report(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
-        f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
+        f"on {console.counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
     found = accuracies(run, task)
     report.tiles(_tiles(found, task, total, stages))
@@ -48,9 +54,11 @@ def page(run: Path) -> Report:
     else:
         report.section("Fine-tuning", task["skipped"])
     _pretraining(report, run, stages)
-    masked_tokens(report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
+    TrainingReport.masked_tokens(
+        report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it."
+    )
     if found:
-        _predictions(report, read_json(run / "predictions.json"), task)
+        _predictions(report, disk.read_json(run / "predictions.json"), task)
     _time(report, stages)
     _corpus(report, stages)
     facts = [*demo["settings"].items(), *demo["machine"].items()]
@@ -65,20 +73,23 @@ def page(run: Path) -> Report:
 def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
     tiles = []
     for start, values in found.items():
-        tiles.append(StatCard(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(values)))
+        tiles.append(StatCard(f"accuracy, {STARTS[start]}", text_of.number(over_seeds(values).mean), _interval(values)))
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
-        tiles.append(StatCard(f"accuracy, {BAG}", number(over_seeds(values).mean), _interval(values)))
+        tiles.append(StatCard(f"accuracy, {BAG}", text_of.number(over_seeds(values).mean), _interval(values)))
     facts = stages["pre-training"]["facts"]
-    tiles.append(StatCard("tokens read", count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
-    return [*tiles, StatCard("total time", total, f"from {count(stages['corpus']['facts']['words'])} words of text")]
+    tiles.append(StatCard("tokens read", text_of.count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    return [
+        *tiles,
+        StatCard("total time", total, f"from {text_of.count(stages['corpus']['facts']['words'])} words of text"),
+    ]
 
 
 def _interval(accuracies: Sequence[float]) -> str:
     seeds = over_seeds(accuracies, "accuracy")
     if seeds.low is None or seeds.high is None:
         return "one seed"
-    return f"95% interval {interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
+    return f"95% interval {text_of.interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
 
 
 def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
@@ -87,18 +98,18 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         rows[BAG] = task["bag_of_words"]
     seeds = {name: over_seeds(values, "accuracy") for name, values in rows.items()}
     groups = {name: (values, seeds[name].low, seeds[name].high) for name, values in rows.items()}
-    chart = interval_chart(
+    chart = Chart.intervals(
         groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
     )
     lines = []
     for start, name in STARTS.items():
         runs = [
-            [line for line in log.read(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
+            [line for line in read_log(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
             for seed in task["seeds"]
         ]
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
-        lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
+        lines.append(ChartLine(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
     text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
     for other in (name for name in (STARTS["random"], BAG) if name in rows):
         gain = over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
@@ -111,7 +122,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     caption += " Bars: 95% confidence intervals of the mean (t distribution)."
     charts = [(chart, caption)]
     if len(lines[0].x) > 1:
-        curve = line_chart(lines, x_label="fine-tuning step", y_label="test accuracy", percent=True)
+        curve = Chart.lines(lines, x_label="fine-tuning step", y_label="test accuracy", percent=True)
         charts.append((curve, "During fine-tuning: the mean over seeds, with a band from the lowest to the highest."))
     report.section("Does pre-training help?", text).charts(charts)
     table = [[name, *values, over_seeds(values).mean] for name, values in rows.items()]
@@ -119,32 +130,32 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
 
 
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
-    lines = log.read(run / "pretrain")
+    lines = read_log(run / "pretrain")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
-        pair = [Line("training text", _column(train, "step"), smooth(_column(train, f"{name}_loss")))]
+        pair = [ChartLine("training text", _column(train, "step"), Chart.smooth(_column(train, f"{name}_loss")))]
         if valid:
-            pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
+            pair.append(ChartLine("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append(Curve(pair, f"loss, {PARTS[name]}", about))
+        charts.append(TrainingCurve(pair, f"loss, {PARTS[name]}", about))
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
-        Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
+        ChartLine(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(Curve(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True))
-    rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
-    charts.append(Curve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
+    charts.append(TrainingCurve(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True))
+    rate = ChartLine("learning rate", _column(train, "step"), _column(train, "lr"))
+    charts.append(TrainingCurve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
     facts = stages["pre-training"]["facts"]
     pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
     about = (
         f"Pre-training: {facts['masked']:.0%} of the tokens are masked, and the model predicts them{pairs}. "
-        f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {count(facts['tokens'])} tokens "
+        f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {text_of.count(facts['tokens'])} tokens "
         f"({facts['epochs']:.2g} epochs)."
     )
-    curves(report, charts, about)
+    TrainingReport.curves(report, charts, about)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -160,7 +171,7 @@ def _looks(run: Path) -> list[dict[str, Any]]:
             before, _, after = text.partition(MASK)
             guesses = [[g["token"], g["probability"]] for g in found]
             hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
-            stretches = [[before, "", ""], ["", BLANK, ""], [after, "", ""]]
+            stretches = [[before, "", ""], ["", TrainingReport.BLANK, ""], [after, "", ""]]
             examples.append({"text": stretches, "answer": hit, "guesses": guesses})
         looks.append({"step": row["step"], "examples": examples})
     return looks
@@ -178,14 +189,17 @@ def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mappi
         best = max(example["scores"], key=example["scores"].get)
         mark = '<span class="right">right</span>' if best == example["label"] else '<span class="wrong">wrong</span>'
         meta = f'<p class="meta">{mark} · {escape(example["where"] or example["label"])}</p>'
-        report.example(Html(text + meta), bars(example["scores"], example["label"]))
+        report.example(Html(text + meta), Html.bars(example["scores"], example["label"]))
 
 
 def _time(report: Report, stages: Mapping[str, Any]) -> None:
     seconds = {name: stage["seconds"] for name, stage in stages.items()}
-    rows = [[name, duration(stage["seconds"]), stage["facts"].get("throughput", "")] for name, stage in stages.items()]
+    rows = [
+        [name, text_of.duration(stage["seconds"]), stage["facts"].get("throughput", "")]
+        for name, stage in stages.items()
+    ]
     report.section("Time", "The time of each stage on this machine, and its throughput.")
-    report.chart(bar_chart(seconds, x_label="seconds", form="{:,.0f} s"))
+    report.chart(Chart.bars(seconds, x_label="seconds", form="{:,.0f} s"))
     report.table(["stage", "time", "throughput"], rows)
 
 

@@ -7,49 +7,49 @@ With the user's own text, it is whether two passages are from one document (pair
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from bertie import console, families
+from bertie import Callback, Predictor, PretrainConfig, Tokenizer, TrainingRun
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
-from bertie.data import corpus, sources
-from bertie.data.corpus import CorpusConfig
-from bertie.data.executors import cores
-from bertie.data.plans import held_out
-from bertie.data.records import ReadOptions
-from bertie.errors import UsageError
-from bertie.files import file_hash, read_json, write_json
-from bertie.folders import ANYTHING, Kind, held
-from bertie.infer.predict import Predictor
-from bertie.models.model import TorchModel
-from bertie.runs.config import PretrainConfig
-from bertie.runs.finetune import finetune
-from bertie.runs.folder import RUN
-from bertie.runs.pretrain import pretrain
-from bertie.text import vocabulary
-from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Tokenizer
-from bertie.train import log
-from bertie.train.resume import check_unchanged
+from bertie.platform import (
+    Corpus,
+    CorpusConfig,
+    FolderKind,
+    Normalizer,
+    SourceFile,
+    UsageError,
+    check_unchanged,
+    console,
+    cores,
+    count_words,
+    disk,
+    held_out,
+    open_family_model,
+    read_log,
+    run_finetuning,
+    run_pretraining,
+    train_vocabulary,
+)
 
-DEMO = Kind(
+DEMO = FolderKind(
     "demo",
     begins=("demo.json",),
     files=("*.json", "*.jsonl", "report.html"),
     folders={
-        "corpus": corpus.CORPUS,
-        "tokenizer": vocabulary.TOKENIZER_FOLDER,
-        "pretrain": RUN,
-        "trial": RUN,
-        "finetune": Kind("folder", ("",), (), {"*": RUN}),
-        "task": ANYTHING,
+        "corpus": FolderKind.named("corpus"),
+        "tokenizer": FolderKind.named("tokenizer"),
+        "pretrain": FolderKind.named("run"),
+        "trial": FolderKind.named("run"),
+        "finetune": FolderKind("folder", ("",), (), {"*": FolderKind.named("run")}),
+        "task": FolderKind.named("folder"),
     },
 )
 SHOWN = 8  # predictions on the page
@@ -62,10 +62,10 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     UsageError when the folder contains something else, and errors of the stages.
     """
     asked = {"text": text, "minutes": minutes}
-    with held(run, DEMO, overwrite=overwrite):
+    with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
-        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
+            disk.write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
+        elif (before := disk.read_json(run / "demo.json")["asked"]) | asked != before:
             check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
@@ -76,8 +76,8 @@ def _content(text: str | None) -> dict[str, str]:
     """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
     if text is None:
         return {}
-    names, *_ = sources.expand([text], ReadOptions())
-    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
+    names, *_ = SourceFile.expand([text])
+    hashes = [disk.hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
@@ -86,7 +86,7 @@ class DemoPipeline:
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
-        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.stages: dict[str, Any] = disk.read_json(run / "stages.json") if (run / "stages.json").exists() else {}
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
@@ -122,7 +122,7 @@ class DemoPipeline:
         finally:
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
             self.begun = None
-            write_json(self.run / "stages.json", self.stages)
+            disk.write_json(self.run / "stages.json", self.stages)
 
     def left_s(self) -> float:
         """Returns the remaining seconds of the time budget."""
@@ -162,8 +162,8 @@ class DemoPipeline:
         ours = self.text is None
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusConfig(dedup="paragraphs" if ours else "documents")
-        corpus.build(inputs, self.run / "corpus", config, workers=cores())
-        card = read_json(self.run / "corpus" / "card.json")
+        Corpus.build(inputs, self.run / "corpus", config, workers=cores())
+        card = disk.read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
         return {
@@ -182,10 +182,10 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = vocabulary.count_words(corpus.texts(self.run / "corpus"))
-        tokenizer = vocabulary.train(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
+        words = count_words(Corpus.texts(self.run / "corpus"))
+        tokenizer = train_vocabulary(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
         tokenizer.save(self.run / "tokenizer")
-        shards = corpus.encode(self.run / "corpus", tokenizer, workers=cores())
+        shards = Corpus.encode(self.run / "corpus", tokenizer, workers=cores())
         pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
         return {
             "tokens": shards.num_values,
@@ -196,19 +196,22 @@ class DemoPipeline:
         """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
-            write_json(plan, self.plan().model_dump(mode="json"))
-        config = PretrainConfig.model_validate(read_json(plan))
+            disk.write_json(plan, self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(disk.read_json(plan))
         steps = config.train.steps
         looks, sentences = masked.looks(steps), list(masked.SENTENCES)
         if self.text is not None:
             sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
 
-        def callback(model: TorchModel, step: int) -> None:
-            if step in looks and sentences:
-                masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
+        guesses = self.run / "guesses.jsonl"
 
-        planned = pretrain(config, self.run / "pretrain", callback=callback)["plan"]
-        lines = [line for line in log.read(self.run / "pretrain") if line["kind"] == "train"]
+        class Look(Callback):
+            def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+                if step in looks and sentences:
+                    masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
+
+        planned = run_pretraining(config, self.run / "pretrain", callbacks=[Look()])["plan"]
+        lines = [line for line in read_log(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
@@ -229,7 +232,7 @@ class DemoPipeline:
         config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
-        trial = pretrain(config, self.run / "trial", overwrite=True)
+        trial = run_pretraining(config, self.run / "trial", overwrite=True)
         steps, seeds = settings.planned(
             settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
@@ -247,7 +250,7 @@ class DemoPipeline:
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
-        task = read_json(self.run / "task.json")
+        task = disk.read_json(self.run / "task.json")
         if "skipped" in task:
             return {"throughput": "skipped"}
         seeds: list[int] = []
@@ -259,13 +262,13 @@ class DemoPipeline:
             for start, name in settings.STARTS.items():
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
-                found = finetune(config, self.run / f"finetune/{start}-{seed}")
+                found = run_finetuning(config, self.run / f"finetune/{start}-{seed}")
                 console.say(f"accuracy {found['dev']['accuracy']:z.3f}")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             seeds.append(seed)
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
-            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+            disk.write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
@@ -273,7 +276,7 @@ class DemoPipeline:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = families.load(folder)
+        model, _ = open_family_model(folder)
         model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)
@@ -281,16 +284,16 @@ class DemoPipeline:
             {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
             for text, row, prediction in zip(texts, rows, found, strict=True)
         ]
-        write_json(self.run / "predictions.json", shown)
+        disk.write_json(self.run / "predictions.json", shown)
 
     # The user's own text.
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
-        shards = corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
+        shards = Corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, is_out in zip(corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
+        for document, is_out in zip(Corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
             found[is_out].append(document)
         return found
 
@@ -298,7 +301,7 @@ class DemoPipeline:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split(*self.documents())
         if documents is None:
-            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            disk.write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
@@ -316,7 +319,7 @@ class DemoPipeline:
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)
-        write_json(
+        disk.write_json(
             self.run / "task.json",
             {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
         )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.train.config import OptimConfig, TrainConfig
+from bertie import FinetuneConfig, PretrainConfig
+from bertie.platform import OptimConfig, TrainConfig
 
 SHAPE = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
 DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # a run this short does not overfit

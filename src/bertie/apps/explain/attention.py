@@ -16,11 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertie.errors import UsageError
-from bertie.models.kinds import Window
-from bertie.models.model import TorchModel
-from bertie.nn.layout import Padded
-from bertie.text.tokenizer import Tokenizer
+from bertie import Tokenizer
+from bertie.platform import Padded, TorchModel, UsageError, Window
 
 Floats = NDArray[np.floating]
 FLOW_TOKENS = 32  # more would take minutes: there is a flow for each pair of tokens

@@ -22,14 +22,18 @@ from bertie.apps.explain.attention import (
 )
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
-from bertie.console import counted
-from bertie.errors import DataError, UsageError
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.model import TorchModel
-from bertie.report import card
-from bertie.report.page import Report, StatCard
-from bertie.report.picture import heat_table, small, with_words
-from bertie.text.encoding import Encoding
+from bertie.apps.explain.picture import heat_table, small, with_words
+from bertie.platform import (
+    DataError,
+    Encoding,
+    ModelCard,
+    Report,
+    StatCard,
+    TorchModel,
+    UsageError,
+    check_reads_texts,
+    console,
+)
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -211,7 +215,7 @@ def card_parts(found: TextAttention) -> list[str]:
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
-        card.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
+        ModelCard.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         READING,
     ]
 
@@ -246,7 +250,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {console.counted(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

@@ -21,11 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.apps.explain.words import words_of
-from bertie.errors import UsageError, nearest
-from bertie.models.encoder import EncoderOutput
-from bertie.models.model import TorchModel
-from bertie.nn.layout import Padded
-from bertie.text.encoding import Encoding
+from bertie.platform import EncoderOutput, Encoding, Padded, TorchModel, UsageError, nearest
 
 NODES, MOST_NODES = 50, 512
 ENOUGH = 0.05  # completeness error: above it, more nodes are taken, and then it is said

@@ -1,6 +1,6 @@
 """Which attention heads a task needs: their importance, and the metric as they are removed in this order.
 
-    importance   I = mean |dL / dxi| (train/importance.py), divided by the l2 norm of its layer
+    importance   I = mean |dL / dxi| (apps/compress/importance.py), divided by the l2 norm of its layer
     curve        the metric without the k least important heads, and without k heads in random order
 
 The first half of the examples ranks the heads, and the second half measures the metric. Michel et al. 2019.
@@ -14,16 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bertie import console
+from bertie import Predictor
+from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain.attention import Floats
-from bertie.data.tables import Example
-from bertie.errors import DataError
-from bertie.infer.predict import Predictor
-from bertie.infer.torch_engine import TorchEngine
-from bertie.metrics.base import called
-from bertie.models.model import TorchModel
-from bertie.tasks.answerer import Prediction
-from bertie.train.importance import HEADS, importance, judged, without_heads
+from bertie.platform import DataError, Example, Prediction, TorchEngine, TorchModel, console, metric_called
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
@@ -92,7 +86,7 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     task, length = predictor.task, predictor.max_length
     batches = judged(task, ranking, predictor.tokenizer, max_length=length)
     seen = importance(model, task, batches, parts=(HEADS,))
-    metric = called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
+    metric = metric_called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
     console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})

@@ -8,11 +8,8 @@ import numpy as np
 from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
-from bertie.report import card
-from bertie.report.charts import Line, line_chart
-from bertie.report.page import Html, Report, interval, scale
-from bertie.report.picture import heat_table
-from bertie.report.values import metric_name
+from bertie.apps.explain.picture import heat_table
+from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, text_of
 
 SPAN = (0.0, 1.0)
 
@@ -57,9 +54,9 @@ def card_parts(
             for row in relations
         ]
         columns = ["relation", "words", "best head", "accuracy", "best offset", "random weights", "control"]
-        parts += ["**Dependency relations**", card.table(columns, rows)]
+        parts += ["**Dependency relations**", ModelCard.table(columns, rows)]
     if removal is not None:
-        parts += ["**Heads that the task needs**", card.table(*_curve(removal))]
+        parts += ["**Heads that the task needs**", ModelCard.table(*_curve(removal))]
     if statistics is not None:
         parts += ["**What the heads attend to**", kinds_in_words(statistics.as_json())]
     return parts
@@ -71,7 +68,7 @@ def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
     rows = [
         [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
     ]
-    return ["heads removed", metric_name(found.metric), "random order"], rows
+    return ["heads removed", text_of.metric(found.metric), "random order"], rows
 
 
 def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
@@ -84,14 +81,14 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
         "head knows of a relation is what it has above all three.",
     )
     report.table(
-        ["relation", "words", "head", "link", scale("accuracy", SPAN), "", "offset", "random weights", "control"],
+        ["relation", "words", "head", "link", Html.scale("accuracy", SPAN), "", "offset", "random weights", "control"],
         [
             [
                 row["relation"],
                 row["words"],
                 row["head"],
                 row["way"].replace(" its", ""),
-                interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
+                Html.interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
                 f"{row['accuracy']:z.3f}",
                 f"{row['offset_accuracy']:z.3f} ({row['offset']:+d})",
                 None if row["random_accuracy"] is None else f"{row['random_accuracy']:z.3f}",
@@ -104,7 +101,7 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _removal(report: Report, found: Removal) -> None:
-    name = metric_name(found.metric)
+    name = text_of.metric(found.metric)
     ranked, measured = found.examples
     report.section(
         "Heads that matter",
@@ -115,10 +112,12 @@ def _removal(report: Report, found: Removal) -> None:
     removed = [step for step, _ in found.points]
     random = np.array([[score for _, score in one] for one in found.random])
     report.chart(
-        line_chart(
+        Chart.lines(
             [
-                Line("least important first", removed, [score for _, score in found.points]),
-                Line("random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()),
+                ChartLine("least important first", removed, [score for _, score in found.points]),
+                ChartLine(
+                    "random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()
+                ),
             ],
             x_label="heads removed",
             y_label=name,

@@ -5,8 +5,7 @@ from html import escape
 
 from bertie.apps.explain.attribution import Attribution, Faithfulness, by_word
 from bertie.apps.explain.targets import Explained
-from bertie.report import card
-from bertie.report.page import Html, Report, StatCard
+from bertie.platform import Html, ModelCard, Report, StatCard
 
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
 MOST_WORDS = 128  # as colored text
@@ -87,6 +86,6 @@ def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithful
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
         parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]
-        parts += [card.table(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
+        parts += [ModelCard.table(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
         parts += [trust(faithful)]
     return [*parts, READING]

@@ -22,15 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.data.sequences import Int
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.metrics.base import wilson
-from bertie.models.model import TorchModel
-from bertie.tasks.parse import NONE, pieces_of
-from bertie.tasks.places import encode_places
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import NO_HEAD, Example, Int, TorchModel, UsageError, encode_places, pieces_of, wilson
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -111,8 +105,8 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
     found = []
     for example in examples:
         count = len(example.label)
-        at = [place + next(dealt[name]) if head else NONE for place, (head, name) in enumerate(example.label)]
-        found.append(np.array([one if 0 <= one < count else NONE for one in at], np.int64))
+        at = [place + next(dealt[name]) if head else NO_HEAD for place, (head, name) in enumerate(example.label)]
+        found.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
     return found
 
 
@@ -142,13 +136,13 @@ def counted(
         for place, word in enumerate(read.tolist()):
             head, relation = examples[number].label[word]
             if head - 1 in place_of:
-                drawn = place_of.get(int(control[number][word]), NONE)
+                drawn = place_of.get(int(control[number][word]), NO_HEAD)
                 by_relation[relation].append((place, place_of[head - 1], drawn))
         for relation, rows in by_relation.items():
             at, true, drawn_W = np.array(rows).T
             counts.add("heads", relation, number % 2, guess[..., at] == true)
             counts.add("offsets", relation, number % 2, np.array(OFFSETS)[:, None] + at == true)
-            pointed = drawn_W != NONE
+            pointed = drawn_W != NO_HEAD
             counts.add("control", relation, number % 2, guess[..., at[pointed]] == drawn_W[pointed])
     return counts
 
@@ -164,7 +158,7 @@ def _read(
         start, end = encoded.starts[number : number + 2].tolist()
         rows = slice(at, at + len(example.label))
         at = rows.stop
-        read = np.flatnonzero(first_N[rows] != NONE)
+        read = np.flatnonzero(first_N[rows] != NO_HEAD)
         ids, types = encoded.input_ids[start:end].tolist(), encoded.token_type_ids[start:end].tolist()
         probs = attentions(model, ids, types)
         yield read, probs, ids, first_N[rows][read] - start, last_N[rows][read] - start

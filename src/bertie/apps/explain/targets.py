@@ -6,20 +6,24 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
-from bertie.errors import DataError, UsageError, nearest
-from bertie.infer.fill import as_filled
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.encoder import EncoderOutput
-from bertie.models.facts import facts_of
-from bertie.models.heads import VocabularyHead
-from bertie.models.model import TorchModel
-from bertie.tasks import task_of
-from bertie.tasks.capabilities import Spans
-from bertie.tasks.span import SpanTask
-from bertie.text.encoding import Encoding
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import (
+    DataError,
+    EncoderOutput,
+    Encoding,
+    Spans,
+    SpanTask,
+    TorchModel,
+    UsageError,
+    VocabularyHead,
+    as_filled,
+    check_reads_texts,
+    engine_facts,
+    nearest,
+    task_of,
+)
 
 SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
@@ -147,7 +151,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = task_of(facts_of(plain.model))
+    task = task_of(engine_facts(plain.model))
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bertie.text.encoding import Encoding
+from bertie.platform import Encoding
 
 NO_WORDS = "The text has no words to explain."
 NO_ANSWER = "The text after the question has no words, so there is no answer to explain."

@@ -6,17 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, asked, emit
-from bertie.errors import UsageError, nearest
+from bertie import platform
+from bertie.platform import UsageError, call_hash, console, nearest, option
 
 TARGETS = ("onnx",)
 
 
 def export(
     ctx: typer.Context,
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
     int8: Annotated[bool, typer.Option("--int8", help="Add a graph with 8-bit weights.")] = False,
@@ -30,7 +28,7 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Write a graph even if it misses the quality threshold.")
     ] = False,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Export a model as an ONNX graph.
 
@@ -46,27 +44,23 @@ def export(
     """
     from bertie.apps.export.folder import FORCED, onnx_folder
     from bertie.apps.export.texts import documentation
-    from bertie.data.lines import texts_of
-    from bertie.folders import check_other, made_once
-    from bertie.models.folder import MODEL_FOLDER, copy_other_files
-    from bertie.runs.models import load
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
 
-    check_other(output, model)
+    platform.FolderKind.check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
-        found = load(model)
-        chosen = documentation() if texts is None else texts_of(texts)
+        found = platform.open_torch_model(model)
+        chosen = documentation() if texts is None else platform.read_texts(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
-        copy_other_files(model, folder)
+        platform.copy_other_files(model, folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 
-    facts = made_once(output, MODEL_FOLDER, asked(ctx), write, overwrite=overwrite)
+    facts = platform.FolderKind.named("model").made_once(output, call_hash(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
-        emit({"output": str(output), "graphs": facts["graphs"]})
+        console.emit({"output": str(output), "graphs": facts["graphs"]})
     else:
         for one, line in zip(facts["graphs"], facts["lines"], strict=True):
             console.show(f"{output / one['name']}: {line}")

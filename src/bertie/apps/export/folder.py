@@ -12,14 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie import console
 from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
-from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
-from bertie.infer.onnx_engine import FOLDER, KEY, MODEL, QUANTIZED, OnnxEngine
-from bertie.infer.torch_engine import TorchEngine
-from bertie.models.facts import POOLED
-from bertie.models.model import TorchModel
+from bertie.platform import (
+    ONNX_FOLDER,
+    ONNX_KEY,
+    ONNX_MODEL,
+    ONNX_QUANTIZED,
+    POOLED,
+    DataError,
+    OnnxEngine,
+    Sequences,
+    TorchEngine,
+    TorchModel,
+    UsageError,
+    console,
+)
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
@@ -68,18 +75,18 @@ def onnx_folder(
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
     check_tokenizer(folder, tokenizer, [*texts[:TEXTS], *PROBES])
-    graph, path = traced(model), folder / FOLDER / MODEL
+    graph, path = traced(model), folder / ONNX_FOLDER / ONNX_MODEL
     path.parent.mkdir()
     large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
-    onnx_ir.save(graph, path, external_data=f"{MODEL}_data" if large else None)
+    onnx_ir.save(graph, path, external_data=f"{ONNX_MODEL}_data" if large else None)
     facts = OnnxEngine(path).facts
     wanted = expected(
         TorchEngine(model), [name for name in facts.outputs if name == "mean" or name not in POOLED], sequences
     )
     found = [_checked(path, wanted, force=force)]
     if int8:
-        replaced = _write_int8(path, path.with_name(QUANTIZED), sequences)
-        found.append(replace(_checked(path.with_name(QUANTIZED), wanted, force=force), replaced=replaced))
+        replaced = _write_int8(path, path.with_name(ONNX_QUANTIZED), sequences)
+        found.append(replace(_checked(path.with_name(ONNX_QUANTIZED), wanted, force=force), replaced=replaced))
     card = folder / "README.md"
     told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
     lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
@@ -115,7 +122,7 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
 
 def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
     parity = compared(OnnxEngine(path), wanted)
-    quantized = path.name == QUANTIZED
+    quantized = path.name == ONNX_QUANTIZED
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
         kind = "The int8 graph" if quantized else "The graph"
@@ -123,7 +130,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
             f"{kind} does not give the answers of the model: {parity}. Nothing was written. --force writes it anyway."
         )
     size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
-    return Written(f"{FOLDER}/{path.name}", size, parity, passed)
+    return Written(f"{ONNX_FOLDER}/{path.name}", size, parity, passed)
 
 
 @console.working("calibrating int8 weights")
@@ -134,10 +141,10 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
 
     graph, chosen = onnx.load(source), _calibration(sequences)
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
-        probe = Path(name) / MODEL
+        probe = Path(name) / ONNX_MODEL
         _save(watched(graph), probe)
         replaced = quantized(graph, OnnxEngine(probe), chosen)
-    told = next(one for one in graph.metadata_props if one.key == KEY)
+    told = next(one for one in graph.metadata_props if one.key == ONNX_KEY)
     told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
     _save(graph, target)
     return replaced

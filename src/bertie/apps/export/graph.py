@@ -18,16 +18,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bertie import console
-from bertie.errors import UsageError
-from bertie.infer.onnx_engine import KEY, Signature
-from bertie.models.biaffine import LAST
-from bertie.models.encoder import EncoderOutput
-from bertie.models.facts import OF_ENCODER, facts_of
-from bertie.models.heads.parse import with_last_pieces
-from bertie.models.kinds import Alternating, Full
-from bertie.models.model import TorchModel
-from bertie.nn.layout import Padded
+from bertie.platform import (
+    ENCODER_OUTPUTS,
+    LAST_PIECES,
+    ONNX_KEY,
+    Alternating,
+    EncoderOutput,
+    Full,
+    OnnxSignature,
+    Padded,
+    TorchModel,
+    UsageError,
+    console,
+    engine_facts,
+    with_last_pieces,
+)
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -54,7 +59,7 @@ class Graph(nn.Module):
         self.choices = tuple(model.heads) == ("choice",)
         names = ["input_ids", "attention_mask"]
         names += ["token_type_ids"] * (model.config.type_vocab_size > 1)
-        self.inputs = (*names, *[LAST] * ("parse" in model.heads))
+        self.inputs = (*names, *[LAST_PIECES] * ("parse" in model.heads))
         self.signature = _signature(model)
         self.outputs = tuple(name for names in self.signature.outputs.values() for name in names)
 
@@ -90,19 +95,19 @@ class Graph(nn.Module):
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
-def _signature(model: TorchModel) -> Signature:
-    facts = facts_of(model)
+def _signature(model: TorchModel) -> OnnxSignature:
+    facts = engine_facts(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
     if len(heads) > 1:
         outputs = {name: (TOGETHER.get(name, f"{name}_logits"),) for name in heads}
-    of_encoder = dict(OF_ENCODER) if not heads else {}
+    of_encoder = dict(ENCODER_OUTPUTS) if not heads else {}
     if not heads:
         outputs = {"last_hidden_state": ("last_hidden_state",), "pooler_output": ("pooler_output",)}
         if not model.config.pooler and model.config.pooler_dense:
             del outputs["pooler_output"], of_encoder["pooler_output"]
     facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
+    return OnnxSignature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
 def refusal(model: TorchModel) -> str | None:
@@ -155,7 +160,7 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
     _forget(found)
-    found.metadata_props[KEY] = graph.signature.as_json()
+    found.metadata_props[ONNX_KEY] = graph.signature.as_json()
     return found
 
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bertie.apps.compress.quantize import gptq
-from bertie.data.sequences import Sequences
-from bertie.infer.onnx_engine import OnnxEngine
+from bertie.platform import OnnxEngine, Sequences
 
 BLOCK = 32
 BITS, ACCURACY = 8, 4  # of MatMulNBits; 4: inputs are rounded to 8 bits

@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
-from bertie.data.sequences import Sequences
-from bertie.errors import DataError
-from bertie.infer.engine import Array, Engine
-from bertie.models.biaffine import LAST
-from bertie.models.kinds import MOST
-from bertie.text.tokenizer import Tokenizer
+from bertie import Tokenizer
+from bertie.platform import LAST_PIECES, MOST_POSITIONS, Array, DataError, Engine, Sequences, console
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
@@ -97,7 +92,7 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
     sequences: one `Sequences` per text.
     """
     most = model.facts.max_length
-    shapes = _shapes(join(sequences), min(most, LONGEST) if most < MOST else UNBOUNDED)
+    shapes = _shapes(join(sequences), min(most, LONGEST) if most < MOST_POSITIONS else UNBOUNDED)
     return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
 
 
@@ -134,7 +129,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
 
 def _ids(ids: Any, types: Any, lengths: Any, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
-    extra: dict[str, NDArray[Any]] = {LAST: np.zeros_like(input_ids)} if last else {}
+    extra: dict[str, NDArray[Any]] = {LAST_PIECES: np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
     return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 

@@ -2,13 +2,13 @@
 
 from itertools import chain, islice
 
-from bertie.data import pydocs
+from bertie.platform import PythonModule
 
 COUNT, SHORTEST = 600, 20  # paragraphs; characters
 
 
 def documentation() -> list[str]:
     """Returns paragraphs of the documentation of Python's standard library."""
-    modules = pydocs.modules(pydocs.STDLIB)
+    modules = PythonModule.of("stdlib")
     paragraphs = chain.from_iterable(passage.paragraphs for module in modules for passage in module.passages)
     return list(islice((text for text in dict.fromkeys(paragraphs) if len(text) >= SHORTEST), COUNT))

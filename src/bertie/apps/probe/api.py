@@ -5,19 +5,17 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie.api.use import THEIRS, module_of, readable_texts
 from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.errors import arguments
-from bertie.infer.texts import each_text
+from bertie.platform import FOREIGN_ARGUMENTS, checked_arguments, each_text, module_of, readable_texts
 
 if TYPE_CHECKING:
-    from bertie.models.model import TorchModel
+    from bertie.platform import TorchModel
 
 
-@arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
+@checked_arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
 def probe(
     model: "TorchModel | str | Path",
     train: str | Path | Sequence[str | Path],
@@ -59,7 +57,7 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
-@arguments("word", "baseline", "pooling", "seed", **THEIRS)
+@checked_arguments("word", "baseline", "pooling", "seed", **FOREIGN_ARGUMENTS)
 def words(
     model: "TorchModel | str | Path",
     texts: Iterable[str],

@@ -16,15 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence
-from bertie.data.sample import table
-from bertie.errors import DataError, UsageError
-from bertie.infer.engine import Array
-from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_tokens
-from bertie.infer.pipeline import check_reads_texts
-from bertie.infer.texts import check_text
-from bertie.infer.torch_engine import TorchEngine
-from bertie.models.model import TorchModel
-from bertie.tasks.arrays import unit
+from bertie.apps.sample import table
+from bertie.platform import (
+    Array,
+    DataError,
+    TorchEngine,
+    TorchModel,
+    UsageError,
+    check_reads_texts,
+    check_text,
+    layers_of,
+    pooled_words,
+    token_vectors,
+    unit_vectors,
+    words_of_tokens,
+)
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -159,7 +165,7 @@ def _vectors(
             of_tokens = words_of_tokens(encoding, sentence.spans)
             there += np.isin(np.arange(len(sentence.spans)), of_tokens).tolist()
             for layer, rows in found.items():
-                rows.append(pooled(tokens.vectors[layer], of_tokens, pooling))
+                rows.append(pooled_words(tokens.vectors[layer], of_tokens, pooling))
     return {layer: np.concatenate(rows) for layer, rows in found.items()}, np.array(there, np.bool_)
 
 
@@ -186,13 +192,13 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
 
 def _mean_cosine(vectors: Array) -> float:
     """Returns the mean cosine of all pairs of different rows."""
-    x = unit(vectors).astype(np.float64)
+    x = unit_vectors(vectors).astype(np.float64)
     size = len(x)
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
 def _layer(layer: int, vectors: Array, rows: NDArray[np.int64], chance: float) -> dict[str, Any]:
-    x = unit(vectors[rows]).astype(np.float64)
+    x = unit_vectors(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)
     return {

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.report import card
-from bertie.report.charts import Line, line_chart, map_chart
-from bertie.report.page import Html, Report, StatCard
+from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, StatCard
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -57,7 +55,7 @@ def card_parts(found: Mapping[str, Any]) -> list[str]:
         (one["layer"], f"{one['mean_similarity']:z.3f}", f"{one['baseline']:z.3f}", f"{one['adjusted']:+z.3f}")
         for one in found["layers"]
     ]
-    return ["\n".join(texts), card.table(["layer", "mean similarity", "random words", "difference"], rows)]
+    return ["\n".join(texts), ModelCard.table(["layer", "mean similarity", "random words", "difference"], rows)]
 
 
 def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -76,10 +74,10 @@ def _lines(found: Mapping[str, Any]) -> str:
     layers = found["layers"]
     x = [one["layer"] for one in layers]
     lines = [
-        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
-    ] or [Line("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
-    lines.append(Line("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
-    return line_chart(lines, x_label="layer", y_label="cosine")
+        ChartLine(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
+    ] or [ChartLine("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
+    lines.append(ChartLine("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
+    return Chart.lines(lines, x_label="layer", y_label="cosine")
 
 
 def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
@@ -88,4 +86,4 @@ def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
     named = {str(number): (one["points"][row][0], one["points"][row][1]) for number, row in enumerate(rows, 1)}
     others = [(x, y, found["words"][row]) for row, (x, y) in enumerate(one["points"]) if row not in rows]
     caption = f"Layer {one['layer']}: {one['explained']:.0%} of the variance."
-    return map_chart(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption
+    return Chart.map(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption

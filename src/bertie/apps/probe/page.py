@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.report import card
-from bertie.report.charts import Line, line_chart
-from bertie.report.page import Report, StatCard
+from bertie.platform import Chart, ChartLine, ModelCard, Report, StatCard
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -48,7 +46,7 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
             others = [f"{value:z.3f}" for value in (figures["random"], figures["control"], base)]
             rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
     columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
-    return [card.table(columns, rows), READING]
+    return [ModelCard.table(columns, rows), READING]
 
 
 def _card(one: Mapping[str, Any]) -> StatCard:
@@ -90,14 +88,14 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
 def _chart(one: Mapping[str, Any], rows: list[dict[str, Any]], metric: str) -> str:
     x = [row["layer"] for row in rows]
 
-    def line(name: str, key: str, colour: int) -> Line:
+    def line(name: str, key: str, colour: int) -> ChartLine:
         low, high = zip(*(row["interval_95"][key] for row in rows), strict=True)
-        return Line(name, x, [row[key] for row in rows], low, high, colour=colour)
+        return ChartLine(name, x, [row[key] for row in rows], low, high, colour=colour)
 
     lines = [
         line("model", "model", 1),
         line("random weights", "random", 2),
-        Line("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
-        Line(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
+        ChartLine("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
+        ChartLine(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
     ]
-    return line_chart(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")
+    return Chart.lines(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")

@@ -7,14 +7,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from bertie.data import parsed, tagged
-from bertie.data.rows import kind_of
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat, stream
-from bertie.data.words import TaggedExample
-from bertie.data.words import spaced as example_of
-from bertie.errors import DataError
-from bertie.metrics.resample import Reservoir
+from bertie.platform import (
+    TAG_FORMATS,
+    TAG_TABLES,
+    TREE_FORMATS,
+    DataError,
+    Example,
+    InvalidRow,
+    Reservoir,
+    SkipReport,
+    TableFormat,
+    TaggedExample,
+    kind_of_file,
+    read_tagged,
+    read_trees,
+    spaced_words,
+    stream_examples,
+    suffix_of,
+)
 
 WORD = re.compile(r"\S+")
 SUFFIXES = {"conllu": "conllu", "conll": "conll"}
@@ -94,11 +104,11 @@ def _sample(
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    kind = kind or SUFFIXES.get(suffix_of(path), "") or kind_of(path)
+    kind = kind or SUFFIXES.get(suffix_of(path), "") or kind_of_file(path)
     format = TableFormat(kind=kind, encoding=encoding)
     if kind == "conllu":
-        arcs = {row.line: row for row in parsed.trees(path, format)}
-        for row in tagged.sentences(path, format):
+        arcs = {row.line: row for row in read_trees(path, format)}
+        for row in read_tagged(path, format):
             if isinstance(row, TaggedExample):
                 arc = arcs.get(row.line)
                 label = arc.label if isinstance(arc, Example) else ()
@@ -106,21 +116,21 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield Sentence(row.texts[0], row.spans, upos=row.label, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
-    elif kind in parsed.FORMATS:
-        for row in parsed.trees(path, format):
+    elif kind in TREE_FORMATS:
+        for row in read_trees(path, format):
             if isinstance(row, TaggedExample):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
-    elif kind in tagged.FORMATS and kind not in tagged.TABLES:
-        for row in tagged.sentences(path, format):
+    elif kind in TAG_FORMATS and kind not in TAG_TABLES:
+        for row in read_tagged(path, format):
             if isinstance(row, TaggedExample):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
             elif isinstance(row, InvalidRow):
                 yield row
     else:
-        for row in stream(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
+        for row in stream_examples(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
             if isinstance(row, InvalidRow):
                 yield row
             else:
@@ -130,5 +140,5 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
 
 def spaced(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
-    example = example_of(words, (), 0)
+    example = spaced_words(words, (), 0)
     return Sentence(example.texts[0], example.spans)

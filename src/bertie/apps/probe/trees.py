@@ -22,8 +22,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from bertie.apps.probe.sentences import Sentence
-from bertie.infer.engine import Array
-from bertie.metrics.base import Float
+from bertie.platform import Array, Float
 
 RANK = 128
 BATCH, EPOCHS, PATIENCE = 20, 40, 4  # as in the published code

@@ -12,13 +12,20 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from bertie import Tokenizer
 from bertie.apps.probe.sentences import Sentence
-from bertie.data.sequences import Int
-from bertie.files import sync_folder
-from bertie.infer.engine import Array, Engine
-from bertie.infer.layers import NO_WORD, layers_of, pooled, token_vectors, words_of_tokens
-from bertie.text.encoding import Encoding
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import (
+    NO_WORD,
+    Array,
+    Encoding,
+    Engine,
+    Int,
+    disk,
+    layers_of,
+    pooled_words,
+    token_vectors,
+    words_of_tokens,
+)
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -68,15 +75,15 @@ def write_vectors(
         done += len(some)
         words, counts = _words(chunk.encodings, some)
         for layer in layers:
-            found = pooled(chunk.vectors[layer], words, pooling)
+            found = pooled_words(chunk.vectors[layer], words, pooling)
             if whole:
-                found = pooled(found, np.repeat(np.arange(len(some)), counts))
+                found = pooled_words(found, np.repeat(np.arange(len(some)), counts))
             files[layer][row : row + len(found)] = found
         row += len(some) if whole else sum(counts)
     for file in files.values():
         file.flush()
     temporary.rename(folder)
-    sync_folder(folder.parent)
+    disk.sync_folder(folder.parent)
     return folder
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from bertie.apps.search import postings
 from bertie.apps.search.store import Store, text_hash
 from bertie.apps.search.vectors import VectorFile
-from bertie.errors import DataError
-from bertie.files import file_hash
+from bertie.platform import DataError, disk
 
 WORD = re.compile(r"\w")
 
@@ -81,13 +80,13 @@ def _words(store: Store) -> list[str]:
 def _vectors(store: Store, damage: list[str]) -> list[int]:
     counts = []
     graph = store.get("neighbors")
-    if graph and not ((path := store.folder / graph["file"]).is_file() and file_hash(path) == graph["hash"]):
+    if graph and not ((path := store.folder / graph["file"]).is_file() and disk.hash(path) == graph["hash"]):
         damage.append(f"{path} is missing, or its hash differs.")
     for name, expected in store.db.execute("SELECT file, hash FROM vectors").fetchall():
         path = store.folder / name
         if not path.is_file():
             damage.append(f"{path} is missing.")
-        elif file_hash(path) != expected:
+        elif disk.hash(path) != expected:
             damage.append(f"{path} is damaged: its hash differs.")
         else:
             counts.append(len(VectorFile.open(path).ids))

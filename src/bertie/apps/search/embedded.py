@@ -13,7 +13,7 @@ from bertie.apps.search import neighbors
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.store import Store
 from bertie.apps.search.vectors import VectorFile, nearest
-from bertie.errors import UsageError
+from bertie.platform import UsageError
 
 MORE = 1000  # rows of removed passages that a search looks past at first
 

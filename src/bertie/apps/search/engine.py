@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.search.store import Passage
-from bertie.registry import Later, Registry
+from bertie.platform import Later, Registry
 
 Float = NDArray[np.float32]
 Ranking = list[tuple[int, float]]  # (passage, score), best first

@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 
 from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
+from bertie.apps.search.retrieval import NAMES, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
-from bertie.console import progress
-from bertie.errors import DataError
-from bertie.evaluation.compare import paired_metrics
-from bertie.metrics.answers import SCRIPTS
-from bertie.metrics.resample import intervals, summed
-from bertie.metrics.retrieval import NAMES, means, of_ranking
+from bertie.platform import ANSWER_SCRIPTS, DataError, console, paired_metrics, resampled_intervals, summed
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
@@ -49,7 +45,7 @@ def evaluate(
     Raises:
         DataError: No question has a document in the index.
     """
-    SCRIPTS[script]
+    ANSWER_SCRIPTS[script]
     known = [(question, own) for question in questions if (own := question.documents(searcher.store))]
     if not known:
         raise DataError("No question has a document in this index. Are the questions about other documents?")
@@ -61,7 +57,7 @@ def evaluate(
     answers, of_answers = list[tuple[float, ...]](), list[tuple[int, ...]]()
     seconds: dict[str, list[float]] = {}
     vectors = searcher.question_vectors([question.text for question, _ in chosen])
-    with progress("searching", total=len(chosen), unit="questions") as advance:
+    with console.progress("searching", total=len(chosen), unit="questions") as advance:
         for (question, documents), vector in zip(chosen, vectors, strict=True):
             found = searcher.search(question.text, vector=vector)
             for stage, ranking in found.rankings.items():
@@ -93,7 +89,7 @@ def _metrics(store: Index, ranking: Ranking, documents: Mapping[int, float]) -> 
 
 def _answer(found: Found, question: Question, script: str) -> tuple[float, ...]:
     given = found.answer.text if found.answer else ""
-    return (*SCRIPTS[script].score(given, question.answers), float(bool(given)))
+    return (*ANSWER_SCRIPTS[script].score(given, question.answers), float(bool(given)))
 
 
 def _counted(rows: Sequence[tuple[float, ...]]) -> Float:
@@ -105,7 +101,7 @@ def _report(
 ) -> dict[str, Any]:
     counts_NK = _counted(rows)
     figures = {name: float(value) for name, value in means(counts_NK.sum(0), names).items()}
-    return {**figures, "interval_95": intervals(counts_NK, lambda sums: means(sums, names), groups=groups)}
+    return {**figures, "interval_95": resampled_intervals(counts_NK, lambda sums: means(sums, names), groups=groups)}
 
 
 def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Hashable]) -> dict[str, Any]:

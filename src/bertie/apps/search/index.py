@@ -24,10 +24,7 @@ from bertie.apps.search.readers import Document, Reading
 from bertie.apps.search.store import DATABASE, INDEX, Store
 from bertie.apps.search.terms import Terms
 from bertie.apps.search.vectors import ROWS, write
-from bertie.console import progress
-from bertie.data.records import DroppedRecord
-from bertie.errors import DataError, UsageError, nearest
-from bertie.folders import held
+from bertie.platform import DataError, DroppedRecord, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
 
@@ -122,7 +119,7 @@ def index(
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)
-    with held(folder, INDEX, overwrite=overwrite and not replaced):
+    with INDEX.held(folder, overwrite=overwrite and not replaced):
         store = Embedded(folder, write=True)
         try:
             _sweep(store)
@@ -168,7 +165,7 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
     """
     folder, changes = Path(folder), Changes()
     Store(folder).close()
-    with held(folder, INDEX):
+    with INDEX.held(folder):
         store = Store(folder, write=True)
         try:
             _sweep(store)
@@ -243,7 +240,7 @@ def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:
 
 
 def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Changes) -> None:
-    with progress("indexing", total=len(names), unit="files") as advance:
+    with console.progress("indexing", total=len(names), unit="files") as advance:
         for name in names:
             source = _stored(name)
             known = store.db.execute("SELECT hash FROM sources WHERE name = ?", (source,)).fetchone()
@@ -308,7 +305,7 @@ def _embed(store: Store, embedder: Embedder) -> int:
     if not ids:
         return 0
     model, number = embedder.load(), int(store.get("vector_files") or 0)
-    with progress("vectors", total=len(ids), unit="passages") as advance:
+    with console.progress("vectors", total=len(ids), unit="passages") as advance:
         for start in range(0, len(ids), ROWS):
             part, found = ids[start : start + ROWS], []
             for first in range(0, len(part), EMBEDDED):

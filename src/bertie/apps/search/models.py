@@ -8,14 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bertie import checksums
+from bertie import Predictor
 from bertie.apps.search.engine import Float
-from bertie.data.tables import Example
-from bertie.errors import UsageError
-from bertie.infer.predict import Predictor
-from bertie.tasks.arrays import unit
-from bertie.tasks.capabilities import Chooses, Embeds, Spans
-from bertie.tasks.span import SpanPrediction
+from bertie.platform import Chooses, Embeds, Example, FolderKind, SpanPrediction, Spans, UsageError, unit_vectors
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -31,7 +26,7 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), checksums.identity(folder), cache(load))
+        return cls(str(folder.resolve()), FolderKind.identity(folder), cache(load))
 
 
 def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
@@ -50,7 +45,7 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [answer.label for answer in embedder.predict([texts[number] for number in filled])]
-    return unit(found)
+    return unit_vectors(found)
 
 
 def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:

@@ -17,9 +17,7 @@ import numpy as np
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.vectors import Gone, VectorFile, nearest
-from bertie.errors import DataError, UsageError
-from bertie.files import file_hash, sync_folder
-from bertie.models.int8 import nearest_rows
+from bertie.platform import DataError, UsageError, disk, nearest_rows
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -50,8 +48,8 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     with open(new, "rb") as saved:
         os.fsync(saved.fileno())
     os.replace(new, path)
-    sync_folder(path.parent)
-    return file_hash(path)
+    disk.sync_folder(path.parent)
+    return disk.hash(path)
 
 
 def opened(path: Path) -> Any:

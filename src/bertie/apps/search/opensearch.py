@@ -14,7 +14,7 @@ from typing import Any
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.remote import Remote, Row
 from bertie.apps.search.store import ASKED
-from bertie.errors import DataError, UsageError
+from bertie.platform import DataError, UsageError
 
 META = "bertie"
 MOST = 10_000  # hits in one answer: the server's default limit

@@ -17,7 +17,7 @@ import xxhash
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.remote import MEAN, Remote, Row
-from bertie.errors import UsageError
+from bertie.platform import UsageError
 
 K1, B = 1.2, 0.75
 WORDS, NEAR = "words", "vector"

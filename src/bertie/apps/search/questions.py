@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.search.engine import Index
-from bertie.data.lines import InvalidRow
-from bertie.data.questions import questions as squad
-from bertie.data.rows import TableFormat, records, source_of
-from bertie.data.tables import Example
-from bertie.errors import DataError
+from bertie.platform import DataError, Example, InvalidRow, TableFormat, read_questions, read_records, source_of
 
 TEXTS = ("question", "query", "text")
 IDS = ("_id", "id", "query-id")
@@ -47,7 +43,7 @@ def read(path: Path | str, qrels: Path | str | None = None) -> list[Question]:
     if not path.is_file():
         raise DataError(f"{path} does not exist.")
     if path.suffix.lower() == ".json":
-        found = [_of_example(row) for row in squad(path) if isinstance(row, Example) and row.label != ()]
+        found = [_of_example(row) for row in read_questions(path) if isinstance(row, Example) and row.label != ()]
     else:
         found = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
     if not any(question.context or question.relevant for question in found):
@@ -62,7 +58,7 @@ def _of_example(row: Example) -> Question:
 
 
 def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[Question]:
-    for line, row in records(path, TableFormat()):
+    for line, row in read_records(path, TableFormat()):
         text = None if isinstance(row, InvalidRow) else next((row[name] for name in TEXTS if row.get(name)), None)
         if isinstance(row, InvalidRow) or not isinstance(text, str):
             raise DataError(f"{path}:{line}: no question. One of the columns {', '.join(TEXTS)} is needed.")

@@ -7,21 +7,25 @@ output are documents; so is any other file as a whole.
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bertie.data import formats, isolated, pages, rows, sources
-from bertie.data.lines import InvalidRow
-from bertie.data.questions import questions
-from bertie.data.records import DroppedRecord, ReadOptions, file_size
-from bertie.data.streams import FAILURES, cause, opened, uncompressed
-from bertie.errors import DataError
-from bertie.files import file_hash, files_in, seal
-from bertie.registry import Registry, library
+from bertie.platform import (
+    DataError,
+    DroppedRecord,
+    InvalidRow,
+    PythonModule,
+    Registry,
+    SourceFile,
+    SourceInputs,
+    TableFormat,
+    disk,
+    optional_library,
+    read_questions,
+    read_records,
+)
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -61,7 +65,7 @@ Reader = Callable[[str, Reading], Found]
 def table(path: str, reading: Reading) -> Found:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
-    for line, row in rows.records(path, rows.TableFormat(encoding=reading.encoding)):
+    for line, row in read_records(path, TableFormat(encoding=reading.encoding)):
         if isinstance(row, InvalidRow):
             yield DroppedRecord(row.reason, path, row.line)
             continue
@@ -80,13 +84,13 @@ def table(path: str, reading: Reading) -> Found:
 
 def json(path: str, reading: Reading) -> Found:
     """The paragraphs of a file in SQuAD's format, each once; otherwise the rows of a table."""
-    with opened(path) as file:
+    with SourceFile(path).open() as file:
         squad = re.search(rb'"paragraphs"\s*:', file.read(1 << 16)) is not None
     if not squad:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in questions(path, rows.TableFormat(labelled=False)):
+    for row in read_questions(path, TableFormat(labelled=False)):
         if isinstance(row, InvalidRow):
             yield DroppedRecord(row.reason, path)
         elif row.texts[1] not in seen:
@@ -96,20 +100,12 @@ def json(path: str, reading: Reading) -> Found:
 
 def text(path: str, reading: Reading) -> Found:
     """A plain text as one document, and WikiExtractor's output as many."""
-    plain = uncompressed(path)
-    known = plain.suffix.lower().removeprefix(".") in sources.SUFFIXES
-    options = ReadOptions("" if known else "txt", encoding=reading.encoding, documents="file")
-    kind, about = sources.kind_of(path, options)
-    if kind == "jsonl":
+    source = SourceFile(path, reading.encoding)
+    if (kind := source.kind) == "jsonl":
         yield from table(path, reading)
         return
-    items = [item for item, _ in sources.SOURCES[kind].plan(about, options)]
-    if kind == "wiki":
-        for one in chain.from_iterable(formats.articles(item, options, Counter()) for item in items):
-            yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0])
-        return
-    for found in sources.read(sources.Unit(kind, items, 0), options, Counter()):
-        yield found if isinstance(found, DroppedRecord) else Document(found, line=int(kind == "txt"))
+    for one in source.documents():
+        yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0], line=int(kind == "txt"))
 
 
 def markdown(path: str, reading: Reading) -> Found:
@@ -124,24 +120,22 @@ def markdown(path: str, reading: Reading) -> Found:
 
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
-    pages.needed()
-    content = pages.read_page(path)
-    title, found = isolated.call(pages.main_text, content, prose=False, size=len(content))
-    yield Document(found, title=title) if found else DroppedRecord(pages.no_text(content), path)
+    page = SourceFile(path).main_text()
+    yield page if isinstance(page, DroppedRecord) else Document(page[1], title=page[0])
 
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
-    library("pypdf", "PDF files", "documents")
-    yield from isolated.results(_pdf_pages, os.path.abspath(path), path, size=file_size(path))
+    optional_library("pypdf", "PDF files", "documents")
+    yield from SourceFile(path).isolated(_pdf_pages, os.path.abspath(path), path)
 
 
 def _pdf_pages(file_path: str, path: str) -> Found:
     """Yields the pages of a PDF. path: its name in records."""
-    pypdf: Any = library("pypdf", "PDF files", "documents")
+    pypdf: Any = optional_library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
-    with opened(file_path, seekable=True) as file:
+    with SourceFile(file_path).open(seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
@@ -153,7 +147,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
                 empty += not found.strip()
                 if found.strip():
                     yield Document(found, title=title, page=number)
-        except (*FAILURES, MemoryError, RecursionError):
+        except (*SourceFile.FAILURES, MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
             yield DroppedRecord(f"{LOCKED}; without a password, it can be read after pip install cryptography", path)
@@ -186,10 +180,10 @@ SUFFIXES = {
 
 def kind_of(path: str) -> str:
     """Returns the row of READERS for a file, from its extension; "" for an unknown one."""
-    return SUFFIXES.get(uncompressed(path).suffix.lower().removeprefix("."), "")
+    return SUFFIXES.get(SourceFile(path).suffix, "")
 
 
-def expand(inputs: list[str]) -> sources.Inputs:
+def expand(inputs: list[str]) -> SourceInputs:
     """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
@@ -201,44 +195,48 @@ def expand(inputs: list[str]) -> sources.Inputs:
             names[given] = None
             continue
         if not os.path.isdir(given):
-            found = sources.expand([given], ReadOptions(format="txt"))
+            found = SourceFile.expand([given], "txt")
             if unknown := [name for name in found.names if not kind_of(name)]:
                 raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
             names.update(dict.fromkeys(found.names))
             unreadable += found.unreadable
             continue
-        visible, hidden = files_in(Path(given))
+        visible, hidden = disk.within(Path(given))
         unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
-            raise sources.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
+            raise SourceInputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
         names.update(dict.fromkeys(known))
         passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return sources.Inputs(list(names), passed_over, unreadable)
+    return SourceInputs(list(names), passed_over, unreadable)
 
 
 def content(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return file_hash(Path(path))
-    items = formats.modules(path.removeprefix(PACKAGES), ReadOptions())
-    return seal({str(item[0]): file_hash(Path(item[0])) for item, _ in items})
+        return disk.hash(Path(path))
+    return disk.seal({str(file): disk.hash(file) for package in _names(path) for file in PythonModule.files(package)})
+
+
+def _names(packages: str) -> list[str]:
+    """Returns the packages of "python:numpy,scipy"."""
+    return [name for part in packages.removeprefix(PACKAGES).split(",") if (name := part.strip())]
 
 
 def packages(path: str, reading: Reading) -> Found:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
-    for item, _ in formats.modules(path.removeprefix(PACKAGES), ReadOptions()):
-        where = Path(item[0])
-        for found in formats.documentation(item, ReadOptions(), Counter()):
-            if isinstance(found, str):
-                yield Document(found, ".".join(where.relative_to(Path(item[2]).parent).with_suffix("").parts))
+    for package in _names(path):
+        root = PythonModule.locate(package)
+        for file in PythonModule.files(package):
+            if module := PythonModule.read(file, package, root):
+                yield Document(module.text, ".".join(file.relative_to(root.parent).with_suffix("").parts))
 
 
 def read(path: str, reading: Reading) -> Found:
     """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
-    except FAILURES as error:
-        yield DroppedRecord(cause(error), path)
+    except SourceFile.FAILURES as error:
+        yield DroppedRecord(SourceFile.cause(error), path)
     except DataError as error:
         yield DroppedRecord(str(error), path)

@@ -18,8 +18,7 @@ from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.index import IndexConfig
 from bertie.apps.search.store import FORMAT, Passage, text_hash
-from bertie.console import progress
-from bertie.errors import DataError, UsageError
+from bertie.platform import DataError, UsageError, console
 
 SENT = 500  # passages in one request
 MEAN = "mean_length"  # of the passages in terms, when the copy was made
@@ -196,7 +195,7 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
         gone, new = sorted(known - own), sorted(own - known)
         for start in range(0, len(gone), SENT):
             remote.remove(gone[start : start + SENT])
-        with progress("publishing", total=len(new), unit="passages") as advance:
+        with console.progress("publishing", total=len(new), unit="passages") as advance:
             for rows in _rows(store, new):
                 remote.add(rows)
                 advance(len(rows))

@@ -16,6 +16,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from bertie import Predictor
 from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Index, Ranking
@@ -24,9 +25,7 @@ from bertie.apps.search.models import Answer
 from bertie.apps.search.snippets import Snippet, snippet
 from bertie.apps.search.store import Passage
 from bertie.apps.search.vectors import Gone
-from bertie.errors import UsageError
-from bertie.infer.predict import Predictor
-from bertie.registry import Registry
+from bertie.platform import Registry, UsageError
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
 FIRST = 100  # passages of the first stages, or as many as are wanted

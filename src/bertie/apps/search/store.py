@@ -24,15 +24,12 @@ import xxhash
 
 from bertie.apps.search import postings
 from bertie.apps.search.postings import LISTED, Postings, State
-from bertie.data.records import DroppedRecord
-from bertie.errors import DataError, Stopped
-from bertie.files import full_disk
-from bertie.folders import Kind
+from bertie.platform import DataError, DroppedRecord, FolderKind, Stopped, disk
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
 FORMAT = 2
-INDEX = Kind(
+INDEX = FolderKind(
     "search index",
     begins=(DATABASE,),
     files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"),
@@ -168,7 +165,7 @@ class Store:
         full = isinstance(error, sqlite3.OperationalError) and (
             "full" in str(error) or ("disk I/O" in str(error) and shutil.disk_usage(self.folder).free < LOG_BYTES)
         )
-        return full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
+        return disk.full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:

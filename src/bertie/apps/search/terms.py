@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal
 
-from bertie.text.sentences import load_kiwi
+from bertie.platform import load_kiwi
 
 English = Literal["stems", "words"]
 Korean = Literal["pairs", "kiwi", "words"]

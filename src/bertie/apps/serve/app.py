@@ -29,8 +29,7 @@ from bertie.apps.serve.page import add_page
 from bertie.apps.serve.routes import ANY, BY_PATH, OWN, PIPELINE, ROUTES, Route
 from bertie.apps.serve.schemas import AnyBody, Body, SearchBody
 from bertie.apps.serve.served import Call, Served, refused
-from bertie.errors import BertieError, DataError, nearest
-from bertie.training_facts import TooLong
+from bertie.platform import BertieError, DataError, TooLong, nearest
 
 ERRORS = {status: kind for kind, status in STATUS.items() if kind != "Tokenizer"}
 POLICIES: dict[bool | None, TooLong | None] = {None: None, True: "truncate", False: "error"}

@@ -15,7 +15,7 @@ from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.routes import ANY, OWN, TEXT, Route
 from bertie.apps.serve.served import Call
 from bertie.apps.serve.wire import ATTENTION, TELLING, WORDS
-from bertie.data.sequences import NOWHERE, Sequences
+from bertie.platform import NOWHERE, Sequences
 
 MOST_TOKENS = 64  # whose attention is returned: the answer has a number for each pair
 

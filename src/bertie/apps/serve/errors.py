@@ -4,7 +4,7 @@ from asyncio import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertie.errors import BertieError
+from bertie.platform import BertieError
 
 STATUS = {
     "Empty": 400,

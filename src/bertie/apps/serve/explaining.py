@@ -15,12 +15,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_texts, single_example
 from bertie.apps.serve.served import Call
-from bertie.data.sequences import NOWHERE, Int, Sequences
-from bertie.errors import nearest
-from bertie.infer.engine import Array
-from bertie.infer.fill import as_filled
-from bertie.tasks.capabilities import Spans
-from bertie.text.encoding import Encoding
+from bertie.platform import NOWHERE, Array, Encoding, Int, Sequences, Spans, as_filled, nearest
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
 MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them

@@ -3,12 +3,11 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie import checksums
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
 from bertie.apps.serve.errors import ENDS, Refusal
@@ -16,11 +15,17 @@ from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
-from bertie.errors import BertieError, DataError, model_hint, nearest
-from bertie.hub.names import find
-from bertie.infer.pipeline import check_reads_texts
-from bertie.models.variant import read_public
-from bertie.runs.models import model_folder, model_name
+from bertie.platform import (
+    BertieError,
+    DataError,
+    FolderKind,
+    check_reads_texts,
+    find_model,
+    model_folder,
+    model_hint,
+    nearest,
+    read_public_config,
+)
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
@@ -116,11 +121,11 @@ class Fleet:
         """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(read_public, folder)
-        if generation > 1 and (folder / checksums.CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = (await asyncio.to_thread(checksums.check, folder)).damage
-            if wrong := [one for one in damage if checksums.CARD not in one]:
-                raise DataError(f"{wrong[0]} The files in {folder} are not those that its checksums.json lists.")
+        await asyncio.to_thread(read_public_config, folder)
+        if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
+            damage = await asyncio.to_thread(FolderKind.damage, folder)
+            if damage:
+                raise DataError(f"{damage[0]} The files in {folder} are not those that its checksums.json lists.")
         workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]
@@ -265,8 +270,18 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and find(str(path)) is None:
+        if not path.exists() and find_model(str(path)) is None:
             hint = "" if kind == "an index" else model_hint(path)
             raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
         found[name] = path
     return found
+
+
+def model_name(path: Path, taken: Collection[str]) -> str:
+    """Returns a model's name: that of its folder or run, with a number if it is taken."""
+    folder = path.resolve()
+    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
+    name, number = usual, 2
+    while name in taken:
+        name, number = f"{usual}-{number}", number + 1
+    return name

@@ -16,15 +16,13 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from bertie import Tokenizer
 from bertie.apps.serve import schemas
 from bertie.apps.serve.admission import Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import as_list, examples_of
 from bertie.apps.serve.served import Call, refused
-from bertie.infer.write import Words
-from bertie.models.generation import GenerationConfig, written_output
-from bertie.tasks.capabilities import Generates
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import Generates, GenerationConfig, WrittenWords, written_output
 
 
 async def generate(call: Call, body: schemas.GenerateBody) -> Any:
@@ -86,7 +84,7 @@ class Generated:
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Yields one record per token; the last one has the whole text, or an error."""
-        words, token, text, count = Words(self.tokenizer), self.first, "", 0
+        words, token, text, count = WrittenWords(self.tokenizer), self.first, "", 0
         while token is not None:
             text, following, count = words.add(token), await self.tokens.get(), count + 1
             if following is None:

@@ -8,27 +8,38 @@ from typing import Any
 
 import numpy as np
 
+from bertie import Tokenizer
+from bertie.apps.next_sentence.pairs import HEAD, check_kind, verdicts
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
-from bertie.data.rows import flat
-from bertie.data.sequences import Sequences
-from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
-from bertie.errors import BertieError
-from bertie.infer.engine import Array
-from bertie.infer.fill import Masked, MaskPrediction, groups
-from bertie.infer.pairs import HEAD, check_kind, verdicts
-from bertie.metrics.tags import OUTSIDE, entities
-from bertie.models.facts import layer_output
-from bertie.tasks import Prediction
-from bertie.tasks.arrays import sigmoid
-from bertie.tasks.capabilities import Chooses, Parts
-from bertie.tasks.embed import EmbedTask
-from bertie.tasks.relation import Entity, RelationExample
-from bertie.tasks.several import Part, unread
-from bertie.tasks.source import ids_of
-from bertie.tasks.tagging import TagPrediction
-from bertie.text.tokenizer import Tokenizer
+from bertie.platform import (
+    MAX_TEXT,
+    OUTSIDE_TAG,
+    Array,
+    BertieError,
+    Chooses,
+    EmbedTask,
+    Entity,
+    Example,
+    InvalidRow,
+    Masked,
+    MaskPrediction,
+    Parts,
+    Prediction,
+    RelationExample,
+    Sequences,
+    TableFormat,
+    TagPrediction,
+    TaskPart,
+    entities_of_tags,
+    flat_row,
+    groups_of_masks,
+    ids_of,
+    layer_output,
+    sigmoid,
+    unread_part,
+)
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
@@ -326,8 +337,8 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
         task = task.part(body.head)
     examples = [row_example(call, row, number) for number, row in enumerate(inputs)]
     check_texts(call, examples)
-    if isinstance(task, Part) and any(len(example.texts) != task.reads for example in examples):
-        raise Refusal("Validation", f"Head {body.head!r}: {unread(task.reads)}", param="inputs")
+    if isinstance(task, TaskPart) and any(len(example.texts) != task.reads for example in examples):
+        raise Refusal("Validation", f"Head {body.head!r}: {unread_part(task.reads)}", param="inputs")
     return told(call, await call.predict(examples, task))
 
 
@@ -340,7 +351,7 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
             raise Refusal("Validation", several(place, texts), param=place)
         row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
     try:
-        fields = flat(row)
+        fields = flat_row(row)
         found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)
     except BertieError as error:
         raise invalid(error) from None
@@ -412,8 +423,8 @@ def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> lis
                     {"entity": tag, "score": p, "index": number, "word": text[start:end], "start": start, "end": end}
                 )
         return found
-    for kind, first, last in entities(prediction.label):
-        if kind not in ignore and kind != OUTSIDE:
+    for kind, first, last in entities_of_tags(prediction.label):
+        if kind not in ignore and kind != OUTSIDE_TAG:
             start, end = spans[first][0], spans[last - 1][1]
             score = sum(sure[first:last]) / (last - first)
             found.append({"entity_group": kind, "score": score, "word": text[start:end], "start": start, "end": end})
@@ -453,7 +464,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     call.take(len(inputs))
     texts = [masked_text(call, text, number) for number, text in enumerate(inputs)]
     call.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))
-    for group in groups(texts):
+    for group in groups_of_masks(texts):
         logits = (await call.arrays(Sequences.joined([one.ids for one in group]), ("mlm",)))["mlm"]
         ends = np.cumsum([len(one.spots) for one in group])
         for one, rows in zip(group, np.split(logits, ends[:-1]), strict=True):

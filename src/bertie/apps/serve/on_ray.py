@@ -23,7 +23,7 @@ from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.guard import SAFE, Guard, Message, Receive, Send, defect
 from bertie.apps.serve.log import LOG, log_line
 from bertie.apps.serve.server import FLUSH_S, Options, bind, build, limits_of
-from bertie.errors import BertieError, UsageError
+from bertie.platform import BertieError, UsageError
 
 FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
 TRIES = 3  # replicas that a request is sent to

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.serve import wire
 from bertie.apps.serve.log import LOG
-from bertie.data.sequences import Sequences
-from bertie.errors import BertieError, DataError, UsageError
-from bertie.infer.engine import Facts
+from bertie.platform import BertieError, DataError, Facts, Sequences, UsageError
 
 Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 OnToken = Callable[[int], None]

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from bertie.apps.next_sentence.pairs import HEAD
 from bertie.apps.serve import explaining, generating, handlers, schemas
 from bertie.apps.serve.served import VECTORS, Call
-from bertie.infer.pairs import HEAD
-from bertie.tasks import TASKS
+from bertie.platform import TASKS
 
 LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 TASK_NAMES = tuple(name for name, _ in TASKS.items())

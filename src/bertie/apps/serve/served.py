@@ -15,25 +15,31 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertie import checksums
+from bertie import Tokenizer
+from bertie.apps.next_sentence.pairs import HEAD, Kind, kind_of
 from bertie.apps.serve.admission import Admission, Refused
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.remote import OnToken
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
-from bertie.errors import BertieError
-from bertie.infer.engine import Array, Facts
-from bertie.infer.pairs import HEAD, Kind, kind_of
-from bertie.infer.pipeline import TextPipeline
-from bertie.models.variant import read_public
-from bertie.tasks import Prediction, Task, name_of
-from bertie.tasks.answerer import Answerer
-from bertie.tasks.arrays import vote
-from bertie.tasks.embed import EmbedTask
-from bertie.tasks.source import encode_ids, ids_of
-from bertie.text.tokenizer import Tokenizer
-from bertie.training_facts import TooLong
+from bertie.platform import (
+    Answerer,
+    Array,
+    BertieError,
+    EmbedTask,
+    Example,
+    Facts,
+    FolderKind,
+    Prediction,
+    Sequences,
+    Task,
+    TextPipeline,
+    TooLong,
+    encode_ids,
+    ids_of,
+    name_of_task,
+    read_public_config,
+    vote,
+)
 
 T = TypeVar("T")
 Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
@@ -62,7 +68,7 @@ class Served:
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, read_public(self.folder))
+        facts = self.batcher.facts.of_folder(self.folder, read_public_config(self.folder))
         return TextPipeline.of(facts, Tokenizer.load(self.folder))
 
     @property
@@ -93,14 +99,14 @@ class Served:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
-        task = (name_of(own),) if (own := self.pipeline.task_or_none) else ()
+        task = (name_of_task(own),) if (own := self.pipeline.task_or_none) else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
         return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return checksums.identity(self.folder)
+        return FolderKind.identity(self.folder)
 
     @cached_property
     def pair_kind(self) -> Kind:

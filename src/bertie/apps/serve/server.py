@@ -29,8 +29,7 @@ from bertie.apps.serve.log import LOG, Records, log_line
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.protocol import Protocol, Turns
 from bertie.apps.serve.remote import WorkerSettings
-from bertie.errors import BertieError, UsageError
-from bertie.training_facts import TooLong
+from bertie.platform import BertieError, TooLong, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
+from bertie.platform import Sequences
 
 PREFIX = struct.Struct("<II")
 DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from bertie import platform
 from bertie.apps.serve import wire
-from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
-from bertie.files import file_hash
+from bertie.platform import Sequences, UsageError, disk
 
 if TYPE_CHECKING:
-    from bertie.infer.engine import Engine
+    from bertie.platform import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
 Attend = Callable[[Sequences], Mapping[str, Any]]
@@ -61,10 +60,9 @@ class Lanes:
     """
 
     def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
-        from bertie.infer.native.folder import FolderEngine
 
         self.count, self.alone, self.beside = 1, engine, engine
-        if isinstance(engine, FolderEngine):
+        if isinstance(engine, platform.FolderEngine):
             self.count, self.beside = engine.threads, replace(engine, threads=1)
         self.connection, self.attend = connection, attend
         self.reading, self.writing = threading.Lock(), threading.Lock()
@@ -99,9 +97,7 @@ class Lanes:
         """Sends each token of one text as it is generated. Only the torch engine generates."""
         import numpy as np
 
-        from bertie.infer.torch_engine import TorchEngine
-
-        assert isinstance(self.alone, TorchEngine), "its facts say whether a model generates"
+        assert isinstance(self.alone, platform.TorchEngine), "its facts say whether a model generates"
         for token in self.alone.stream(ids, header["outputs"][0]):
             with self.writing:
                 _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
@@ -112,16 +108,14 @@ def attention_of(model: Path) -> "Attend":
 
     Raises UsageError for a graph, and for a family without attention.
     """
-    from bertie.infer.onnx_engine import graph_of
 
-    if (graph := graph_of(model)) is not None:
+    if (graph := platform.graph_of(model)) is not None:
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
     from bertie.apps.explain.attention import attentions, telling
-    from bertie.runs.models import load as load_weights
 
-    loaded = load_weights(model).eval().requires_grad_(False)
+    loaded = platform.open_torch_model(model).eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -138,18 +132,16 @@ def load(
     model: str, precision: str, device: str, engine: str, threads: int | None
 ) -> tuple["Engine", dict[str, Any], str]:
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
-    from bertie.infer.onnx_engine import graph_of
-    from bertie.runs.opening import open_engine
 
-    runner = open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
-    graph = graph_of(Path(model))
-    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else file_hash(graph)
+    runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
+    graph = platform.graph_of(Path(model))
+    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
 
 
 def weights_hash(folder: Path) -> str:
     """Returns a hash of a folder's weights and config."""
     files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+    return xxhash.xxh3_128_hexdigest(" ".join(map(disk.hash, files)).encode())
 
 
 def _prefer_to_die() -> None:

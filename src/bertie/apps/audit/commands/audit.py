@@ -6,25 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.groups import TableOptions
-from bertie.cli.options import grouped
+from bertie import platform
+from bertie.platform import ModelCard, TableOptions, console, grouped, option, split_names
 
 
 @dataclass(frozen=True)
 class MachineOptions:
     """Where the model runs."""
 
-    precision: tables.Precision = "fp32"
-    engine: tables.Engine = "auto"
-    device: tables.Device = "auto"
+    precision: Annotated[str, option("precision")] = "fp32"
+    engine: Annotated[str, option("engine")] = "auto"
+    device: Annotated[str, option("device")] = "auto"
 
 
 @grouped
 def audit(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
     ] = None,
@@ -41,13 +38,13 @@ def audit(
     controls: Annotated[
         bool, typer.Option("--controls/--no-controls", help="Also score a model with random weights. Default: yes.")
     ] = True,
-    card: tables.Card = False,
+    card: Annotated[bool, option("card")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of samples, shuffles and random weights.")] = 0,
     machine: MachineOptions,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write: report.html, audit.json, scores.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Audit a model for preferences between groups of people.
 
@@ -64,13 +61,11 @@ def audit(
     from bertie.apps.audit.page import add_to_card
     from bertie.apps.audit.run import Asked
     from bertie.apps.audit.run import audit as audited
-    from bertie.errors import UsageError
-    from bertie.infer.engine import check_names
 
-    tables.check_card(card, model)
+    ModelCard(model).check(card)
     if group and group_table is None:
-        raise UsageError("--group names a column of a table. Pass the table too: --table FILE.")
-    asked = Asked(tuple(data or ()), tables.names(sets), group_table, group, table.format(), limit, controls, seed)
+        raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
+    asked = Asked(tuple(data or ()), split_names(sets), group_table, group, table.format(), limit, controls, seed)
     found = audited(
         model,
         asked,
@@ -78,12 +73,12 @@ def audit(
         overwrite=overwrite,
         device=machine.device,
         precision=machine.precision,
-        engine=check_names(machine.precision, machine.engine),
+        engine=platform.check_names(machine.precision, machine.engine),
     )
     if card:
         add_to_card(model, found)
     if console.verbosity.json:
-        emit(found)
+        console.emit(found)
         return
     _show(found)
     if output is not None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.options import grouped
+import bertie
+from bertie import platform
+from bertie.platform import console, ending, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
-    from bertie.data.tables import SkipReport
+    from bertie.platform import SkipReport
 
 
 TextsFile = Annotated[str, typer.Argument(help="Texts with words of the pairs: txt (one per line), csv, jsonl ...")]
@@ -41,7 +40,7 @@ PRICE = PriceOptions()
 
 @grouped
 def debias(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     how: Annotated[str, typer.Option("--how", help="leace, inlp or sentence (SentenceDebias).")] = "leace",
@@ -52,15 +51,15 @@ def debias(
     ] = None,
     price: PriceOptions = PRICE,
     page: Annotated[
-        Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=tables.ending(".html"))
+        Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=ending(".html"))
     ] = None,
-    text: tables.TextColumns = None,
-    columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
     limit: Annotated[int, typer.Option("--limit", min=40, help="Maximum number of texts to read.")] = 20_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of held-out pairs and of the audits.")] = 0,
-    overwrite: Overwrite = False,
-    device: tables.Device = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Remove a concept, such as gender, from the vectors of a model.
 
@@ -76,21 +75,20 @@ def debias(
     """
     from rich.table import Table
 
-    from bertie import settings
     from bertie.apps.audit.debias import debias as removed_from
     from bertie.apps.audit.debias import pairs_of
     from bertie.apps.audit.remedy import Removed
     from bertie.apps.audit.remedy_page import COLUMNS, audit_rows, price_rows, sentence
     from bertie.apps.audit.remedy_page import page as remedy_page
     from bertie.apps.audit.run import Asked
-    from bertie.data.tables import SkipReport
-    from bertie.files import check_new_file
-    from bertie.runs.config import FinetuneConfig
 
     if page is not None:
-        check_new_file(page, overwrite=overwrite)
-    swaps, skipped = pairs_of(pairs, list_), SkipReport()
-    tuned = {path.stem: settings.load(FinetuneConfig, path, model=str(model)) for path in price.finetune or ()}
+        platform.disk.check_new(page, overwrite=overwrite)
+    swaps, skipped = pairs_of(pairs, list_), platform.SkipReport()
+    tuned = {
+        path.stem: platform.load_settings(bertie.FinetuneConfig, path, model=str(model))
+        for path in price.finetune or ()
+    }
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
@@ -109,7 +107,7 @@ def debias(
     if page is not None:
         remedy_page(found).save(page)
     if console.verbosity.json:
-        emit(found)
+        console.emit(found)
         return
     for one in found["removed"]:
         console.show(sentence(Removed(**one)))
@@ -126,13 +124,13 @@ def debias(
 def counterfactual(
     texts: TextsFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+        Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.", callback=ending(".jsonl"))
     ],
     pairs: PairsFile = None,
     list_: PairsList = "",
-    text: tables.TextColumns = None,
-    columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
 ) -> None:
     """Write texts together with their counterfactual forms, for continued pre-training.
@@ -146,14 +144,11 @@ def counterfactual(
       bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
     """
     from bertie.apps.audit.debias import pairs_of
-    from bertie.data.tables import SkipReport
-    from bertie.errors import DataError
-    from bertie.files import atomic_write, check_new_file
 
     swaps = pairs_of(pairs, list_)
-    check_new_file(output, overwrite=overwrite)
-    skipped, counts = SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
-    with atomic_write(output) as file:
+    platform.disk.check_new(output, overwrite=overwrite)
+    skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
+    with platform.disk.atomic_write(output) as file:
         for one in _texts(texts, text, columns, encoding, skipped):
             forms = dict.fromkeys((one, swaps(one)))
             file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)
@@ -162,11 +157,11 @@ def counterfactual(
             counts["words"] += len(one.split())
             counts["exchanged"] += swaps.count(one)
         if not counts["texts"]:
-            raise DataError(f"{texts} has no text. {skipped if skipped.total else ''}".rstrip())
+            raise platform.DataError(f"{texts} has no text. {skipped if skipped.total else ''}".rstrip())
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:
-        emit(counts | {"skipped": skipped.counts})
+        console.emit(counts | {"skipped": skipped.counts})
         return
     per_thousand = 1000 * counts["exchanged"] / max(1, counts["words"])
     console.show(
@@ -177,11 +172,10 @@ def counterfactual(
 
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
-    from bertie.data.tables import Example, stream
 
-    for row in stream(file, tables.unlabelled(file, text, columns, encoding, "")):
+    for row in platform.stream_examples(file, unlabelled_format(file, text, columns, encoding, "")):
         skipped.rows += 1
-        if isinstance(row, Example):
+        if isinstance(row, platform.Example):
             yield " ".join(row.texts)
         else:
             skipped.add(row)

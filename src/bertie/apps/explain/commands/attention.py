@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
+from bertie.platform import ModelCard, console, ending, option
 
 WIDTH = 24  # characters of the longest bar
 
 
 def attention(
-    model: tables.ModelFolder,
-    texts: tables.OneOrTwoTexts,
+    model: Annotated[Path, option("model")],
+    texts: OneOrTwoTexts,
     head: Annotated[
         str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
     ] = "",
@@ -30,11 +30,11 @@ def attention(
             "--output",
             "-o",
             help="Page or arrays to write: FILE.html or FILE.npz.",
-            callback=tables.ending(".html", ".npz"),
+            callback=ending(".html", ".npz"),
         ),
     ] = None,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show what the heads of a model attend to in a text.
 
@@ -55,15 +55,12 @@ def attention(
     from rich.cells import cell_len, set_cell_size
 
     from bertie.apps.explain.attention_page import TextAttention, card_parts, kinds, page
-    from bertie.files import check_new_file, write_bytes
-    from bertie.report.card import put
-    from bertie.runs.models import load
 
-    tables.check_card(card, model)
-    tables.check_one_or_two(texts)
+    ModelCard(model).check(card)
+    check_one_or_two(texts)
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    opened = load(model)
+        platform.disk.check_new(output, overwrite=overwrite)
+    opened = platform.open_torch_model(model)
     opened.eval().requires_grad_(False)
     found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:
@@ -73,11 +70,11 @@ def attention(
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
-        write_bytes(output, file.getvalue())
+        platform.disk.write_bytes(output, file.getvalue())
     if card:
-        put(model, "Attention in a text", *card_parts(found))
+        ModelCard(model).put("Attention in a text", *card_parts(found))
     if console.verbosity.json:
-        emit(found.as_json())
+        console.emit(found.as_json())
         return
     tokens = found.encoding.tokens
     console.show(f"head {found.name}")

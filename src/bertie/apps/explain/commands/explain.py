@@ -1,20 +1,21 @@
 """`bertie explain`: which words a prediction rests on."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
+from bertie.platform import ModelCard, console, option, split_names
 
 WIDTH = 24  # characters of the longest bar
 
 
 def explain(
-    model: tables.ModelFolder,
-    texts: tables.OneOrTwoTexts,
+    model: Annotated[Path, option("model")],
+    texts: OneOrTwoTexts,
     methods: Annotated[
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
     ] = "ig",
@@ -27,9 +28,9 @@ def explain(
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
     ] = None,
-    output: tables.PageFile = None,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show which words of a text a prediction rests on.
 
@@ -49,16 +50,13 @@ def explain(
     from bertie.apps.explain import attribution as attributions
     from bertie.apps.explain.page import card_parts, completeness, page, trust
     from bertie.apps.explain.targets import question_of
-    from bertie.files import check_new_file
-    from bertie.report.card import put
-    from bertie.runs.models import load
 
-    tables.check_card(card, model)
-    tables.check_one_or_two(texts)
+    ModelCard(model).check(card)
+    check_one_or_two(texts)
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    chosen = [attributions.method(name) for name in tables.names(methods)]  # before the model is opened
-    opened = load(model)
+        platform.disk.check_new(output, overwrite=overwrite)
+    chosen = [attributions.method(name) for name in split_names(methods)]  # before the model is opened
+    opened = platform.open_torch_model(model)
     opened.eval().requires_grad_(False)
     explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:
@@ -71,11 +69,11 @@ def explain(
     if output is not None:
         page(explained, found, str(model)).save(output)
     if card:
-        put(model, "An explained prediction", *card_parts(explained, found))
+        ModelCard(model).put("An explained prediction", *card_parts(explained, found))
     for one, faithful in found:
         words = attributions.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
-            emit(
+            console.emit(
                 {
                     "explained": explained.about,
                     **{key: value for key, value in asdict(one).items() if key != "values"},

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.errors import UsageError
+from bertie import platform
+from bertie.platform import ModelCard, UsageError, console, option
 
 if TYPE_CHECKING:
     from bertie.apps.explain.attention import HeadStatistics
     from bertie.apps.explain.heads import Removal
-    from bertie.models.model import TorchModel
+    from bertie.platform import TorchModel
 
 SHOWN = 15  # rows in the terminal
 LENGTH = 512  # tokens of a text, at most
@@ -23,7 +21,7 @@ POINTS = 24
 
 
 def heads(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")
     ] = None,
@@ -44,12 +42,12 @@ def heads(
             "--points", min=1, help="With --data: how many numbers of removed heads are measured.", show_default="24"
         ),
     ] = None,
-    text: tables.TextColumns = None,
-    label: tables.LabelColumn = "",
-    max_length: tables.MaxLength = None,
-    output: tables.PageFile = None,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    text: Annotated[list[str] | None, option("text")] = None,
+    label: Annotated[str, option("label")] = "",
+    max_length: Annotated[int | None, option("max-length")] = None,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Show what the attention heads of a model do.
 
@@ -65,12 +63,8 @@ def heads(
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
     from bertie.apps.explain.heads_page import card_parts, page
-    from bertie.files import check_new_file
-    from bertie.infer.pipeline import check_reads_texts
-    from bertie.report.card import put
-    from bertie.runs.models import load
 
-    tables.check_card(card, model)
+    ModelCard(model).check(card)
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:
@@ -78,9 +72,9 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    opened = load(model)
-    check_reads_texts(opened.training_facts, "bertie heads")
+        platform.disk.check_new(output, overwrite=overwrite)
+    opened = platform.open_torch_model(model)
+    platform.check_reads_texts(opened.training_facts, "bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
@@ -93,7 +87,7 @@ def heads(
         page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        put(model, "Attention heads", *card_parts(**sections))
+        ModelCard(model).put("Attention heads", *card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -114,20 +108,18 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
     from bertie.apps.explain.attention import HeadStatistics, attentions
     from bertie.apps.explain.attention_page import kinds
-    from bertie.data.lines import texts_of
-    from bertie.errors import DataError
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    read = _first(texts_of(file), most, file)
+    read = _first(platform.read_texts(file), most, file)
     if not read:
-        raise DataError(f"{file} has no texts.")
+        raise platform.DataError(f"{file} has no texts.")
     found = HeadStatistics(model.tokenizer)
     for encoding in model.tokenizer.encode_batch(read, max_length=length):
         found.add(attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
     records = found.as_json()
     if console.verbosity.json:
-        emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
+        console.emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
         return found
     console.show(f"{found.tokens:,} tokens of {found.texts:,} texts")
     names = [name for name in records[0] if name not in ("layer", "head", "kind")]
@@ -141,25 +133,22 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
-    from bertie import families
     from bertie.apps.explain.relations import counted, table
-    from bertie.data.parsed import trees
-    from bertie.data.tables import TableFormat, collect
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    examples, skipped = collect(trees(file, TableFormat()), str(file))
+    examples, skipped = platform.collect_examples(platform.read_trees(file, platform.TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
     found = counted(model, model.tokenizer, examples, max_length=length)
     assert model.variant is not None
     console.say("The same for random weights.")
-    untrained = families.build(model.config, variant=model.variant.model_type).eval()
+    untrained = platform.build_model(model.config, variant=model.variant.model_type).eval()
     untrained.tokenizer = model.tokenizer
     rows = table(found, counted(untrained, model.tokenizer, examples, max_length=length))
     if console.verbosity.json:
-        emit({"relations": rows, "sentences": found.sentences})
+        console.emit({"relations": rows, "sentences": found.sentences})
         return rows
     console.show(f"{found.sentences:,} sentences")
     console.show(f"{'relation':14} {'words':>6}  {'head':19} right  offset        random  control")
@@ -176,14 +165,15 @@ def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
     from bertie.apps.explain.heads import predictor_of, removal
-    from bertie.data.tables import TableFormat, collect
 
-    examples, skipped = collect(predictor_of(model).task.rows(file, TableFormat(text, label)), str(file))
+    examples, skipped = platform.collect_examples(
+        predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
+    )
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     found = removal(model, _first(examples, most, file), points=points, max_length=max_length)
     if console.verbosity.json:
-        emit({"removal": found.as_json()})
+        console.emit({"removal": found.as_json()})
         return found
     order = [f"{layer + 1}.{head + 1}" for layer, head in found.order()]
     console.show(f"least important: {', '.join(order[:SHOWN])}")

@@ -5,13 +5,11 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie.platform import ModelCard, console, option, split_names
 
 
 def probe(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
     ],
@@ -39,12 +37,12 @@ def probe(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    encoding: tables.Encoding = "utf-8",
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
-    card: tables.Card = False,
-    overwrite: Overwrite = False,
+    card: Annotated[bool, option("card")] = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Measure what each layer knows: parts of speech, syntax, names, word order, sentence length.
 
@@ -61,15 +59,14 @@ def probe(
     from bertie.apps.probe.api import probe as run
     from bertie.apps.probe.page import card_parts
     from bertie.apps.probe.run import REPORT
-    from bertie.report.card import put
 
-    tables.check_card(card, model)
+    ModelCard(model).check(card)
     results = run(
         model,
         train,
         output=output,
         test=test or (),
-        probes=tables.names(probes),
+        probes=split_names(probes),
         format=format_ or (),
         sentences=sentences,
         pooling=pooling,
@@ -80,9 +77,9 @@ def probe(
         overwrite=overwrite,
     )
     if card:
-        put(model, "What the layers know", *card_parts(results))
+        ModelCard(model).put("What the layers know", *card_parts(results))
     if console.verbosity.json:
-        emit(results)
+        console.emit(results)
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

@@ -1,16 +1,16 @@
 """`bertie words`: a word in several texts."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie import platform
+from bertie.platform import ModelCard, console, option
 
 
 def words(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")
     ],
@@ -23,11 +23,11 @@ def words(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    output: tables.PageFile = None,
-    card: tables.Card = False,
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
-    overwrite: Overwrite = False,
+    output: Annotated[Path | None, option("page")] = None,
+    card: Annotated[bool, option("card")] = False,
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Compare the vectors of a word in several texts, layer by layer.
 
@@ -42,20 +42,18 @@ def words(
     """
     from bertie.apps.probe.api import words as compare
     from bertie.apps.probe.contexts_page import card_parts, page, pairs
-    from bertie.files import check_new_file
-    from bertie.report.card import put
 
-    tables.check_card(card, model)
+    ModelCard(model).check(card)
     if output is not None:
-        check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else ()
     found = compare(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
     if output is not None:
         page(found, str(model)).save(output)
     if card:
-        put(model, "A word in several texts", *card_parts(found))
+        ModelCard(model).put("A word in several texts", *card_parts(found))
     if console.verbosity.json:
-        emit(found)
+        console.emit(found)
     else:
         for number, one in enumerate(found["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")
@@ -73,10 +71,8 @@ def words(
 
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
-    from bertie.data.lines import texts_of
-    from bertie.errors import DataError
 
-    found = texts_of(path)
+    found = platform.read_texts(path)
     if not found:
-        raise DataError(f"{path} has no text.")
+        raise platform.DataError(f"{path} has no text.")
     return found

@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bertie import console
+from bertie import platform
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.options import grouped
+from bertie.platform import console, ending, grouped, option
 
 
 @grouped
@@ -24,9 +22,9 @@ def evaluate_search(
     stages: StageOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=tables.ending(".json")),
+        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=ending(".json")),
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Evaluate a search on questions whose documents are known, stage by stage.
 
@@ -40,16 +38,15 @@ def evaluate_search(
     """
     from bertie.apps.search import questions as files
     from bertie.apps.search.evaluate import evaluate
-    from bertie.files import check_new_file, write_json
 
     if output:
-        check_new_file(output, overwrite=overwrite)
+        platform.disk.check_new(output, overwrite=overwrite)
     labeled = files.read(questions, qrels)
     report = evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        write_json(output, report)
+        platform.disk.write_json(output, report)
     if console.verbosity.json:
-        emit(report)
+        console.emit(report)
         return
     if report["without_document"]:
         console.warn(f"{report['without_document']:,} questions have no document in the index, and are left out.")
@@ -61,7 +58,7 @@ def evaluate_search(
 def _show_stages(report: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from bertie.metrics.retrieval import NAMES
+    from bertie.apps.search.retrieval import NAMES
 
     table = Table("stage", title=console.counted(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
+from bertie import platform
 from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.options import grouped
-from bertie.errors import DataError, UsageError
-from bertie.files import some_of
+from bertie.platform import DataError, UsageError, console, disk, grouped, option
 
 if TYPE_CHECKING:
     from bertie.apps.search.index import Changes
@@ -57,10 +53,10 @@ def make_index(
     ] = "auto",
     engine: SearchEngine = "sqlite",
     url: Url = "",
-    precision: tables.Precision = "fp32",
+    precision: Annotated[str, option("precision")] = "fp32",
     model_engine: ModelEngine = "auto",
-    device: tables.Device = "auto",
-    overwrite: Overwrite = False,
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Index documents for search, or bring an index up to date.
 
@@ -140,16 +136,14 @@ def _checked(name: str, value: str, kind: Any) -> Any:
     """Returns the value of an option. Raises UsageError unless it is one of a Literal's."""
     from typing import get_args
 
-    from bertie.errors import nearest
-
     if value not in (choices := get_args(kind)):
-        raise UsageError(f"Unknown value {value!r} of {name}. {nearest(value, choices)}")
+        raise UsageError(f"Unknown value {value!r} of {name}. {platform.nearest(value, choices)}")
     return value
 
 
 def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
     if console.verbosity.json:
-        emit({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
+        console.emit({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
         return
     counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
     counts |= {"removed": changes.removed}
@@ -164,7 +158,7 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
     if changes.passed_over:
         console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
     if changes.unreadable:
-        console.warn(f"Skipped what cannot be read: {some_of(changes.unreadable)}.")
+        console.warn(f"Skipped what cannot be read: {disk.some_of(changes.unreadable)}.")
     if changes.missing:
         some = f"{changes.missing[0]}{', ...' if len(changes.missing) > 1 else ''}"
         files = console.counted(len(changes.missing), "deleted file")
@@ -176,7 +170,7 @@ def _check(folder: Path) -> None:
 
     found = check(folder)
     if console.verbosity.json:
-        emit(found)
+        console.emit(found)
     else:
         console.show(
             f"{folder}: {found['documents']:,} documents, {found['passages']:,} passages, {found['vectors']:,} vectors"

@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
+from bertie import platform
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
-from bertie.cli.options import grouped
-from bertie.errors import UsageError
+from bertie.platform import UsageError, console, ending, grouped, option, write_rows
 
 
 @grouped
@@ -20,7 +17,7 @@ def negatives(
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=tables.ending(".jsonl"))
+        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
     ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
@@ -30,7 +27,7 @@ def negatives(
     *,
     stages: StageOptions,
     seed: Annotated[int, typer.Option(help="Seed of the draw among the passages that are ranked highest.")] = 0,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Mine hard negatives: passages that a search ranks high and that do not answer.
 
@@ -46,23 +43,21 @@ def negatives(
 
     from bertie.apps.search import negatives as mining
     from bertie.apps.search import questions as asking
-    from bertie.errors import nearest
-    from bertie.files import check_new_file
 
     if form not in get_args(mining.Form):
-        raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")
+        raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(mining.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    check_new_file(output, overwrite=overwrite, inputs=[questions])
+    platform.disk.check_new(output, overwrite=overwrite, inputs=[questions])
     asked, left = asking.read(questions, qrels), mining.Left()
     kind = cast("mining.Form", form)
     mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    rows = tables.write_rows(
+    rows = write_rows(
         output, mined, "negatives", empty="No question has its document in this index and enough negatives."
     )
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
-        emit(facts)
+        console.emit(facts)
     else:
         console.show(f"{output}: {rows:,} rows of {len(asked):,} questions")
         if skipped := left.without_document + left.without_negatives:

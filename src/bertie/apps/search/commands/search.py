@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import emit
-from bertie.cli.options import grouped
-from bertie.errors import DataError, UsageError
+import bertie
+from bertie import platform
+from bertie.platform import DataError, UsageError, console, grouped, option
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from bertie.apps.search.models import Embedder
     from bertie.apps.search.searcher import Found, Hit, Searcher
+
+
+def _place(model: Path | None) -> Path | None:
+    """Returns the folder of a model, which may be that of a run or a checkpoint."""
+    return model and platform.model_folder(model)
+
 
 IndexFolder = Annotated[
     Path, typer.Argument(help="Folder of an index, made by `bertie index`; or its name on a server.")
@@ -31,15 +35,15 @@ ModelEngine = Annotated[
 ]
 EmbedModel = Annotated[
     Path | None,
-    typer.Option("--embed", help="Model of sentence embeddings, for search by meaning.", callback=tables.resolved),
+    typer.Option("--embed", help="Model of sentence embeddings, for search by meaning.", callback=_place),
 ]
 RerankModel = Annotated[
     Path | None,
-    typer.Option("--rerank", help="Model that re-ranks passages (task rank or choice).", callback=tables.resolved),
+    typer.Option("--rerank", help="Model that re-ranks passages (task rank or choice).", callback=_place),
 ]
 AnswerModel = Annotated[
     Path | None,
-    typer.Option("--answer", help="Model that finds the answer (task span).", callback=tables.resolved),
+    typer.Option("--answer", help="Model that finds the answer (task span).", callback=_place),
 ]
 
 NoEmbed = Annotated[bool, typer.Option("--no-embed", help="Search only by words.")]
@@ -68,9 +72,9 @@ class StageOptions:
     read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
     engine: SearchEngine = "sqlite"
     url: Url = ""
-    precision: tables.Precision = "fp32"
+    precision: Annotated[str, option("precision")] = "fp32"
     model_engine: ModelEngine = "auto"
-    device: tables.Device = "auto"
+    device: Annotated[str, option("device")] = "auto"
 
     def searcher(self, index: Path) -> "Searcher":
         """Returns the open index with its models. Its own model of vectors is used unless --no-embed is given."""
@@ -108,14 +112,19 @@ class StageOptions:
         return embedder_of(folder, self.precision, self.device, self.model_engine)
 
     def _opened(self, model: Path) -> Any:
-        return tables.predictor(model, None, None, self.precision, self.device, self.model_engine)
+        return bertie.Predictor(
+            *platform.open_engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
+        )
 
 
 def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embedder":
     """Returns the model of vectors in a folder, which is loaded when it is needed."""
     from bertie.apps.search.models import Embedder
 
-    return Embedder.of(folder, lambda: tables.embedder(folder, precision, device, engine))
+    return Embedder.of(
+        folder,
+        lambda: platform.embedder_of(*platform.open_engine(folder, precision=precision, device=device, engine=engine)),
+    )
 
 
 @grouped
@@ -142,7 +151,7 @@ def search(
     for line in filter(None, map(str.strip, sys.stdin)) if several else [question]:
         found = searcher.search(line, top)
         if console.verbosity.json:
-            emit(found.as_json())
+            console.emit(found.as_json())
         else:
             if several:
                 console.show(Text(line, "bold"))

@@ -11,10 +11,8 @@ from urllib.error import HTTPError, URLError
 
 import typer
 
-from bertie import console
 from bertie.apps.serve.commands.serve import KEY, keys_of
-from bertie.cli.app import emit
-from bertie.errors import BertieError, UsageError
+from bertie.platform import BertieError, UsageError, console
 
 POLL_S = 0.2
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
@@ -52,7 +50,7 @@ def reload(
         if time.monotonic() > until:
             raise BertieError(f"The models were not loaded after {seconds:.0f} s. The server's log tells what it does.")
     if console.verbosity.json:
-        emit(reloads["outcomes"])
+        console.emit(reloads["outcomes"])
     for name, outcome in reloads["outcomes"].items():
         console.say(f"{name}: {outcome}")
     failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]

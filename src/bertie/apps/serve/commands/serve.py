@@ -10,11 +10,8 @@ from typing import Annotated
 
 import typer
 
-from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import emit
-from bertie.cli.options import grouped
-from bertie.errors import UsageError, nearest
+from bertie import platform
+from bertie.platform import UsageError, console, grouped, nearest, option
 
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
@@ -91,9 +88,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads per worker process. Default: all cores.")
     ] = None,
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
-    engine: tables.Engine = "auto",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    engine: Annotated[str, option("engine")] = "auto",
     attention: Annotated[
         bool,
         typer.Option(
@@ -125,7 +122,6 @@ def serve(
     from bertie.apps.serve.remote import WorkerSettings
     from bertie.apps.serve.server import Options
     from bertie.apps.serve.server import serve as run
-    from bertie.infer.engine import check_names
 
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
@@ -134,7 +130,7 @@ def serve(
         raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
-    check_names(precision, engine)
+    platform.check_names(precision, engine)
     options = Options(
         named(models),
         named(index or [], "an index"),
@@ -152,7 +148,7 @@ def serve(
 
     def ready(url: str) -> None:
         if console.verbosity.json:
-            emit({"url": url, "models": list(options.models)})
+            console.emit({"url": url, "models": list(options.models)})
         if console.verbosity.level >= 0:
             told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
             LOG.text(told.encode())  # which does not wait for a reader, as everything of a server

@@ -1,0 +1,1 @@
+"""Cloze questions about raw text, to practice question answering without labels."""

@@ -1,0 +1,60 @@
+"""`bertie cloze`: questions about raw text, made without labels."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import platform
+from bertie.platform import console, ending, option, write_rows
+
+
+def cloze(
+    corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Questions to write: FILE.jsonl; FILE.txt: texts for pre-training, each question before its context.",
+            callback=ending(".jsonl", ".txt"),
+        ),
+    ],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
+    words: Annotated[
+        int, typer.Option("--words", help="Most words of a context. Each context has half of them or more.")
+    ] = 130,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
+    overwrite: Annotated[bool, option("overwrite")] = False,
+) -> None:
+    """Make cloze questions about a corpus, to practice question answering without labels.
+
+    The answer is a name or a number of a sentence. The question has the other words of the sentence, some of them left
+    out, and a question word. The context is the sentence with its neighbors. Words in capitals mark names, and
+    particles mark Korean nouns.
+
+    \b
+    Examples:
+      bertie cloze corpora/mine -o questions.jsonl
+      bertie finetune MODEL --task span --train questions.jsonl -o runs/cloze max_length=224
+      bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
+      bertie cloze corpora/mine -o pairs.txt
+    """
+    from bertie.apps.cloze.cloze import Count, as_document, as_json
+    from bertie.apps.cloze.cloze import cloze as questions
+
+    platform.disk.check_new(output, overwrite=overwrite)
+    count = Count()
+    asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
+    form = as_document if output.suffix.lower() == ".txt" else as_json
+    made = write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
+    facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
+    if console.verbosity.json:
+        console.emit(facts)
+        return
+    console.show(f"{output}: {made:,} questions")
+    if made < rows:
+        console.warn(
+            f"The corpus has only {made:,} suitable sentences of {count.read:,}; {rows:,} questions were asked for."
+        )

@@ -1,0 +1,1 @@
+"""Next-sentence prediction: whether one text follows another."""

@@ -1,0 +1,52 @@
+"""`bertie next-sentence`: whether a text follows another, by the head of pre-training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import bertie
+from bertie import platform
+from bertie.platform import console, option
+
+SAID = {
+    "follows": "follows: the second text follows the first",
+    "random": "random: the second text does not follow the first",
+    "in_order": "in order: the texts are in their original order",
+    "swapped": "swapped: the texts are in reverse order",
+}
+
+
+def _place(model: Path) -> Path:
+    """Returns the folder of a model, which may be that of a run or a checkpoint."""
+    return platform.model_folder(model)
+
+
+def next_sentence(
+    model: Annotated[
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=_place)
+    ],
+    first: Annotated[str, typer.Argument(help="First text.")],
+    second: Annotated[str, typer.Argument(help="Second text.")],
+    device: Annotated[str, option("device")] = "auto",
+) -> None:
+    """Predict whether one text follows another.
+
+    Prints the prediction and its probability. Models trained with next-sentence prediction (NSP) predict whether the
+    second text follows the first. Models pre-trained with sentence order prediction (SOP) predict whether the two
+    texts are in order.
+
+    \b
+    Examples:
+      bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
+    """
+    from bertie.apps.next_sentence.pairs import judge, kind_of
+
+    predictor = bertie.Predictor(*platform.open_engine(model, device=device))
+    (verdict,) = judge(
+        predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
+    )
+    if console.verbosity.json:
+        console.emit(verdict.as_json())
+    else:
+        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

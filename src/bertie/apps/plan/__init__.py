@@ -1,0 +1,1 @@
+"""The cost of a run before it starts, on every device: operations, memory, time, energy, CO2 and money."""

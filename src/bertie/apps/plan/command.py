@@ -1,0 +1,282 @@
+"""`bertie plan`: the cost of a run before it starts."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import bertie
+from bertie import platform
+from bertie.platform import UsageError, console, grouped, option, split_names, text_of
+
+if TYPE_CHECKING:
+    from bertie import FinetuneConfig, PretrainConfig
+    from bertie.apps.plan.forecast import Assumptions, Forecast
+    from bertie.platform import Job, PowerGrid, Processor, ProcessorCatalog
+
+THIS = "this"
+UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@dataclass(frozen=True)
+class AssumptionOptions:
+    """What a forecast rests on."""
+
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on", "--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."
+        ),
+    ] = ""
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Number of devices.")] = 1
+    utilization: Annotated[
+        float | None,
+        typer.Option(
+            "--utilization",
+            min=0.001,
+            max=1.0,
+            help="Share of the peak rate that training reaches. Default: 0.4; 0.5 on this machine.",
+        ),
+    ] = None
+    country: Annotated[str, typer.Option("--country", help="Country of the power grid: KOR, USA, FRA ...")] = "WORLD"
+    pue: Annotated[
+        float | None,
+        typer.Option(
+            "--pue", min=1.0, max=100.0, help="Power of the data center per power of its computers. Default: 1.58."
+        ),
+    ] = None
+    price: Annotated[
+        float | None, typer.Option("--price", min=0.0, max=1e6, help="USD per device and hour, for all devices.")
+    ] = None
+    prices: Annotated[
+        Path | None, typer.Option("--prices", help="Dated YAML file of prices, instead of Bertie's. See docs/plan.md.")
+    ] = None
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
+    ] = None
+
+    def of(self, grid: "PowerGrid", key: str) -> "Assumptions":
+        """Returns the assumptions for a device."""
+        from bertie.apps.plan.forecast import Assumptions
+
+        here = key == THIS
+        usual = platform.PROCESSOR_UTILIZATION if here else platform.UTILIZATION
+        share = usual if self.utilization is None else self.utilization
+        pue = self.pue if self.pue is not None else 1.0 if here else platform.PUE
+        return Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
+
+
+ASSUMPTIONS = AssumptionOptions()
+
+
+@grouped
+def plan(
+    overrides: Annotated[list[str] | None, option("overrides")] = None,
+    config: Annotated[Path | None, option("config")] = None,
+    assumptions: AssumptionOptions = ASSUMPTIONS,
+    budget: Annotated[
+        str, typer.Option("--budget", help="Time that is available, for example 24h: what fits on the first device?")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Accept a utilization above 0.6.")] = False,
+    output: Annotated[Path | None, option("page")] = None,
+    overwrite: Annotated[bool, option("overwrite")] = False,
+) -> None:
+    """Estimate the cost of a run: operations, memory, time, energy, CO2 and money.
+
+    The settings are those of `bertie pretrain` or `bertie finetune`. No text is needed: every sequence counts as full.
+    Times are estimates from peak rates. Energy and CO2 are estimates too: the truth is between half and twice the
+    number. For a measured time on this machine, pass --dry-run to `bertie pretrain` or `bertie finetune`.
+
+    \b
+    Examples:
+      bertie plan -c pretrain-bert-base
+      bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR -o plan.html
+      bertie plan -c finetune-squad model=bert-base --on l4,this
+      bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
+      bertie plan -c pretrain-small-cpu --budget 24h --machine this
+    """
+    from bertie.apps.plan.forecast import cheapest, forecast
+
+    used = assumptions.utilization
+    if used is not None and used > platform.MOST_UTILIZATION and not force:
+        raise UsageError(
+            f"--utilization {used:g} is above {platform.MOST_UTILIZATION:g}, which training of encoders hardly "
+            "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
+        )
+    if output is not None:
+        platform.disk.check_new(output, overwrite=overwrite)
+    known = platform.read_catalog(assumptions.catalog, assumptions.prices)
+    devices = _devices(assumptions.on, known)
+    grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
+
+    def given(key: str) -> "Assumptions":
+        return assumptions.of(grid, key)
+
+    if budget:
+        costs = ("country", "pue", "price", "prices")
+        if unused := [name for name in costs if getattr(assumptions, name) != getattr(ASSUMPTIONS, name)]:
+            raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
+        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
+        return
+    job = platform.job_of(settings)
+    found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
+    best = cheapest([one for key, one in found.items() if key != THIS])
+    if output is not None:
+        from bertie.apps.plan.page import page
+
+        page(config.stem if config else settings.model, job, found, given, known).save(output)
+    if console.verbosity.json:
+        console.emit(
+            {
+                **_facts(job),
+                "country": asdict(grid),
+                "prices": {"month": known.priced, "source": known.source},
+                "devices": {key: _as_json(one, given(key)) for key, one in found.items()},
+                "cheapest": [one.device.name for one in best],
+            }
+        )
+        return
+    console.show(
+        f"{text_of.count(job.parameters)} parameters, {text_of.count(job.tokens)} tokens, "
+        f"{job.flops:.3g} floating-point operations"
+    )
+    _show(found, given)
+    if best:
+        own = f" and {assumptions.catalog}" if assumptions.catalog else ""
+        source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
+        console.say(f"Cheapest: {', '.join(one.device.name for one in best)} ({source}).")
+    console.say(
+        f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
+        f"({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
+    )
+    if output is not None:
+        console.say(f"Page: {output}")
+
+
+def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | FinetuneConfig":
+    """Returns the settings of a run, whichever kind they are of."""
+
+    told = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    tree = platform.read_yaml(config) if config is not None else {}
+    kind: type[PretrainConfig | FinetuneConfig] = platform.kind_of_run(dict.fromkeys(told) | tree)
+    return platform.load_settings(kind, config, overrides)
+
+
+def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
+
+    keys = split_names(names) or (*known.devices, THIS)
+    return {key: platform.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+
+
+def _facts(job: "Job") -> dict[str, Any]:
+    return {
+        "parameters": job.parameters,
+        "tokens": job.tokens,
+        "flops": job.flops,
+        "phases": [{**asdict(phase), "flops_per_token": job.flops_parts(phase)} for phase in job.phases],
+        "memory": {"bytes": sum(job.peak.values()), **job.peak},
+    }
+
+
+def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, Any]:
+    return {
+        "name": one.device.name,
+        "count": given.count,
+        "utilization": given.utilization,
+        "pue": given.pue,
+        "seconds": one.seconds,
+        "kwh": one.kwh,
+        "kg_co2": one.kg,
+        "energy": "estimated, factor 2",
+        "dollars": one.dollars,
+        "fits": one.fits,
+        "micro_batch": one.sequences,
+        "memory_gb": one.device.memory_gb,
+    }
+
+
+def _show(found: "dict[str, Forecast]", given: Any) -> None:
+    from rich.table import Table
+
+    table = Table("device", "time", "kWh", "kg CO2", "USD", "fits", box=None)
+    for key, one in found.items():
+        number = given(key).count
+        dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
+        fits = (
+            console.counted(one.sequences, "sequence")
+            if one.fits
+            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
+        )
+        table.add_row(
+            f"{number} x {one.device.name}" if number > 1 else one.device.name,
+            text_of.duration(one.seconds),
+            f"{one.kwh:,.3g}",
+            f"{one.kg:,.3g}",
+            dollars,
+            fits,
+        )
+    console.show(table)
+
+
+def _seconds(text: str) -> float:
+    """24h -> 86,400."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
+    if not found or float(found[1]) <= 0:
+        raise UsageError(f"--budget is {text!r}; expected a time such as 90min, 24h or 3d.")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def _show_budget(
+    settings: "PretrainConfig | FinetuneConfig",
+    key: str,
+    device: "Processor",
+    given: Callable[[str], "Assumptions"],
+    seconds: float,
+    output: Path | None,
+    measured: bool,
+) -> None:
+    from bertie.apps.plan.page import better_loss, budget_page
+    from bertie.apps.plan.presets import presets_within
+
+    if not isinstance(settings, bertie.PretrainConfig):
+        raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
+    tried = key == THIS and measured and settings.objectives.get("mlm") is not None
+    rows = presets_within(settings, device, given(key), seconds, tried=tried)
+    if output is not None:
+        budget_page(rows, device, seconds).save(output)
+    if console.verbosity.json:
+        console.emit({"device": device.name, "seconds": seconds, "presets": rows})
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    for name in ("", "preset", "parameters", "steps", "tokens", "loss", "batch"):
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(
+            "*" if row["chosen"] else "",
+            row["preset"],
+            text_of.count(row["parameters"]),
+            f"{row['steps']:,}",
+            text_of.count(row["tokens"]),
+            "–" if row["loss"] is None else f"{row['loss']:.2f}",
+            f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
+        )
+    console.show(table)
+    console.say(
+        f"What fits into {text_of.duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
+        "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
+        "from a rough law of small runs of Bertie (docs/plan.md)."
+        + " The first presets were tried on this machine for 30 s; the others use the last measured rate."
+        * tried
+    )
+    for row in rows:
+        if row["chosen"]:
+            where = f", extrapolated {row['beyond']:g} times" if row["beyond"] > 1 else ""
+            loss = f"an expected loss of {row['loss']:.2f}{where}" if row["loss"] else "a loss that is not known"
+            console.say(f"Settings of *: model={row['preset']} train.steps={row['steps']}, with {loss}.")
+    if better := better_loss(rows):
+        console.say(better)

@@ -1,0 +1,62 @@
+"""What fits into a time: the presets of a family on a device, with the loss to expect of each."""
+
+from typing import Any
+
+from bertie import PretrainConfig
+from bertie.apps.plan.forecast import USABLE, Assumptions
+from bertie.apps.plan.law import law
+from bertie.platform import Job, Processor, count_parameters, family_config, family_of, job_of, seconds_of, utilizations
+
+TOKENS_PER_PARAMETER = 20
+
+
+def presets_within(
+    config: PretrainConfig, device: Processor, given: Assumptions, seconds: float, *, tried: bool = False
+) -> list[dict[str, Any]]:
+    """Returns what fits into some seconds for each preset of the config's family, smallest first.
+
+    The schedule is that of the config with other steps. tried: whether the utilization is measured on this machine
+    (runs/here.py). loss: expected masked-LM loss on held-out text, from Bertie's own runs (law.py), None far beyond
+    them; beyond: how far. chosen: the largest preset that fits in the memory and reads TOKENS_PER_PARAMETER; none where
+    no preset does.
+    """
+    rows: list[dict[str, Any]] = []
+    jobs = _sizes(config)
+    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
+    for name, job in jobs.items():
+        share = seconds / seconds_of(job.flops, device.tflops, count=given.count, used=used[name])
+        tokens = int(job.tokens * share)
+        layers = count_parameters(job.config)["layers"]
+        rows.append(
+            {
+                "preset": name,
+                "parameters": job.parameters,
+                "steps": int(config.train.steps * share),
+                "tokens": tokens,
+                "tokens_per_parameter": tokens / job.parameters,
+                "micro_batch": job.largest_batch(USABLE * device.memory_gb * 1e9),
+                "loss": law().expected(layers, tokens),
+                "beyond": round(law().beyond(layers, tokens), 1),
+                "utilization": round(used[name], 3),
+                "chosen": False,
+            }
+        )
+    for row in reversed(rows):
+        if row["micro_batch"] and row["tokens_per_parameter"] >= TOKENS_PER_PARAMETER:
+            row["chosen"] = True
+            break
+    return rows
+
+
+def _sizes(config: PretrainConfig) -> dict[str, Job]:
+    """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
+    that with the shortest name."""
+    vocabulary, presets = family_config(config.model).vocab_size, family_of(config.model).presets
+    names = sorted((name for name in presets if family_config(name).vocab_size == vocabulary), key=len)
+    lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
+    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
+    found = dict[str, Job]()
+    for name, job in jobs.items():
+        same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]
+        found |= {} if same else {name: job}
+    return dict(sorted(found.items(), key=lambda pair: pair[1].parameters))

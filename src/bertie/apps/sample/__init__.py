@@ -1,0 +1,108 @@
+"""Small tables of generated examples, so that every command can be tried without a download.
+
+Template grammars generate the texts, but those of `directions`, which are written. The same call returns the same rows
+on every machine. A model with a high score has learned the grammar, and little about real text.
+"""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bertie.apps.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
+from bertie.platform import Registry, UsageError
+
+Row = dict[str, Any]
+Make = Callable[[int, random.Random], Row]  # the row after so many others
+MOST_REPEATS = 1_000  # in a row: then the grammar has few other rows left
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: what its rows are, how many by default, the kind of file, and language -> what makes a row."""
+
+    title: str
+    rows: int
+    suffix: str
+    languages: Mapping[str, Make]
+
+
+TABLES = Registry("table", (
+    ("reviews", Table("reviews, columns text and label", 120, ".csv", reviews.LANGUAGES)),
+    ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row})),
+    ("questions", Table("questions, each with a context and its answer", 600, ".jsonl", {"en": questions.row})),
+    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", {"en": pairs.row})),
+    ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
+    ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
+    ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
+    ("simple-pictures", Table("pictures of two shapes, with a sentence about one", 600, ".jsonl",
+                              {"en": pictures.simple})),
+    ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
+                                {"en": pictures.question})),
+    ("scenes", Table("statements about scenes, columns text, image and label", 600, ".jsonl", {"en": scenes.row})),
+    ("simple-scenes", Table("simple statements about scenes, columns text, image and label", 600, ".jsonl",
+                            {"en": scenes.simple})),
+))  # fmt: skip
+
+
+def table(name: str, language: str = "en", rows: int | None = None, seed: int = 0) -> list[Row]:
+    """Returns the rows of a generated table, in random order without duplicates.
+
+    Args:
+        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures", "simple-pictures",
+            "picture-questions", "scenes" or "simple-scenes".
+        language: "en", or "ko" for reviews.
+        rows: Number of rows. Default: that of the table.
+        seed: Seed of the generator.
+
+    Returns:
+        Rows as dictionaries, column to value.
+
+    Raises:
+        UsageError: There is no such table, language, or number of different rows.
+    """
+    kind = TABLES[name]
+    make, rows = Registry("language", kind.languages.items())[language], kind.rows if rows is None else rows
+    rng = random.Random(seed)
+    found: dict[str, Row] = {}
+    repeats = 0
+    while len(found) < rows:
+        row = make(len(found), rng)
+        repeats = repeats + 1 if (key := json.dumps(row)) in found else 0
+        if repeats > MOST_REPEATS:
+            raise UsageError(
+                f"{name} has little more than {len(found):,} different rows; {rows:,} were asked for. Pass --rows "
+                f"{len(found)} or less."
+            )
+        found[key] = row
+    table = list(found.values())
+    rng.shuffle(table)
+    return table
+
+
+def written(rows: list[Row], suffix: str) -> str:
+    """Rows as the text of a file of that kind."""
+    return WRITERS[suffix](rows)
+
+
+def _csv(rows: list[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _conll(rows: list[Row]) -> str:
+    lines = (zip(row["tokens"], row["tags"], strict=True) for row in rows)
+    return "\n".join("".join(f"{token} {tag}\n" for token, tag in sentence) for sentence in lines)
+
+
+def _jsonl(rows: list[Row]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+WRITERS: Mapping[str, Callable[[list[Row]], str]] = {".csv": _csv, ".conll": _conll, ".jsonl": _jsonl}

@@ -1,0 +1,65 @@
+"""`bertie sample`: small generated tables of examples to try the commands with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import platform
+from bertie.platform import UsageError, console, option
+
+
+def sample(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, simple-pictures, "
+            "picture-questions, scenes, simple-scenes."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
+    ] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="Language of the texts: en, or ko (only reviews).")
+    ] = "en",
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
+    overwrite: Annotated[bool, option("overwrite")] = False,
+) -> None:
+    """Write a small table of generated examples.
+
+    A template grammar generates the texts, so they are the same on every machine. `reviews`: short reviews with the
+    labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL). `questions`: questions about
+    a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
+    clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
+    apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
+    `simple-pictures`: such drawings, each with a sentence about one shape (JSON lines). `picture-questions`: such
+    drawings, each with a question and its answer (JSON lines). `scenes`: statements about three boxes of items, true
+    or false (JSON lines). `simple-scenes`: the same with simple statements.
+
+    \b
+    Examples:
+      bertie sample reviews -o reviews.csv
+      bertie sample reviews --language ko -o reviews-ko.csv
+      bertie sample names -o train.conll
+      bertie sample names --rows 100 --seed 1 -o test.conll
+    """
+    from bertie.apps.sample import TABLES, table, written
+
+    kind = TABLES[name]
+    if output is not None:
+        if output.suffix not in ("", kind.suffix):
+            raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
+        platform.disk.check_new(output, overwrite=overwrite)
+    found = table(name, language, rows, seed)
+    if console.verbosity.json:
+        for row in found:
+            console.emit(row)
+    if output is not None:
+        platform.disk.write_bytes(output, written(found, kind.suffix).encode())
+        console.say(f"{output}: {len(found)} {kind.title}")
+    elif not console.verbosity.json:
+        print(written(found, kind.suffix), end="")

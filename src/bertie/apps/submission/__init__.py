@@ -1,0 +1,1 @@
+"""Submissions to the GLUE server: written and checked."""

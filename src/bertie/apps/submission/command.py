@@ -1,0 +1,65 @@
+"""`bertie submission`: the zip file for GLUE's server, written and validated."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import bertie
+from bertie import platform
+from bertie.platform import DataError, UsageError, console, ending, option
+
+
+def submission(
+    file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
+    models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
+    overwrite: Annotated[bool, option("overwrite")] = False,
+) -> None:
+    """Create or validate a GLUE submission.
+
+    Predicts GLUE's test sets and writes the zip file for GLUE's server. The model of mnli predicts both of its test
+    sets and the diagnostic set AX.
+
+    \b
+    Examples:
+      bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
+      bertie submission glue.zip
+    """
+    from bertie.apps.submission import glue
+
+    if not models:
+        if not file.is_file():
+            raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
+        if problems := glue.check(file.read_bytes()):
+            raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
+        _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
+        return
+    ending(".zip")(file)
+    platform.disk.check_new(file, overwrite=overwrite)
+    folders = {}
+    for model in models:
+        name, equals, folder = model.partition("=")
+        if not equals:
+            raise UsageError(f"{model!r} has no data set. Write SET=FOLDER, for example cola=runs/cola/model.")
+        if name in folders:
+            raise UsageError(f"{name} has two models. Pass one.")
+        folders[name] = Path(folder)
+    predictors = {
+        name: bertie.Predictor(*platform.open_engine(folder, precision=precision, device=device))
+        for name, folder in folders.items()
+    }
+    notes = glue.submission(predictors, data_dir, file)
+    _show(file, notes, f"Wrote {file}")
+
+
+def _show(file: Path, notes: Sequence[str], text: str) -> None:
+    for note in notes:
+        console.warn(note)
+    if console.verbosity.json:
+        console.emit({"file": str(file), "notes": notes})
+    else:
+        console.show(text)

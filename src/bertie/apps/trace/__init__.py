@@ -1,0 +1,1 @@
+"""One text through a masked language model, with the shape of every array."""

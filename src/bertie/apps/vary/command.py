@@ -1,0 +1,51 @@
+"""`bertie vary`: changed copies of texts, for a teacher to answer."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import platform
+from bertie.platform import console, ending, option, split_names, write_rows
+
+
+def vary(
+    file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
+    ],
+    copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the changes.")] = 0,
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    format_: Annotated[str, option("format")] = "",
+    overwrite: Annotated[bool, option("overwrite")] = False,
+) -> None:
+    """Write texts with changed copies, so that a student learns from more of a teacher's answers.
+
+    In half of the copies, words become random words of the file. In the other half, the end is that of another text.
+    The texts themselves are written first. A large model answers all of them, and a small one learns the answers.
+
+    \b
+    Examples:
+      bertie vary train.csv --text review -o texts.jsonl
+      bertie predict runs/large/model texts.jsonl --text review -o answers.jsonl
+      bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
+    """
+    from bertie.apps.vary.vary import vary as varied
+
+    platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
+    format = platform.TableFormat(tuple(text or ()), "", split_names(columns), encoding, format_, labelled=False)
+    found: list[platform.Columns] = []
+    examples, skipped = platform.collect_examples(platform.stream_examples(file, format, on_columns=found.append), file)
+    names, texts = found[0].text, [example.texts for example in examples]
+    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, varied(texts, copies=copies, seed=seed)))
+    written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
+    if skipped.total:
+        console.warn(str(skipped))
+    if console.verbosity.json:
+        console.emit({"file": str(output), "texts": len(texts), "rows": written, "skipped": skipped.total})
+    else:
+        console.show(f"{output}: {written:,} rows of {len(texts):,} texts")

@@ -1,0 +1,120 @@
+"""Rare labels of a fine-tuning run: what was done about them, and what the report says.
+
+row weights, weights of labels, the loss     LossOptions, which the task multiplies in (tasks/losses.py)
+balanced sampling                            the order of examples (data/mixed.py)
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.metrics.confusion import RARE
+from bertie.report.page import Report
+from bertie.runs.config import FinetuneConfig
+from bertie.tasks import TASKS, Task
+from bertie.tasks.losses import LossFunction, LossOptions, class_weights_of
+
+FEW, LITTLE = 10, 0.02  # examples, and share of all: a label with less is hardly learned
+SHOWN = 50  # rare labels in a report
+
+
+def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
+    """Raises UsageError for a setting about weights or the loss that the task does not follow."""
+    chosen = {
+        "weight": config.weight,
+        "class_weights": config.class_weights is not None,
+        "sampling": config.sampling != "natural",
+        "loss": config.loss == "focal",
+        "loss_function": config.loss == "function",
+        "label_smoothing": config.label_smoothing,
+    }
+    for name, value in chosen.items():
+        known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())
+        if value and name not in known:
+            able = ", ".join(task for task, other in TASKS.items() if name in other.honours)
+            what = {"loss_function": "loss=function", "loss": "loss=focal"}.get(name, name)
+            raise UsageError(f"{what} has no effect under task={config.task}. Omit it. Tasks that have it: {able}.")
+    if config.loss == "function" and (config.label_smoothing or config.focal_gamma != LossOptions.gamma):
+        raise UsageError("A loss of your own replaces label_smoothing and focal_gamma. Omit them.")
+
+
+def loss_options(
+    config: FinetuneConfig, task: Task, train: Sequence[Example], function: LossFunction | None
+) -> LossOptions:
+    """Returns how the examples count in the loss of a run. Raises UsageError for bad weights or a missing function."""
+    if (config.loss == "function") != (function is not None):
+        raise UsageError("loss=function needs the function itself: bertie.finetune(..., loss=FUNCTION).")
+    weights = {}
+    if config.class_weights is not None:
+        weights = class_weights_of(config.class_weights, task.labels, [str(example.label) for example in train])
+    return LossOptions(config.loss, config.focal_gamma, config.label_smoothing, weights, function)
+
+
+def measures(config: FinetuneConfig) -> list[str]:
+    """Returns what a run does about rare labels, in words."""
+    weights = config.class_weights
+    shown = "class_weights=balanced" if weights == "balanced" else f"class_weights={weights}"
+    return [
+        *([shown] if weights is not None else []),
+        *(["sampling=balanced"] if config.sampling == "balanced" else []),
+        *([f"loss=focal (focal_gamma={config.focal_gamma:g})"] if config.loss == "focal" else []),
+        *(["a loss function"] if config.loss == "function" else []),
+        *([f"weights of rows in {config.weight!r}"] if config.weight else []),
+    ]
+
+
+def rare_labels(task: Task, train: Sequence[Example]) -> dict[str, int]:
+    """Returns the labels with few examples, rarest first, with their numbers of examples; none for other tasks."""
+    if not task.one_label or "class_weights" not in task.honours:
+        return {}
+    counts = Counter(str(example.label) for example in train)
+    least = min(RARE, 0.5 / max(1, len(counts))) * len(train)
+    rare = [label for label, count in counts.items() if count < max(least, FEW)]
+    return {label: counts[label] for label in sorted(rare, key=lambda label: (counts[label], label))}
+
+
+def warning(config: FinetuneConfig, task: Task, train: Sequence[Example]) -> list[str]:
+    """Returns a warning about labels that are hardly learned, where nothing is done about them."""
+    few = [label for label, count in rare_labels(task, train).items() if count < max(FEW, LITTLE * len(train))]
+    if not few or measures(config):
+        return []
+    shown = ", ".join(map(repr, few[:5])) + (f" and {len(few) - 5:,} others" if len(few) > 5 else "")
+    return [
+        f"{shown}: fewer than {FEW} training examples, or less than {LITTLE:.0%} of them. Such labels are hardly "
+        "learned. Try --class-weights balanced, --sampling balanced or --loss focal, or add examples."
+    ]
+
+
+def as_json(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the rare labels with their scores on dev, and what was done, for results.json; {} where none is rare.
+
+    dev: the report of the scores.
+    """
+    counts, scores = rare_labels(task, train), dev.get("per_label", {})
+    rows = [
+        {
+            "label": label,
+            "train": count,
+            "share": count / len(train),
+            "dev": scores.get(label, {}).get("examples", 0),
+            **{name: scores.get(label, {}).get(name) for name in ("precision", "recall", "f1")},
+        }
+        for label, count in list(counts.items())[:SHOWN]
+    ]
+    return {"rare_labels": {"labels": rows, "done": measures(config)}} if rows else {}
+
+
+def section(report: Report, results: Mapping[str, Any]) -> None:
+    """Adds the section about rare labels to a report, where there are any."""
+    if not (rare := results.get("rare_labels")):
+        return
+    done = ", ".join(rare["done"]) or "nothing (see class_weights, sampling and loss)"
+    report.section("Rare labels", f"Labels with few training examples. What was done: {done}.").table(
+        ["label", "training examples", "share", "dev examples", "precision", "recall", "F1"],
+        [
+            [one["label"], one["train"], f"{one['share']:.1%}", one["dev"], one["precision"], one["recall"], one["f1"]]
+            for one in rare["labels"]
+        ],
+    )
