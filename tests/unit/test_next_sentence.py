@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from bertie.apps.next_sentence.pairs import kind_of
+from bertie.infer.pairs import kind_of
 from serving import make_models
 from toys import CommandLine
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie.apps.next_sentence.pairs import verdicts
 from bertie.apps.search.models import relevance
 from bertie.apps.serve import handlers
 from bertie.apps.serve.golden import difference
@@ -18,6 +17,7 @@ from bertie.apps.serve.routes import ROUTES
 from bertie.data.tables import TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.infer import fill
+from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask

@@ -65,7 +65,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("negatives", "bertie.apps.search.commands.negatives:negatives", "Mine hard negatives: passages that a search ranks high and that do not answer."),
         Row("write", "bertie.cli.write:write", "Generate text from a text."),
         Row("fill-mask", "bertie.cli.fill_mask:fill_mask", "Predict masked tokens."),
-        Row("next-sentence", "bertie.apps.next_sentence.command:next_sentence", "Predict whether one text follows another."),
+        Row("next-sentence", "bertie.cli.next_sentence:next_sentence", "Predict whether one text follows another."),
         Row("perplexity", "bertie.cli.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
         Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
         Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),

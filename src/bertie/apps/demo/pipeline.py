@@ -22,6 +22,7 @@ from bertie.apps.demo.page import page
 from bertie.platform import (
     Corpus,
     CorpusConfig,
+    Families,
     FolderKind,
     Normalizer,
     SourceFile,
@@ -32,7 +33,6 @@ from bertie.platform import (
     count_words,
     disk,
     held_out,
-    open_family_model,
     read_log,
     run_finetuning,
     run_pretraining,
@@ -276,7 +276,7 @@ class DemoPipeline:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = open_family_model(folder)
+        model, _ = Families.load(folder)
         model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)

@@ -11,19 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie import Tokenizer, platform
-from bertie.platform import (
-    Array,
-    DataError,
-    Engine,
-    Example,
-    Facts,
-    UsageError,
-    disk,
-    encode_examples,
-    run_in_batches,
-    softmax,
-)
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.files import read_json
+from bertie.infer.batching import run
+from bertie.infer.engine import Array, Engine, Facts
+from bertie.tasks.arrays import softmax
+from bertie.tasks.source import encode
+from bertie.text.tokenizer import Tokenizer
 
 HEAD = "pair"
 Kind = Literal["nsp", "sop", ""]
@@ -76,8 +71,8 @@ def judge(
     for number, pair in enumerate(pairs, 1):
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
-    encoded = encode_examples([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run_in_batches(engine, encoded, (HEAD,))[HEAD], kind)
+    encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
+    return verdicts(run(engine, encoded, (HEAD,))[HEAD], kind)
 
 
 def kind_of(folder: Path) -> Kind:
@@ -86,12 +81,15 @@ def kind_of(folder: Path) -> Kind:
     "" where the head says whether a picture belongs to a text.
     """
     settings, learned = folder.parent / "run.yaml", list[str]()
-    if settings.is_file() and isinstance(objectives := platform.read_yaml(settings).get("objectives"), dict):
-        learned = [name for name, options in objectives.items() if options is not None]
+    if settings.is_file():
+        from bertie.settings import read_yaml
+
+        if isinstance(objectives := read_yaml(settings).get("objectives"), dict):
+            learned = [name for name, options in objectives.items() if options is not None]
     for kind in NAMES:
         if kind in learned:
             return kind
-    family = disk.read_json(folder / "config.json").get("model_type")
+    family = read_json(folder / "config.json").get("model_type")
     if "itm" in learned or family in PICTURED:
         return ""
     return "sop" if family in ORDERED else "nsp"
@@ -103,3 +101,13 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
     for yes, no in softmax(logits).tolist():
         found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
     return found
+
+
+class PairHead:
+    """The head of pre-training that reads two texts: whether one follows the other."""
+
+    HEAD = HEAD
+    check_kind = staticmethod(check_kind)
+    judge = staticmethod(judge)
+    kind_of = staticmethod(kind_of)
+    verdicts = staticmethod(verdicts)

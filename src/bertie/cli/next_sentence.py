@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-import bertie
-from bertie import platform
-from bertie.platform import console, option
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import emit
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -17,18 +17,13 @@ SAID = {
 }
 
 
-def _place(model: Path) -> Path:
-    """Returns the folder of a model, which may be that of a run or a checkpoint."""
-    return platform.model_folder(model)
-
-
 def next_sentence(
     model: Annotated[
-        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=_place)
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
     ],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
-    device: Annotated[str, option("device")] = "auto",
+    device: tables.Device = "auto",
 ) -> None:
     """Predict whether one text follows another.
 
@@ -40,13 +35,13 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    from bertie.apps.next_sentence.pairs import judge, kind_of
+    from bertie.infer.pairs import judge, kind_of
 
-    predictor = bertie.Predictor(*platform.open_engine(model, device=device))
+    predictor = tables.predictor(model, None, None, "fp32", device)
     (verdict,) = judge(
         predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
     )
     if console.verbosity.json:
-        console.emit(verdict.as_json())
+        emit(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

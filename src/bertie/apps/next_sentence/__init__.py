@@ -1,1 +1,0 @@
-"""Next-sentence prediction: whether one text follows another."""
