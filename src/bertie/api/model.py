@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import PseudoPerplexity
 
 WHERE = {"torch_dtype": "precision", "dtype": "precision", "model_name_or_path": "model", "folder": "model"}
-THEIRS = {  # arguments of sentence-transformers and transformers
+THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
     "normalize_embeddings": "normalize",
     "prompt_name": "prompt",
     "max_seq_length": "max_length",
