@@ -21,7 +21,7 @@ _MODULES = {
     "costs.meter": "THREAD_WATTS Rapl",
     "data.batch": "Batch",
     "data.collate": "pad_batch=pad",
-    "data.corpus": "Corpus CorpusConfig",
+    "data.corpus": "CorpusFolder=Corpus CorpusConfig",
     "data.draws": "Draws random_key=key",
     "data.executors": "cores",
     "data.lines": "InvalidRow read_texts=texts_of",
@@ -123,7 +123,7 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.normalize": "Normalizer",
     "text.particles": "resolved_particles=resolved",
-    "text.resize": "trim_vocabulary=trim",
+    "text.resize": "trim_tokenizer=trim",
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
     "text.vocabulary": "count_words train_vocabulary=train",
@@ -143,8 +143,8 @@ __all__ = [
     "MOST_POSITIONS", "MOST_UTILIZATION", "NO_HEAD", "PROCESSOR_UTILIZATION", "PUE", "SENTENCE_MODULES",
     "TAG_FORMATS", "TAG_TABLES", "TASKS", "THREAD_WATTS", "TREE_FORMATS", "UTILIZATION", "WORD_EMBEDDINGS",
     "Alternating", "Array", "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "ChartLine", "Chooses",
-    "Columns", "Corpus", "CorpusConfig", "DataError", "Diverged", "Draws", "DroppedRecord", "EachStep", "EmbedTask",
-    "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName", "Example", "Facts", "Families", "Fields",
+    "Columns", "CorpusConfig", "CorpusFolder", "DataError", "Diverged", "Draws", "DroppedRecord", "EachStep",
+    "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName", "Example", "Facts", "Families", "Fields",
     "Float", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Int", "Int4Weight",
     "Int8Weight", "InvalidRow", "Job", "Later", "Layer", "Layers", "LossReport", "LossTerm", "MaskPrediction",
     "Masked", "MaskedLM", "MaskedToken", "MaskingVocabulary", "MetricCounts", "MetricsOf", "ModelCard",
@@ -165,7 +165,7 @@ __all__ = [
     "random_key", "ratio", "read_catalog", "read_examples", "read_log", "read_public_config", "read_questions",
     "read_tagged", "read_texts", "read_trees", "read_yaml", "readable_texts", "resolved_particles", "rotary_turns",
     "run_finetuning", "run_pretraining", "save_like", "seconds_of", "spaced_words", "split_names", "steps_of",
-    "suffix_of", "task_of", "temporary_run", "text_of", "this_machine", "train_vocabulary", "trim_vocabulary",
+    "suffix_of", "task_of", "temporary_run", "text_of", "this_machine", "train_vocabulary", "trim_tokenizer",
     "unlabelled_format", "unsupported", "usual_rate", "utilizations", "with_last_pieces", "write_rows",
 ]
 # fmt: on
@@ -191,7 +191,8 @@ if TYPE_CHECKING:
     from bertie.costs.meter import THREAD_WATTS, Rapl
     from bertie.data.batch import Batch
     from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import Corpus, CorpusConfig
+    from bertie.data.corpus import Corpus as CorpusFolder
+    from bertie.data.corpus import CorpusConfig
     from bertie.data.draws import Draws
     from bertie.data.draws import key as random_key
     from bertie.data.executors import cores
@@ -314,7 +315,7 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.normalize import Normalizer
     from bertie.text.particles import resolved as resolved_particles
-    from bertie.text.resize import trim as trim_vocabulary
+    from bertie.text.resize import trim as trim_tokenizer
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
     from bertie.text.vocabulary import count_words
