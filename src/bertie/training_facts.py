@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.files import read_small, write_json
 from bertie.settings import Config
 
@@ -65,6 +65,20 @@ class TrainingFacts:
     task_options: Mapping[str, Any] = field(default_factory=dict)
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    def check_reads_texts(self, what: str) -> None:
+        """Raises UsageError for a model that was fine-tuned on feature vectors. what: the command, which reads only
+        texts."""
+        if self.features is not None:
+            raise UsageError(no_vectors(self.features, f"{what} reads only texts"))
+
+
+def no_vectors(features: FeatureConfig, why: str) -> str:
+    """Returns the message for a model of feature vectors that gets none."""
+    return (
+        f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
+        "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
+    )
 
 
 @cache

@@ -78,7 +78,7 @@ def test_the_waist_has_every_name_once_and_used():
     """What type checkers see, what is imported at run time, and the list are the same; an application uses each."""
     tree = ast.parse((SOURCE / "platform.py").read_text(encoding="utf-8"))
     checked = {
-        (alias.asname or alias.name): f"{node.module}:{alias.name}"
+        (alias.asname or alias.name): (str(node.module), alias.name)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("bertie.")
         for alias in node.names

@@ -232,7 +232,7 @@ def test_from_the_command_line(teacher, examples, tmp_path, bertie, monkeypatch)
     config = library.load(tmp_path / "moved").module.config
     assert (config.num_hidden_layers, config.num_attention_heads, config.intermediate_size) == (2, 2, 16)
     bertie.good(*common, "--neurons", "16", "--layer-wise", "-o", tmp_path / "layers")
-    assert library.load(tmp_path / "layers").config.intermediate_size == 16
+    assert library.load(tmp_path / "layers").module.config.intermediate_size == 16
     assert sorted(path.name for path in tmp_path.iterdir()) == ["layers", "moved", "rows.csv", "teacher"]
     for flags, said in (
         (("--movement", "--layer-wise", "--neurons", "16"), "cannot be combined"),

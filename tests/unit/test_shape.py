@@ -144,15 +144,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (58_985, 45_000),
-    core_files: (396, 290),
-    imports_inside_functions: (335, 60),
-    uses_of_any: (1_330, 600),
-    asserts: (108, 50),
+    core_lines: (60_629, 45_000),
+    core_files: (405, 290),
+    imports_inside_functions: (338, 60),
+    uses_of_any: (1_341, 600),
+    asserts: (112, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (456, 60),
-    participles_as_names: (3_917, 0),
-    names_of_the_waist: (292, 120),
+    names_in_several_modules: (464, 60),
+    participles_as_names: (3_930, 0),
+    names_of_the_waist: (239, 120),
     joined_packages: (43, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

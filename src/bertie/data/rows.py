@@ -105,6 +105,25 @@ class TableFormat:
     usual_encoding: str = ""
     on_header: Callable[[tuple[str, ...]], None] = field(default=no_header, compare=False)
 
+    def records(self, path: Path | str) -> "Iterator[Row]":
+        """Yields (line, fields by column name) of every row of a file. See `records`."""
+        return records(path, self)
+
+    @staticmethod
+    def kind_of(path: Path | str) -> str:
+        """Returns the format of a file from its name, or from its first line."""
+        return kind_of(path)
+
+    @staticmethod
+    def flat(value: Fields) -> Flat:
+        """Returns fields of a JSON object: {"labels": {"real": 3.5}} is labels.real, "3.5"."""
+        return flat(value)
+
+    @staticmethod
+    def source_of(fields: Fields) -> Mapping[str, Any]:
+        """Returns the original content of a row: numbers as numbers, objects within objects."""
+        return source_of(fields)
+
     def __post_init__(self) -> None:
         for name in ("text", "columns"):
             object.__setattr__(self, name, tuple(map(composed, getattr(self, name))))

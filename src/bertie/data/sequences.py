@@ -6,7 +6,7 @@ E examples · W sequences (an example has several with windows) · T tokens of a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,8 @@ class Sequences:
     too_long: Int = field(default_factory=lambda: NOWHERE)
     cut: Int = field(default_factory=lambda: NOWHERE)
     places: Arrays = field(default_factory=dict)
+
+    NOWHERE: ClassVar[Int] = NOWHERE
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> "Sequences":

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from bertie.data import formats, isolated, pages, sources, streams
 from bertie.data.records import DroppedRecord, ReadOptions, file_size
@@ -61,7 +61,7 @@ class SourceFile:
         title, text = isolated.call(pages.main_text, content, prose=False, size=len(content))
         return (title, text) if text else DroppedRecord(pages.no_text(content), self.path)
 
-    def isolated(self, read: Callable[..., Iterator[T]], *arguments: Any) -> Iterator[T]:
+    def isolated(self, read: Callable[..., Iterator[T]], *arguments: object) -> Iterator[T]:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from unicodedata import normalize
 
 import numpy as np
@@ -109,6 +109,15 @@ class Example:
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
     weight: float = field(default=1.0, compare=False, kw_only=True)
 
+    MAX_TEXT: ClassVar[int] = MAX_TEXT
+
+    @staticmethod
+    def stream(
+        path: Path | str, format: TableFormat, *, on_columns: "Callable[[Columns], None]" = lambda columns: None
+    ) -> "Iterator[Example | InvalidRow]":
+        """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
+        return stream(path, format, on_columns=on_columns)
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -143,6 +152,11 @@ class SkipReport:
     counts: dict[str, int] = field(default_factory=dict)
 
     SHOWN = 5
+
+    @staticmethod
+    def collect(rows: Iterable[T | InvalidRow], where: str) -> "tuple[list[T], SkipReport]":
+        """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
+        return collect(rows, where)
 
     def add(self, bad: InvalidRow) -> None:
         """Counts one skipped row."""

@@ -216,3 +216,11 @@ def _paired_sums(a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> 
     whole = differences(np.asarray(both.sum(0), np.float64))
     drawn = [differences(sums) for sums in resampled(both, resamples=MOST, seed=seed)]
     return {name: _paired(float(whole[name]), np.concatenate([each[name] for each in drawn])) for name in whole}
+
+
+class Paired:
+    """Differences of two models on the same examples, with their intervals."""
+
+    of_metrics = staticmethod(paired_metrics)
+    of_rows = staticmethod(paired_rows)
+    over_seeds = staticmethod(over_seeds)

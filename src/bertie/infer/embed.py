@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
-from bertie.infer.pipeline import TextCount, check_reads_texts
+from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
 from bertie.models.sentence import MODES
@@ -46,7 +46,7 @@ def embedder(
     than a vector has.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    check_reads_texts(found.engine.facts.training_facts, "an embedding")
+    found.engine.facts.training_facts.check_reads_texts("an embedding")
     sentence = found.engine.facts.sentence
     trained = found.pipeline.task_or_none
     own = (trained if isinstance(trained, Embeds) else EmbedTask.told(sentence)) or EmbedTask()

@@ -69,6 +69,16 @@ class Masked:
         ids, types = (np.array(each, np.int64) for each in (encoding.ids, encoding.type_ids))
         return cls(text, Sequences(ids, types, np.array([len(ids)]), np.flatnonzero(ids == tokenizer.mask_id)), spots)
 
+    @staticmethod
+    def groups(texts: "Sequence[Masked]") -> "Iterator[list[Masked]]":
+        """Yields the texts in order, in groups that are read at once."""
+        return groups(texts)
+
+    @staticmethod
+    def filled(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str], max_length: int) -> Encoding:
+        """Returns what `fill` reads of texts, or the encoding itself where that would be too long."""
+        return as_filled(tokenizer, encoding, texts, max_length)
+
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""
         probability_NV = softmax(logits_NV)

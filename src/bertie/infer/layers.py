@@ -186,3 +186,14 @@ def check_pooling(pooling: str) -> None:
     """Raises UsageError for an unknown pooling of the tokens of a word."""
     if pooling not in POOLINGS:
         raise UsageError(f"Unknown pooling {pooling!r} of the tokens of a word. {nearest(pooling, POOLINGS)}")
+
+
+class Layers:
+    """The hidden states of every layer, and the vectors of words in them."""
+
+    NO_WORD = NO_WORD
+    check_pooling = staticmethod(check_pooling)
+    chosen = staticmethod(layers_of)
+    pooled = staticmethod(pooled)
+    vectors = staticmethod(token_vectors)
+    words = staticmethod(words_of_tokens)

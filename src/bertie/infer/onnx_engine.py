@@ -192,3 +192,11 @@ def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last
         whole_B = np.sqrt(weight_BS.sum(1)) if pooling == "mean_sqrt_len" else weight_BS.sum(1)
         found = (hidden_BSH * weight_BS[..., None]).sum(1) / whole_B[:, None]
     return found.astype(np.float32)
+
+
+class OnnxFolder:
+    """The folder of an exported graph: the names of its files, and what is written into the graph."""
+
+    FOLDER, KEY, MODEL, QUANTIZED = FOLDER, KEY, MODEL, QUANTIZED
+    Signature = Signature
+    graph_of = staticmethod(graph_of)

@@ -101,3 +101,13 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
     for yes, no in softmax(logits).tolist():
         found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
     return found
+
+
+class PairHead:
+    """The head of pre-training that reads two texts: whether one follows the other."""
+
+    HEAD = HEAD
+    check_kind = staticmethod(check_kind)
+    judge = staticmethod(judge)
+    kind_of = staticmethod(kind_of)
+    verdicts = staticmethod(verdicts)

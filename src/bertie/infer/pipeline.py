@@ -5,9 +5,9 @@
 W sequences · T tokens · L outputs of the head
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
 from bertie.models.facts import Facts
-from bertie.tasks import Prediction, Task, task_of
+from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks.answerer import Answerer
+from bertie.tasks.arrays import vote
 from bertie.tasks.capabilities import Parts
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.source import encode_ids, ids_of
 from bertie.text.tokenizer import Tokenizer
-from bertie.training_facts import FeatureConfig, TooLong, TrainingFacts
+from bertie.training_facts import TooLong, no_vectors
 
 
 @dataclass
@@ -132,6 +136,31 @@ class TextPipeline:
         return self.task_or_none
 
     @property
+    def task_name(self) -> str:
+        """The name of the task, as the user gives it: "sequence", "tagging" ..."""
+        return name_of(self.task)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the task classifies or embeds texts, so that either end of a long text may be cut."""
+        return type(self.task).encode in (Answerer.encode, EmbedTask.encode)
+
+    def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
+        """Returns the token ids of each example's one or two texts, without special tokens."""
+        return ids_of(examples, self.tokenizer)
+
+    def encode_ids(
+        self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
+    ) -> Sequences:
+        """Returns sequences of texts that are token ids already. keep: which end of a text is left when it is cut."""
+        return encode_ids(segments, self.tokenizer, max_length=self.max_length, too_long=self.too_long, keep=keep)
+
+    @staticmethod
+    def averaged(values: Array, encoded: Sequences) -> Array:
+        """Returns the mean over each example's windows."""
+        return vote(values, encoded)
+
+    @property
     def fixed_texts(self) -> int | None:
         """The number of texts of every input, if it does not vary."""
         return None if self.task_or_none and self.task_or_none.texts_vary else self.texts
@@ -204,7 +233,7 @@ class TextPipeline:
         """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
-            raise UsageError(_no_vectors(features, "a text alone is not its input"))
+            raise UsageError(no_vectors(features, "a text alone is not its input"))
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
     def logits(self, arrays: Mapping[str, Array]) -> Array:
@@ -225,17 +254,3 @@ class TextPipeline:
             answers[number] = InvalidRow(examples[number].line, f"longer than {self.max_length} tokens")
         following = iter(answers)
         return [row if isinstance(row, InvalidRow) else next(following) for row in rows]
-
-
-def check_reads_texts(facts: TrainingFacts, what: str) -> None:
-    """Raises UsageError for a model that was fine-tuned on feature vectors. what: the command, which reads only
-    texts."""
-    if facts.features is not None:
-        raise UsageError(_no_vectors(facts.features, f"{what} reads only texts"))
-
-
-def _no_vectors(features: FeatureConfig, why: str) -> str:
-    return (
-        f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
-        "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
-    )

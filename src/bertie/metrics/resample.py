@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_points
+from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_points, wilson
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -91,3 +91,14 @@ class Reservoir(Generic[T]):
             self.items.append(item)
         elif (place := int(self._rng.integers(self.seen))) < self.size:
             self.items[place] = item
+
+
+class Bootstrap:
+    """What an interval rests on: sums of units that are drawn again."""
+
+    RESAMPLES = RESAMPLES
+    intervals = staticmethod(intervals)
+    percent_points = staticmethod(percent_points)
+    resampled = staticmethod(resampled)
+    summed = staticmethod(summed)
+    wilson = staticmethod(wilson)

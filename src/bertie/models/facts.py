@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
@@ -67,6 +67,19 @@ class Facts:
     writes: bool = False
     feature_size: int | None = None
     max_together: int | None = None
+
+    POOLED: ClassVar = POOLED
+    OF_ENCODER: ClassVar = OF_ENCODER
+
+    @staticmethod
+    def layer_output(layer: int) -> str:
+        """Returns the name of the hidden states after a layer; 0: of the embeddings."""
+        return layer_output(layer)
+
+    @staticmethod
+    def of(model: "TorchModel") -> "Facts":
+        """Returns the facts of a torch model."""
+        return facts_of(model)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the facts as JSON values, without those that have files of their own in the model folder."""

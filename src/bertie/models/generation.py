@@ -32,6 +32,11 @@ class GenerationConfig:
     length_penalty: float = 1.0  # a beam's score is the sum of its log-probabilities over its length to this power
     early_stopping: bool = False  # stop at num_beams finished texts, whether or not an open one might beat them
 
+    @property
+    def output(self) -> str:
+        """The name of the array of generated tokens. See `written_output`."""
+        return written_output(self)
+
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():
             if not isinstance(value := getattr(self, name), kind):

@@ -33,6 +33,12 @@ class Int4Weight:
 
     PARTS: ClassVar = ("step", "low")
     BITS: ClassVar = 4
+    LEVELS: ClassVar = LEVELS
+
+    @staticmethod
+    def groups(features: int) -> NDArray[np.int64]:
+        """Returns the group of each feature."""
+        return groups(features)
 
     @staticmethod
     def shape(stored: tuple[int, ...]) -> tuple[int, ...]:

@@ -254,3 +254,11 @@ def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | 
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer
     return new.train(model.training)
+
+
+class Surgery:
+    """Models made from the weights of another: every function returns a new one."""
+
+    rebuilt = staticmethod(rebuilt)
+    take_layers = staticmethod(take_layers)
+    with_vocabulary = staticmethod(with_vocabulary)

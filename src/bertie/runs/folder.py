@@ -97,6 +97,8 @@ def _read(path: Path, *keys: str) -> dict[str, Any]:
 class RunFolder:
     """The folder of one run."""
 
+    AGAINST, MODEL, REPORT, RESULTS = AGAINST, MODEL, REPORT, RESULTS
+
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 

@@ -15,18 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from bertie import Predictor, Tokenizer
-from bertie.platform import (
-    Engine,
-    Float,
-    MetricCounts,
-    MetricsOf,
-    SkipReport,
-    TableFormat,
-    embedder_of,
-    percent_points,
-    resampled,
-    wilson,
-)
+from bertie.platform import Bootstrap, Engine, Float, MetricCounts, MetricsOf, SkipReport, TableFormat, embedder_of
 
 Item = TypeVar("Item")
 Score = Any
@@ -200,7 +189,7 @@ def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bo
     """Returns a percentage of items that do not depend on each other, with its Wilson interval."""
 
     def interval() -> Interval:
-        low, high = wilson(right, total)
+        low, high = Bootstrap.wilson(right, total)
         return 100 * low, 100 * high
 
     return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail, scale="%")
@@ -227,14 +216,14 @@ def of_units(
 
     def interval(name: str) -> Interval:
         if not draws:
-            for sums in resampled(counts):
+            for sums in Bootstrap.resampled(counts):
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
         drawn = np.concatenate(draws[name])
         found: Float = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
         if name in centered:
             found = np.maximum(found + own[name] - np.median(found), 0)
-        return percent_points(found)
+        return Bootstrap.percent_points(found)
 
     own = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {

@@ -17,11 +17,10 @@ from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     FolderKind,
+    ModelFiles,
     Swaps,
     TorchModel,
     UsageError,
-    check_reads_texts,
-    check_trainable,
     console,
     engine_of,
     model_folder,
@@ -71,8 +70,8 @@ def debias(
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, TorchModel)
-    check_reads_texts(loaded.training_facts, "bertie debias")
-    check_trainable(loaded, folder)
+    loaded.training_facts.check_reads_texts("bertie debias")
+    ModelFiles.check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
     if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.platform import DataError, Fields, InvalidRow, SkipReport, TableFormat, collect_examples, read_records
+from bertie.platform import DataError, Fields, InvalidRow, SkipReport, TableFormat
 
 T = TypeVar("T")
 
@@ -25,14 +25,14 @@ def table(
 
     Raises DataError when a column is missing, or no row can be used.
     """
-    return collect_examples(_rows(path, columns, make, kind), str(path))
+    return SkipReport.collect(_rows(path, columns, make, kind), str(path))
 
 
 def _rows(
     path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str
 ) -> Iterator[T | InvalidRow]:
     checked = False
-    for line, fields in read_records(path, TableFormat(kind=kind)):
+    for line, fields in TableFormat(kind=kind).records(path):
         if isinstance(fields, InvalidRow):
             yield fields
             continue

@@ -24,8 +24,8 @@ from bertie.platform import (
     Example,
     Float,
     InvalidRow,
+    SkipReport,
     UsageError,
-    collect_examples,
     nearest,
 )
 
@@ -136,7 +136,7 @@ def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]
     assert source.table is not None
     found, columns = Read[Row](), list[Columns]()
     rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True), on_columns=columns.append)
-    examples, skipped = collect_examples(rows, str(source.table))
+    examples, skipped = SkipReport.collect(rows, str(source.table))
     found.skipped[source.table.name] = skipped
     return examples, found
 

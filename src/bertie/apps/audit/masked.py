@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bertie.apps.audit.base import Subject
-from bertie.platform import Encoding, Float, MaskedToken, log_probabilities
+from bertie.platform import Encoding, Float, MaskedToken
 
 
 def one_at_a_time(encoding: Encoding, positions: Iterable[int]) -> list[MaskedToken]:
@@ -47,7 +47,9 @@ def log_p(subject: Subject, groups: Sequence[Sequence[MaskedToken]]) -> list[Flo
     if not rows:
         return [np.zeros(0) for _ in groups]
     order = sorted(range(len(rows)), key=lambda number: len(rows[number].ids))
-    sorted_rows = log_probabilities(subject.engine, [rows[number] for number in order], subject.tokenizer.mask_id)
+    sorted_rows = MaskedToken.log_probabilities(
+        subject.engine, [rows[number] for number in order], subject.tokenizer.mask_id
+    )
     values = np.zeros(len(rows))
     values[order] = np.concatenate(list(sorted_rows))
     return np.split(values, np.cumsum([len(group) for group in groups])[:-1])

@@ -18,7 +18,7 @@ import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
-from bertie.platform import Chooses, Example, Fields, Float, InvalidRow, source_of, summed
+from bertie.platform import Bootstrap, Chooses, Example, Fields, Float, InvalidRow, TableFormat
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ
@@ -93,7 +93,7 @@ class Questions(AuditSet[Question]):
 
     def _measures(self, category: str, items: Sequence[Question], scores: Sequence[int]) -> dict[str, Measure]:
         cells = np.array([_cells(one, given) for one, given in zip(items, scores, strict=True)], np.float64)
-        counts = np.asarray(summed(cells, [one.template for one in items]))
+        counts = np.asarray(Bootstrap.summed(cells, [one.template for one in items]))
         name = f"{category}: {{}}" if category else "{}"
 
         def metrics_of(sums: Float) -> Mapping[str, Float]:
@@ -203,7 +203,7 @@ class BBQ(Questions):
 
     def question(self, fields: Fields, line: int) -> Question | InvalidRow:
         """Returns the question of a row. The biased answer is the stereotyped group's for a negative question."""
-        row = source_of(fields)
+        row = TableFormat.source_of(fields)
         try:
             groups = [[str(one).lower() for one in row["answer_info"][f"ans{i}"]] for i in range(3)]
             wanted = {str(one).lower() for one in row["additional_metadata"]["stereotyped_groups"]}

@@ -24,16 +24,15 @@ from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
 from bertie.platform import (
     SENTENCE_MODULES,
+    Batches,
     DataError,
     Float,
     Sequences,
     Swaps,
     TorchModel,
     UsageError,
-    chunks_of,
     console,
     disk,
-    run_in_batches,
 )
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
@@ -177,7 +176,7 @@ def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Pla
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[Float](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
-        for chunk in chunks_of(pairs, CHUNK):
+        for chunk in Batches.chunks(pairs, CHUNK):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
             found.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
@@ -195,7 +194,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = run_in_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = Batches.run(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

@@ -22,25 +22,22 @@ from bertie.apps.audit.journal import Journal
 from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
-    PAIR_HEAD,
     DataError,
     EngineName,
     FolderKind,
+    ModelFiles,
+    PairHead,
     Report,
     TableFormat,
     TorchModel,
     UsageError,
-    check_reads_texts,
     check_unchanged,
     console,
     disk,
     engine_of,
-    kind_of_pairs,
-    model_fingerprint,
     model_folder,
     module_of,
     nearest,
-    randomized,
 )
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
@@ -90,7 +87,7 @@ def audit(
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
     assert isinstance(loaded, TorchModel)
-    check_reads_texts(loaded.training_facts, "bertie audit")
+    loaded.training_facts.check_reads_texts("bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
@@ -106,7 +103,7 @@ def audit(
         found = {
             "format": FORMAT,
             "model": str(model),
-            "fingerprint": model_fingerprint(folder),
+            "fingerprint": ModelFiles.fingerprint(folder),
             "architecture": str(loaded.public.get("architectures", [""])[0]),
             "parameters": sum(one.numel() for one in loaded.own_parameters().values()),
             "seed": asked.seed,
@@ -189,7 +186,7 @@ class _Run:
     @cached_property
     def random(self) -> Subject:
         """The same model with random weights."""
-        return self._subject(randomized(self.model, self.asked.seed))
+        return self._subject(ModelFiles.randomized(self.model, self.asked.seed))
 
     def _subject(self, model: TorchModel) -> Subject:
         if model.tokenizer is None:
@@ -199,7 +196,7 @@ class _Run:
         return Subject(
             engine_of(model, self.engine),
             model.tokenizer,
-            kind_of_pairs(self.folder) if PAIR_HEAD in model.heads else "",
+            PairHead.kind_of(self.folder) if PairHead.HEAD in model.heads else "",
         )
 
     def result(
@@ -263,7 +260,7 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
     return {
         "format": FORMAT,
         "version": bertie_version(),
-        "model": model_fingerprint(folder),
+        "model": ModelFiles.fingerprint(folder),
         "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,

@@ -21,7 +21,7 @@ import numpy as np
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import DataError, Fields, Float, InvalidRow, disk, judge_pairs
+from bertie.platform import DataError, Fields, Float, InvalidRow, PairHead, disk
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -183,7 +183,7 @@ class BetweenSentences(StereoSet):
     def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""
         pairs = [(one.text, sentence) for one in items for sentence in one.sentences]
-        found = judge_pairs(subject.engine, subject.tokenizer, pairs, "nsp", max_length=subject.max_length)
+        found = PairHead.judge(subject.engine, subject.tokenizer, pairs, "nsp", max_length=subject.max_length)
         return [[verdict.yes for verdict in found[3 * i : 3 * i + 3]] for i in range(len(items))]
 
 

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
 from bertie.apps.audit.files import check_names, validated
-from bertie.platform import RESAMPLES, DataError, Float, disk, percent_points, read_yaml, unit_vectors
+from bertie.platform import Bootstrap, DataError, Float, VectorMath, disk, read_yaml
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -85,7 +85,7 @@ def permutation(x: Float, y: Float, *, samples: int = SAMPLES, seed: int = 0) ->
 
 def associations(targets: Float, first: Float, second: Float) -> Float:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
-    targets_NH, first_AH, second_BH = (unit_vectors(one.astype(np.float32)) for one in (targets, first, second))
+    targets_NH, first_AH, second_BH = (VectorMath.unit(one.astype(np.float32)) for one in (targets, first, second))
     found: Float = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(np.float64)
     return found
 
@@ -188,15 +188,15 @@ class Words(AuditSet[WordTest]):
 def _interval(x: Float, y: Float) -> Interval:
     """The bootstrap over the targets of each set."""
     rng = np.random.default_rng(0)
-    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(RESAMPLES)]
+    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(Bootstrap.RESAMPLES)]
     finite = np.array([one for one in draws if math.isfinite(one)])
-    return percent_points(finite) if len(finite) else (math.nan, math.nan)
+    return Bootstrap.percent_points(finite) if len(finite) else (math.nan, math.nan)
 
 
 def _mean(sizes: Float) -> Measure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
-        return percent_points(rng.choice(sizes, (RESAMPLES, len(sizes))).mean(1))
+        return Bootstrap.percent_points(rng.choice(sizes, (Bootstrap.RESAMPLES, len(sizes))).mean(1))
 
     return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 

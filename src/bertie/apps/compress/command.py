@@ -222,11 +222,11 @@ class _Asked:
 
         if self.texts is None:
             return []
-        lines = platform.kind_of_file(self.texts) == "lines"
+        lines = platform.TableFormat.kind_of(self.texts) == "lines"
         format = unlabelled_format(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.read_texts(self.texts)]
-        examples, skipped = platform.collect_examples(platform.stream_examples(self.texts, format), str(self.texts))
+        examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
         return [example.texts for example in examples]
@@ -235,7 +235,7 @@ class _Asked:
         """The examples of --train."""
 
         assert self.train is not None
-        examples, skipped = platform.collect_examples(predictor.task.rows(self.train, self.format()), str(self.train))
+        examples, skipped = platform.SkipReport.collect(predictor.task.rows(self.train, self.format()), str(self.train))
         if skipped.total:
             console.warn(f"{self.train}: {skipped}")
         return examples
@@ -284,7 +284,7 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
         raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
-    platform.check_reads_texts(found.training_facts, "bertie compress")
+    found.training_facts.check_reads_texts("bertie compress")
     if texts and asked.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
     if found.tokenizer is None:
@@ -336,7 +336,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
 
     assert found.tokenizer is not None
-    return platform.with_vocabulary(found, platform.trim_vocabulary(found.tokenizer, texts))
+    return platform.Surgery.with_vocabulary(found, platform.resized_vocabulary(found.tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:

@@ -27,6 +27,7 @@ from torch import Tensor
 from bertie import Callback, Encoder, fit
 from bertie.platform import (
     Batch,
+    Batches,
     EncoderOutput,
     Example,
     Layer,
@@ -41,7 +42,6 @@ from bertie.platform import (
     TrainConfig,
     UsageError,
     batch_of_examples,
-    batches_of,
 )
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
@@ -204,7 +204,7 @@ def _write(
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
-    for chosen in batches_of(encoded.lengths, max_tokens=max_tokens):
+    for chosen in Batches.of(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
             teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():

@@ -16,6 +16,7 @@ from bertie.apps.compress.quantize import TOKENS, apply, check_supported, quanti
 from bertie.apps.compress.weights_only import quantize_weights
 from bertie.platform import (
     Array,
+    Batches,
     DataError,
     Example,
     Sequences,
@@ -24,7 +25,6 @@ from bertie.platform import (
     console,
     encode_examples,
     engine_of,
-    run_in_batches,
 )
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
@@ -140,5 +140,5 @@ def size(folder: Path) -> int:
 
 
 def _means(engine: Any, ids: Sequences) -> Array:
-    found: Array = run_in_batches(engine, ids, ["mean"])["mean"]
+    found: Array = Batches.run(engine, ids, ["mean"])["mean"]
     return found

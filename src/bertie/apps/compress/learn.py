@@ -27,12 +27,12 @@ from bertie.platform import (
     EachStep,
     Example,
     OptimConfig,
+    Surgery,
     TorchModel,
     TrainConfig,
     UsageError,
     disk,
     steps_of,
-    take_layers,
     usual_rate,
 )
 
@@ -146,7 +146,7 @@ def _learn_layer(
     layer = f"encoder.layers.{number}."
     if not done.exists():
         first = range(number + 1)
-        student, teacher = take_layers(small, first), take_layers(model, first)
+        student, teacher = Surgery.take_layers(small, first), Surgery.take_layers(model, first)
         for name, parameter in student.named_parameters():
             parameter.requires_grad_(name.startswith(layer))
         lessons.train(student, teacher, objective, where, epochs=lessons.epochs * OF_A_LAYER)
@@ -159,7 +159,7 @@ def _learn_layer(
 
 def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     check(model, recipe.heads, recipe.neurons)
-    student = take_layers(model, range(model.config.num_hidden_layers))  # a copy
+    student = Surgery.take_layers(model, range(model.config.num_hidden_layers))  # a copy
     masks = Masks(model.config, recipe.kept, lessons.steps(lessons.epochs))
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
     objective = replace(usual(student, model, lessons), relations=0.0, hidden=1.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.platform import Engine, Rapl, Sequences, run_in_batches
+from bertie.platform import Batches, Engine, Rapl, Sequences
 
 ROUNDS = 5
 TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
@@ -43,7 +43,7 @@ def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) 
 
     def seconds(one: Engine) -> float:
         began = time.perf_counter()
-        run_in_batches(one, some, outputs)
+        Batches.run(one, some, outputs)
         return time.perf_counter() - began
 
     seconds(engine), seconds(other)  # warm

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertie import EncoderConfig
 from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
-from bertie.platform import Layer, TorchModel, take_layers
+from bertie.platform import Layer, Surgery, TorchModel
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
@@ -105,7 +105,7 @@ class Masks(nn.Module):
             for number in range(model.config.num_hidden_layers)
         }
         small = narrowed(model, chosen) if chosen else model
-        return take_layers(small, self.kept(LAYERS).tolist()) if LAYERS in self.wanted else small
+        return Surgery.take_layers(small, self.kept(LAYERS).tolist()) if LAYERS in self.wanted else small
 
     def _narrow(self, name: str, number: int, module: nn.Module, read: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         factors = self.factors(name, number)

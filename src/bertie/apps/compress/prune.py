@@ -17,17 +17,7 @@ from torch import Tensor
 
 from bertie import Encoder
 from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
-from bertie.platform import (
-    Batch,
-    Full,
-    Residual,
-    TorchModel,
-    Trainable,
-    Unshared,
-    UsageError,
-    rebuilt_model,
-    take_layers,
-)
+from bertie.platform import Batch, Full, Residual, Surgery, TorchModel, Trainable, Unshared, UsageError
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
@@ -54,7 +44,7 @@ def prune(
     cannot be pruned, or for more than it has.
     """
     if layers is not None:
-        model = take_layers(model, spread(model.config.num_hidden_layers, layers))
+        model = Surgery.take_layers(model, spread(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
     check(model, heads, neurons)
@@ -95,7 +85,7 @@ def narrowed(
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
             _refit(state, name, features, found.seen[number, part])
-    return rebuilt_model(model, config.replace(**changes), state)
+    return Surgery.rebuilt(model, config.replace(**changes), state)
 
 
 def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:

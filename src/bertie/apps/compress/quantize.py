@@ -30,8 +30,6 @@ from bertie.platform import (
     TorchModel,
     TurnedAttention,
     UsageError,
-    added_together,
-    excess,
     open_library,
     rotary_turns,
     unsupported,
@@ -260,8 +258,8 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple
     )
     if most:
         nearest = (weight / scale[group].T).round().numpy()
-        for number, sets in enumerate(added_together(group.numpy())):
-            scale[number] *= torch.from_numpy(excess(nearest[:, sets], most))
+        for number, sets in enumerate(Int8Weight.added_together(group.numpy())):
+            scale[number] *= torch.from_numpy(Int8Weight.excess(nearest[:, sets], most))
     values = compensated(weight, hessian, scale[group].T, torch.zeros(1, 1), (-127, 127))
     return values, scale
 

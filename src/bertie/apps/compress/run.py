@@ -27,30 +27,26 @@ from bertie.apps.compress.measure import rate
 from bertie.apps.compress.page import page
 from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.platform import (
-    REPORT_FILE,
-    RESULTS_FILE,
-    RUN_MODEL,
     DataError,
     Diverged,
     Example,
     FolderKind,
     InvalidRow,
+    ModelFiles,
+    Paired,
     PairedDifference,
     Prediction,
     Report,
+    RunFolder,
     Sequences,
+    SkipReport,
     TableFormat,
     TorchModel,
     UsageError,
-    check_reads_texts,
-    check_trainable,
-    collect_examples,
     console,
     disk,
     metric_called,
-    model_fingerprint,
     open_torch_model,
-    paired_rows,
     save_like,
     unsupported,
 )
@@ -61,11 +57,11 @@ RESAMPLED = 400_000  # examples counted again and again for one interval
 SEARCH = FolderKind(
     "compression",
     begins=(SETTINGS,),
-    files=(SETTINGS, FIGURES, RESULTS_FILE, REPORT_FILE),
+    files=(SETTINGS, FIGURES, RunFolder.RESULTS, RunFolder.REPORT),
     folders={
         TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
         TRAINING: FolderKind.named("folder"),
-        RUN_MODEL: FolderKind.named("model"),
+        RunFolder.MODEL: FolderKind.named("model"),
     },
 )
 
@@ -139,9 +135,9 @@ class _Search:
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
         self.model = open_torch_model(model)
-        check_trainable(self.model, model)
+        ModelFiles.check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
-        check_reads_texts(self.model.training_facts, "bertie compress")
+        self.model.training_facts.check_reads_texts("bertie compress")
         self.task = self.predictor.task
         self.metric = self.task.metrics[0]
         self.positive: dict[str, str] = getattr(self.task.scores(), "positives", {})
@@ -152,7 +148,7 @@ class _Search:
         self.tried = dict[str, dict[str, Any]]()
 
     def _examples(self, path: Path) -> list[Example]:
-        examples, skipped = collect_examples(self.task.rows(path, self.data.format), str(path))
+        examples, skipped = SkipReport.collect(self.task.rows(path, self.data.format), str(path))
         if skipped.total:
             console.warn(f"{path}: {skipped}")
         return examples
@@ -188,7 +184,7 @@ class _Search:
     def agree(self) -> None:
         """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
         asked = {
-            "model": model_fingerprint(self.folder),
+            "model": ModelFiles.fingerprint(self.folder),
             "dev": _digest(self.dev),
             "train": _digest(self.train),
             "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
@@ -256,7 +252,7 @@ class _Search:
     def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
         if small is self.model:
             return PairedDifference(0.0, 0.0, 0.0, 1.0)
-        return paired_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+        return Paired.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
 
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
         scores = self.task.scores()
@@ -286,12 +282,12 @@ class _Search:
         }
         if chosen is not None:
             self._keep(chosen)
-        elif (self.out / RUN_MODEL).exists():
-            console.warn(f"{self.out / RUN_MODEL}, which was chosen with other limits, is deleted.")
-            shutil.rmtree(self.out / RUN_MODEL)
+        elif (self.out / RunFolder.MODEL).exists():
+            console.warn(f"{self.out / RunFolder.MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / RunFolder.MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        disk.write_json(self.out / RESULTS_FILE, results)
-        Report.draw(self.out / REPORT_FILE, lambda: page(results))
+        disk.write_json(self.out / RunFolder.RESULTS, results)
+        Report.draw(self.out / RunFolder.REPORT, lambda: page(results))
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -300,13 +296,13 @@ class _Search:
             )
         if chosen is None:
             raise DataError(
-                f"None of {len(rows)} models is within the limits. {self.out / REPORT_FILE} shows all of them. Relax "
-                "--max-drop, --size or --speed, give more examples (--train), or write the best with --force."
+                f"None of {len(rows)} models is within the limits. {self.out / RunFolder.REPORT} shows all of them. "
+                "Relax --max-drop, --size or --speed, give more examples (--train), or write the best with --force."
             )
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with FolderKind.named("model").new(self.out / RUN_MODEL, keep_strangers=True) as made:
+        with FolderKind.named("model").new(self.out / RunFolder.MODEL, keep_strangers=True) as made:
             ignored = shutil.ignore_patterns(FolderKind.CHECKSUMS)
             shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
             card = made / "README.md"

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from bertie import Encoder
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
 from bertie.platform import (
-    INT4_LEVELS,
     WORD_EMBEDDINGS,
     Int4Weight,
     Int8Weight,
@@ -28,7 +27,6 @@ from bertie.platform import (
     Sequences,
     TorchModel,
     UsageError,
-    int4_groups,
 )
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
@@ -96,10 +94,10 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
     """Rounds one matrix in place, for its inputs."""
     weight = matrix.weight
     step, low = levels(weight)
-    group = torch.from_numpy(int4_groups(weight.shape[1]))
+    group = torch.from_numpy(Int4Weight.groups(weight.shape[1]))
     moments = x_TK.T @ x_TK / len(x_TK)
     wanted = x_TK @ weight.T
-    numbers = compensated(weight, moments, step[:, group], low[:, group], (0, INT4_LEVELS - 1))
+    numbers = compensated(weight, moments, step[:, group], low[:, group], (0, Int4Weight.LEVELS - 1))
     one = Int4Weight.packed(numbers.numpy(), step.numpy(), low.numpy())
     rounded = torch.from_numpy(one.dequantized())
     found.weights[f"{name}.weight"] = one
@@ -115,10 +113,10 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
 
 def nearest(weight: Tensor) -> Int4Weight:
     """Returns a matrix of the nearest levels, without calibration."""
-    parts, group = list[Int4Weight](), torch.from_numpy(int4_groups(weight.shape[1]))
+    parts, group = list[Int4Weight](), torch.from_numpy(Int4Weight.groups(weight.shape[1]))
     for rows in torch.split(weight, AT_ONCE):
         step, low = levels(rows)
-        numbers = ((rows - low[:, group]) / step[:, group]).round().clamp(0, INT4_LEVELS - 1)
+        numbers = ((rows - low[:, group]) / step[:, group]).round().clamp(0, Int4Weight.LEVELS - 1)
         parts.append(Int4Weight.packed(numbers.numpy(), step.numpy(), low.numpy()))
     return Int4Weight.fused(parts)
 
@@ -129,7 +127,7 @@ def levels(weight: Tensor) -> tuple[Tensor, Tensor]:
     Each group takes the share of its range with the smallest squared error.
     """
     n, k = weight.shape
-    group = torch.from_numpy(int4_groups(k))
+    group = torch.from_numpy(Int4Weight.groups(k))
     count = int(group[-1]) + 1
     ends = weight.new_full((2, n, count), torch.inf)
     index = group.expand(n, k)
@@ -141,9 +139,9 @@ def levels(weight: Tensor) -> tuple[Tensor, Tensor]:
     for share in SHARES:
         cut = (most - least) * (1 - share) / 2
         one_low = (least + cut).half().float()
-        one_step = ((most - least - 2 * cut) / (INT4_LEVELS - 1)).half().float().clamp_min(2.0**-24)
+        one_step = ((most - least - 2 * cut) / (Int4Weight.LEVELS - 1)).half().float().clamp_min(2.0**-24)
         wide, start = one_step[:, group], one_low[:, group]
-        apart = (((weight - start) / wide).round().clamp(0, INT4_LEVELS - 1) * wide + start - weight).square()
+        apart = (((weight - start) / wide).round().clamp(0, Int4Weight.LEVELS - 1) * wide + start - weight).square()
         error = torch.zeros_like(best).index_add_(1, group, apart)
         better = error < best
         best, step, low = (

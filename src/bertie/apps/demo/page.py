@@ -23,13 +23,13 @@ from bertie.platform import (
     Chart,
     ChartLine,
     Html,
+    Paired,
     Report,
     StatCard,
     TrainingCurve,
     TrainingReport,
     console,
     disk,
-    over_seeds,
     read_log,
     text_of,
 )
@@ -73,10 +73,12 @@ def page(run: Path) -> Report:
 def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
     tiles = []
     for start, values in found.items():
-        tiles.append(StatCard(f"accuracy, {STARTS[start]}", text_of.number(over_seeds(values).mean), _interval(values)))
+        tiles.append(
+            StatCard(f"accuracy, {STARTS[start]}", text_of.number(Paired.over_seeds(values).mean), _interval(values))
+        )
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
-        tiles.append(StatCard(f"accuracy, {BAG}", text_of.number(over_seeds(values).mean), _interval(values)))
+        tiles.append(StatCard(f"accuracy, {BAG}", text_of.number(Paired.over_seeds(values).mean), _interval(values)))
     facts = stages["pre-training"]["facts"]
     tiles.append(StatCard("tokens read", text_of.count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
     return [
@@ -86,7 +88,7 @@ def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mappi
 
 
 def _interval(accuracies: Sequence[float]) -> str:
-    seeds = over_seeds(accuracies, "accuracy")
+    seeds = Paired.over_seeds(accuracies, "accuracy")
     if seeds.low is None or seeds.high is None:
         return "one seed"
     return f"95% interval {text_of.interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
@@ -96,7 +98,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     rows = {STARTS[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
-    seeds = {name: over_seeds(values, "accuracy") for name, values in rows.items()}
+    seeds = {name: Paired.over_seeds(values, "accuracy") for name, values in rows.items()}
     groups = {name: (values, seeds[name].low, seeds[name].high) for name, values in rows.items()}
     chart = Chart.intervals(
         groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
@@ -112,7 +114,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         lines.append(ChartLine(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
     text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
     for other in (name for name in (STARTS["random"], BAG) if name in rows):
-        gain = over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
+        gain = Paired.over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:
             text += (
                 f"\n\nPre-trained minus {other}: {gain.mean:+z.3f} accuracy (95% interval {gain.low:+z.3f} to "
@@ -125,7 +127,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         curve = Chart.lines(lines, x_label="fine-tuning step", y_label="test accuracy", percent=True)
         charts.append((curve, "During fine-tuning: the mean over seeds, with a band from the lowest to the highest."))
     report.section("Does pre-training help?", text).charts(charts)
-    table = [[name, *values, over_seeds(values).mean] for name, values in rows.items()]
+    table = [[name, *values, Paired.over_seeds(values).mean] for name, values in rows.items()]
     report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table, stack=True)
 
 

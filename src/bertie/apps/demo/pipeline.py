@@ -20,8 +20,9 @@ from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
-    Corpus,
     CorpusConfig,
+    CorpusFolder,
+    Families,
     FolderKind,
     Normalizer,
     SourceFile,
@@ -32,7 +33,6 @@ from bertie.platform import (
     count_words,
     disk,
     held_out,
-    open_family_model,
     read_log,
     run_finetuning,
     run_pretraining,
@@ -162,7 +162,7 @@ class DemoPipeline:
         ours = self.text is None
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusConfig(dedup="paragraphs" if ours else "documents")
-        Corpus.build(inputs, self.run / "corpus", config, workers=cores())
+        CorpusFolder.build(inputs, self.run / "corpus", config, workers=cores())
         card = disk.read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
@@ -182,10 +182,10 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = count_words(Corpus.texts(self.run / "corpus"))
+        words = count_words(CorpusFolder.texts(self.run / "corpus"))
         tokenizer = train_vocabulary(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
         tokenizer.save(self.run / "tokenizer")
-        shards = Corpus.encode(self.run / "corpus", tokenizer, workers=cores())
+        shards = CorpusFolder.encode(self.run / "corpus", tokenizer, workers=cores())
         pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
         return {
             "tokens": shards.num_values,
@@ -276,7 +276,7 @@ class DemoPipeline:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = open_family_model(folder)
+        model, _ = Families.load(folder)
         model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)
@@ -290,10 +290,10 @@ class DemoPipeline:
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
-        shards = Corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
+        shards = CorpusFolder.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, is_out in zip(Corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
+        for document, is_out in zip(CorpusFolder.documents(self.run / "corpus"), out.tolist(), strict=True):
             found[is_out].append(document)
         return found
 

@@ -23,17 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import (
-    DataError,
-    Encoding,
-    ModelCard,
-    Report,
-    StatCard,
-    TorchModel,
-    UsageError,
-    check_reads_texts,
-    console,
-)
+from bertie.platform import DataError, Encoding, ModelCard, Report, StatCard, TorchModel, UsageError, console
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -81,7 +71,7 @@ class TextAttention:
         """
         if model.tokenizer is None:
             raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-        check_reads_texts(model.training_facts, "bertie attention")
+        model.training_facts.check_reads_texts("bertie attention")
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")

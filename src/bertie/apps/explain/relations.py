@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import NO_HEAD, Example, Int, TorchModel, UsageError, encode_places, pieces_of, wilson
+from bertie.platform import NO_HEAD, Bootstrap, Example, Int, TorchModel, UsageError, encode_places, pieces_of
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -186,7 +186,7 @@ def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, 
                 "head": f"{layer + 1}.{head + 1}",
                 "way": WAYS[way],
                 "accuracy": right / words,
-                "interval_95": wilson(right, words),
+                "interval_95": Bootstrap.wilson(right, words),
                 "offset": OFFSETS[counts.offsets[relation].best()[0]],
                 "offset_accuracy": counts.offsets[relation].crossed() / words,
                 "random_accuracy": _accuracy(random.heads, relation),

@@ -13,14 +13,13 @@ from bertie.platform import (
     DataError,
     EncoderOutput,
     Encoding,
+    Facts,
+    Masked,
     Spans,
     SpanTask,
     TorchModel,
     UsageError,
     VocabularyHead,
-    as_filled,
-    check_reads_texts,
-    engine_facts,
     nearest,
     task_of,
 )
@@ -58,7 +57,7 @@ def question_of(
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     facts = model.training_facts
-    check_reads_texts(facts, "bertie explain")
+    facts.check_reads_texts("bertie explain")
     if facts.task in UNEXPLAINED:
         raise UsageError(
             f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "
@@ -73,7 +72,7 @@ def question_of(
     )  # what `predict` reads
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
-        encoding = as_filled(tokenizer, encoding, texts, length)
+        encoding = Masked.filled(tokenizer, encoding, texts, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError(NO_WORDS)
     ids = torch.tensor([encoding.ids], device=model.device)
@@ -151,7 +150,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = task_of(engine_facts(plain.model))
+    task = task_of(Facts.of(plain.model))
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]

@@ -54,7 +54,7 @@ def export(
         found = platform.open_torch_model(model)
         chosen = documentation() if texts is None else platform.read_texts(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
-        platform.copy_other_files(model, folder)
+        platform.ModelFiles.copy_other_files(model, folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 

@@ -19,18 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from bertie.platform import (
-    ENCODER_OUTPUTS,
     LAST_PIECES,
-    ONNX_KEY,
     Alternating,
     EncoderOutput,
+    Facts,
     Full,
+    OnnxFolder,
     OnnxSignature,
     Padded,
     TorchModel,
     UsageError,
     console,
-    engine_facts,
     with_last_pieces,
 )
 
@@ -96,12 +95,12 @@ class Graph(nn.Module):
 
 
 def _signature(model: TorchModel) -> OnnxSignature:
-    facts = engine_facts(model)
+    facts = Facts.of(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
     if len(heads) > 1:
         outputs = {name: (TOGETHER.get(name, f"{name}_logits"),) for name in heads}
-    of_encoder = dict(ENCODER_OUTPUTS) if not heads else {}
+    of_encoder = dict(Facts.OF_ENCODER) if not heads else {}
     if not heads:
         outputs = {"last_hidden_state": ("last_hidden_state",), "pooler_output": ("pooler_output",)}
         if not model.config.pooler and model.config.pooler_dense:
@@ -160,7 +159,7 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
     _forget(found)
-    found.metadata_props[ONNX_KEY] = graph.signature.as_json()
+    found.metadata_props[OnnxFolder.KEY] = graph.signature.as_json()
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.platform import Job, Processor, count_parameters, family_config, family_of, job_of, seconds_of, utilizations
+from bertie.platform import Families, Job, Processor, count_parameters, job_of, seconds_of, utilizations
 
 TOKENS_PER_PARAMETER = 20
 
@@ -51,8 +51,8 @@ def presets_within(
 def _sizes(config: PretrainConfig) -> dict[str, Job]:
     """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
     that with the shortest name."""
-    vocabulary, presets = family_config(config.model).vocab_size, family_of(config.model).presets
-    names = sorted((name for name in presets if family_config(name).vocab_size == vocabulary), key=len)
+    vocabulary, presets = Families.config(config.model).vocab_size, Families.of(config.model).presets
+    names = sorted((name for name in presets if Families.config(name).vocab_size == vocabulary), key=len)
     lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
     jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
     found = dict[str, Job]()

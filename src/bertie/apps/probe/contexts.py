@@ -17,20 +17,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import (
-    Array,
-    DataError,
-    TorchEngine,
-    TorchModel,
-    UsageError,
-    check_reads_texts,
-    check_text,
-    layers_of,
-    pooled_words,
-    token_vectors,
-    unit_vectors,
-    words_of_tokens,
-)
+from bertie.platform import Array, DataError, Layers, TorchEngine, TorchModel, UsageError, VectorMath, check_text
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -115,7 +102,7 @@ def words(
     found = contexts_of(texts, word)
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.training_facts, "bertie words")
+    model.training_facts.check_reads_texts("bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]
     targets, before = [], 0
     for one, sentence in zip(found, sentences, strict=True):
@@ -153,19 +140,19 @@ def _vectors(
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     engine = TorchEngine(model)
     assert model.tokenizer is not None
-    found: dict[int, list[Array]] = {layer: [] for layer in layers_of("all", engine.facts)}
+    found: dict[int, list[Array]] = {layer: [] for layer in Layers.chosen("all", engine.facts)}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in token_vectors(engine, model.tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
+    for chunk in Layers.vectors(engine, model.tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None
             sentence = next(read)
-            of_tokens = words_of_tokens(encoding, sentence.spans)
+            of_tokens = Layers.words(encoding, sentence.spans)
             there += np.isin(np.arange(len(sentence.spans)), of_tokens).tolist()
             for layer, rows in found.items():
-                rows.append(pooled_words(tokens.vectors[layer], of_tokens, pooling))
+                rows.append(Layers.pooled(tokens.vectors[layer], of_tokens, pooling))
     return {layer: np.concatenate(rows) for layer, rows in found.items()}, np.array(there, np.bool_)
 
 
@@ -192,13 +179,13 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
 
 def _mean_cosine(vectors: Array) -> float:
     """Returns the mean cosine of all pairs of different rows."""
-    x = unit_vectors(vectors).astype(np.float64)
+    x = VectorMath.unit(vectors).astype(np.float64)
     size = len(x)
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
 def _layer(layer: int, vectors: Array, rows: NDArray[np.int64], chance: float) -> dict[str, Any]:
-    x = unit_vectors(vectors[rows]).astype(np.float64)
+    x = VectorMath.unit(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)
     return {

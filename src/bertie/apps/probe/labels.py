@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence, spaced
-from bertie.platform import Array, Float, Int, entities_of_tags, pooled_words
+from bertie.platform import Array, Float, Int, Layers, TagPrediction
 
 FEWEST_WORDS = 5  # of a sentence whose order is probed
 BINS = 6  # of sentence length
@@ -44,7 +44,7 @@ class Items:
             return found
         sizes = ends - starts
         inside = np.concatenate([np.arange(start, end) for start, end in self.rows])
-        return pooled_words(words[inside], np.repeat(np.arange(len(sizes)), sizes))
+        return Layers.pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _items(rows: Sequence[tuple[int, int, str, str, int]], sentences: int) -> Items:
@@ -73,7 +73,7 @@ def mentions(sentences: Sequence[Sentence]) -> Items:
     """Makes an item of each tagged name: the mean of its words. The control task labels names."""
     rows, row = [], 0
     for number, sentence in enumerate(sentences):
-        for kind, start, end in entities_of_tags(sentence.tags):
+        for kind, start, end in TagPrediction.entities_of(sentence.tags):
             rows.append((row + start, row + end, kind, " ".join(sentence.words[start:end]), number))
         row += len(sentence.words)
     return _items(rows, len(sentences))

@@ -15,7 +15,7 @@ import numpy as np
 from bertie.apps.probe import labels, trees
 from bertie.apps.probe.labels import Items
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Array, Float, UsageError, nearest, ratio, resampled_intervals
+from bertie.platform import Array, Bootstrap, Float, UsageError, nearest, ratio
 
 Counts = dict[str, Float]
 """Metric -> sums per sentence (S, K)."""
@@ -205,5 +205,5 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
     return {
         "metric": metric,
         **{name: float(value) for name, value in metrics_of(stacked.sum(0)).items()},
-        "interval_95": resampled_intervals(stacked, metrics_of),
+        "interval_95": Bootstrap.intervals(stacked, metrics_of),
     }

@@ -27,18 +27,16 @@ from bertie.platform import (
     Array,
     DataError,
     Engine,
+    Families,
     FolderKind,
+    Layers,
     Report,
     TorchEngine,
     TorchModel,
     UsageError,
-    build_model,
-    check_pooling,
-    check_reads_texts,
     check_unchanged,
     console,
     disk,
-    layers_of,
 )
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
@@ -74,7 +72,7 @@ class Settings:
 
     def check(self) -> None:
         """Raises UsageError for settings that contradict each other or do not exist."""
-        check_pooling(self.pooling)
+        Layers.check_pooling(self.pooling)
         probes.chosen(self.probes)
         if not self.train:
             raise UsageError("There is no file to probe with. Pass --train FILE: .conllu, .conll or .txt.")
@@ -161,8 +159,8 @@ def probe(
     settings.check()
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
-    check_reads_texts(model.training_facts, "bertie probe")
-    layers = layers_of("all", TorchEngine(model).facts)
+    model.training_facts.check_reads_texts("bertie probe")
+    layers = Layers.chosen("all", TorchEngine(model).facts)
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
@@ -287,7 +285,7 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
 def random_weights(model: TorchModel, seed: int) -> TorchModel:
     """Returns a model of the same shape with random weights, in evaluation mode."""
     kind = model.variant.model_type if model.variant else "bert"
-    found = build_model(model.config, variant=kind, seed=seed).eval().to(model.device)
+    found = Families.build(model.config, variant=kind, seed=seed).eval().to(model.device)
     found.compute_dtype = model.compute_dtype
     return found
 

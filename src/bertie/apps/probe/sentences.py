@@ -18,11 +18,9 @@ from bertie.platform import (
     SkipReport,
     TableFormat,
     TaggedExample,
-    kind_of_file,
     read_tagged,
     read_trees,
     spaced_words,
-    stream_examples,
     suffix_of,
 )
 
@@ -104,7 +102,7 @@ def _sample(
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    kind = kind or SUFFIXES.get(suffix_of(path), "") or kind_of_file(path)
+    kind = kind or SUFFIXES.get(suffix_of(path), "") or TableFormat.kind_of(path)
     format = TableFormat(kind=kind, encoding=encoding)
     if kind == "conllu":
         arcs = {row.line: row for row in read_trees(path, format)}
@@ -130,7 +128,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
             elif isinstance(row, InvalidRow):
                 yield row
     else:
-        for row in stream_examples(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
+        for row in Example.stream(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
             if isinstance(row, InvalidRow):
                 yield row
             else:

@@ -14,18 +14,7 @@ from numpy.lib.format import open_memmap
 
 from bertie import Tokenizer
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import (
-    NO_WORD,
-    Array,
-    Encoding,
-    Engine,
-    Int,
-    disk,
-    layers_of,
-    pooled_words,
-    token_vectors,
-    words_of_tokens,
-)
+from bertie.platform import Array, Encoding, Engine, Int, Layers, disk
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -37,7 +26,7 @@ def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: in
         some = sentences[start : start + AT_ONCE]
         encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
         for sentence, encoding in zip(some, encodings, strict=True):
-            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NO_WORD}
+            words = {*Layers.words(encoding, sentence.spans).tolist()} - {Layers.NO_WORD}
             found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
     return found
 
@@ -62,7 +51,7 @@ def write_vectors(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     rows = len(sentences) if whole else sum(len(one.spans) for one in sentences)
-    layers = layers_of("all", engine.facts)
+    layers = Layers.chosen("all", engine.facts)
     shape = (rows, engine.facts.hidden_size)
     files = {
         layer: open_memmap(temporary / f"layer_{layer}.npy", mode="w+", dtype=np.float32, shape=shape)
@@ -70,14 +59,14 @@ def write_vectors(
     }
     done = row = 0
     texts = (one.text for one in sentences)
-    for chunk in token_vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
+    for chunk in Layers.vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
         some = sentences[done : done + len(chunk.encodings)]
         done += len(some)
         words, counts = _words(chunk.encodings, some)
         for layer in layers:
-            found = pooled_words(chunk.vectors[layer], words, pooling)
+            found = Layers.pooled(chunk.vectors[layer], words, pooling)
             if whole:
-                found = pooled_words(found, np.repeat(np.arange(len(some)), counts))
+                found = Layers.pooled(found, np.repeat(np.arange(len(some)), counts))
             files[layer][row : row + len(found)] = found
         row += len(some) if whole else sum(counts)
     for file in files.values():
@@ -92,8 +81,8 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     words, before = [], 0
     for encoding, sentence in zip(encodings, sentences, strict=True):
         assert encoding is not None, "every sentence is readable"
-        found = words_of_tokens(encoding, sentence.spans)
-        words.append(np.where(found == NO_WORD, NO_WORD, found + before))
+        found = Layers.words(encoding, sentence.spans)
+        words.append(np.where(found == Layers.NO_WORD, Layers.NO_WORD, found + before))
         before += len(sentence.spans)
     return np.concatenate(words), [len(one.spans) for one in sentences]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie import Predictor
 from bertie.apps.search.engine import Float
-from bertie.platform import Chooses, Embeds, Example, FolderKind, SpanPrediction, Spans, UsageError, unit_vectors
+from bertie.platform import Chooses, Embeds, Example, FolderKind, SpanPrediction, Spans, UsageError, VectorMath
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -45,7 +45,7 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [answer.label for answer in embedder.predict([texts[number] for number in filled])]
-    return unit_vectors(found)
+    return VectorMath.unit(found)
 
 
 def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:

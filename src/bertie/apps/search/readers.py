@@ -24,7 +24,6 @@ from bertie.platform import (
     disk,
     optional_library,
     read_questions,
-    read_records,
 )
 
 PACKAGES = "python:"
@@ -65,7 +64,7 @@ Reader = Callable[[str, Reading], Found]
 def table(path: str, reading: Reading) -> Found:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
-    for line, row in read_records(path, TableFormat(encoding=reading.encoding)):
+    for line, row in TableFormat(encoding=reading.encoding).records(path):
         if isinstance(row, InvalidRow):
             yield DroppedRecord(row.reason, path, row.line)
             continue

@@ -15,7 +15,7 @@ from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.routes import ANY, OWN, TEXT, Route
 from bertie.apps.serve.served import Call
 from bertie.apps.serve.wire import ATTENTION, TELLING, WORDS
-from bertie.platform import NOWHERE, Sequences
+from bertie.platform import Sequences
 
 MOST_TOKENS = 64  # whose attention is returned: the answer has a number for each pair
 
@@ -40,7 +40,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
         raise Refusal("Unhealthy", "The model is starting. Try again later.")
     try:
         with call.admission.hold(call.admission.tokens[call.model.name], len(encoding), call.model.name):
-            found = await worker.run(Sequences(*arrays, NOWHERE, {WORDS: words}), (ATTENTION,))
+            found = await worker.run(Sequences(*arrays, Sequences.NOWHERE, {WORDS: words}), (ATTENTION,))
     except (BatchFailed, WorkerDied) as error:
         raise Refusal("Backend", str(error) or "The process of the model ended.") from None
     layers, heads = found[ATTENTION].shape[:2]

@@ -15,7 +15,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_texts, single_example
 from bertie.apps.serve.served import Call
-from bertie.platform import NOWHERE, Array, Encoding, Int, Sequences, Spans, as_filled, nearest
+from bertie.platform import Array, Encoding, Int, Masked, Sequences, Spans, nearest
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
 MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
@@ -37,7 +37,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     length = min(call.model.pipeline.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     if kind == "mlm":
-        encoding = as_filled(call.model.tokenizer, encoding, texts, length)
+        encoding = Masked.filled(call.model.tokenizer, encoding, texts, length)
     call.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
         raise Refusal("Validation", NO_WORDS, param="inputs")
@@ -86,7 +86,7 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, In
     hidden = np.flatnonzero(words)
     rows = np.stack([np.zeros_like(words), words, *(np.arange(len(ids)) == place for place in hidden)])
     versions = np.where(rows, tokenizer.pad_id if mask is None else mask, ids)
-    positions = NOWHERE
+    positions = Sequences.NOWHERE
     if call.model.facts.outputs[output] == "position":
         masks = np.flatnonzero(ids == mask)
         if not len(masks):

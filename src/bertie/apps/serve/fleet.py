@@ -19,7 +19,6 @@ from bertie.platform import (
     BertieError,
     DataError,
     FolderKind,
-    check_reads_texts,
     find_model,
     model_folder,
     model_hint,
@@ -150,7 +149,7 @@ class Fleet:
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
             if self.index_paths:  # now, as a failed reload keeps the model and not its files
                 await asyncio.to_thread(lambda: served.content)
-            check_reads_texts(served.facts.training_facts, "bertie serve")
+            served.facts.training_facts.check_reads_texts("bertie serve")
             await check(served)
         except BaseException:
             await batcher.kill()

@@ -22,7 +22,7 @@ from bertie.apps.serve.admission import Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import as_list, examples_of
 from bertie.apps.serve.served import Call, refused
-from bertie.platform import Generates, GenerationConfig, WrittenWords, written_output
+from bertie.platform import Generates, GenerationConfig, WrittenWords
 
 
 async def generate(call: Call, body: schemas.GenerateBody) -> Any:
@@ -33,7 +33,7 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     task = call.model.pipeline.task
     assert isinstance(task, Generates), "the table of routes says so"
     writing = writing_of(task, body.parameters)
-    output, examples = written_output(writing), examples_of(call, [[text] for text in inputs])
+    output, examples = writing.output, examples_of(call, [[text] for text in inputs])
     encoded = await call.begin(examples, task)
     call.cut(encoded, task)
     if not body.stream:

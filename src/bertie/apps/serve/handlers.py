@@ -13,18 +13,16 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
-    MAX_TEXT,
-    OUTSIDE_TAG,
-    PAIR_HEAD,
     Array,
     BertieError,
     Chooses,
     EmbedTask,
-    Entity,
     Example,
+    Facts,
     InvalidRow,
     Masked,
     MaskPrediction,
+    PairHead,
     Parts,
     Prediction,
     RelationExample,
@@ -32,15 +30,7 @@ from bertie.platform import (
     TableFormat,
     TagPrediction,
     TaskPart,
-    check_pair_kind,
-    entities_of_tags,
-    flat_row,
-    groups_of_masks,
-    ids_of,
-    layer_output,
-    sigmoid,
-    unread_part,
-    verdicts_of_pairs,
+    VectorMath,
 )
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
@@ -202,7 +192,7 @@ def layer_named(call: Call, layer: int) -> str:
         raise Refusal("Validation", "This model gives the vectors of its last layer only.", param="layer")
     if not -layers - 1 <= layer <= layers:
         raise Refusal("Validation", f"`layer` is {layer}; the model has 0 to {layers}.", param="layer")
-    return layer_output(layer % (layers + 1))
+    return Facts.layer_output(layer % (layers + 1))
 
 
 async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
@@ -294,7 +284,7 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
     check_filled("query", body.query)
     given = [one if isinstance(one, str) else one.text for one in as_list(call, inputs, name)[0]]
     odds = await relevance(call, examples_of(call, [[body.query, text] for text in given], name=name))
-    scores = odds if body.raw_scores else sigmoid(np.array(odds, np.float32)).tolist()
+    scores = odds if body.raw_scores else VectorMath.sigmoid(np.array(odds, np.float32)).tolist()
     order = sorted(range(len(scores)), key=lambda index: -scores[index])[: body.top_n]
     returned = body.return_text or body.return_documents
     if cohere:
@@ -340,7 +330,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
     examples = [row_example(call, row, number) for number, row in enumerate(inputs)]
     check_texts(call, examples)
     if isinstance(task, TaskPart) and any(len(example.texts) != task.reads for example in examples):
-        raise Refusal("Validation", f"Head {body.head!r}: {unread_part(task.reads)}", param="inputs")
+        raise Refusal("Validation", f"Head {body.head!r}: {task.unread}", param="inputs")
     return told(call, await call.predict(examples, task))
 
 
@@ -353,7 +343,7 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
             raise Refusal("Validation", several(place, texts), param=place)
         row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
     try:
-        fields = flat_row(row)
+        fields = TableFormat.flat(row)
         found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)
     except BertieError as error:
         raise invalid(error) from None
@@ -387,8 +377,8 @@ async def relate(call: Call, body: schemas.RelateBody) -> Any:
             place = call.place(number)
             message = f"{place}: the two names must lie in the text, one after the other."
             raise Refusal("Validation", message, param=place)
-        names = tuple(Entity(name.start, name.end, name.type) for name in (one.subject, one.object))
-        examples.append(RelationExample((one.text,), None, number + 1, "", names))
+        names = ((name.start, name.end, name.type) for name in (one.subject, one.object))
+        examples.append(RelationExample.between(one.text, names, number + 1))
     check_not_empty(call, examples)
     return told(call, await call.predict(examples))
 
@@ -398,8 +388,8 @@ def check_not_empty(call: Call, examples: Sequence[Example]) -> None:
     for number, example in enumerate(examples):
         place = call.place(number)
         check_filled(place, *example.texts)
-        if max(map(len, example.texts)) > MAX_TEXT:
-            raise Refusal("TooLarge", f"`{place}` has more than {MAX_TEXT:,} characters.", param=place)
+        if max(map(len, example.texts)) > Example.MAX_TEXT:
+            raise Refusal("TooLarge", f"`{place}` has more than {Example.MAX_TEXT:,} characters.", param=place)
 
 
 # Pipelines -----------------------------------------------------------------------------------------------------------
@@ -425,8 +415,8 @@ def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> lis
                     {"entity": tag, "score": p, "index": number, "word": text[start:end], "start": start, "end": end}
                 )
         return found
-    for kind, first, last in entities_of_tags(prediction.label):
-        if kind not in ignore and kind != OUTSIDE_TAG:
+    for kind, first, last in TagPrediction.entities_of(prediction.label):
+        if kind not in ignore and kind != TagPrediction.OUTSIDE:
             start, end = spans[first][0], spans[last - 1][1]
             score = sum(sure[first:last]) / (last - first)
             found.append({"entity_group": kind, "score": score, "word": text[start:end], "start": start, "end": end})
@@ -466,7 +456,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     call.take(len(inputs))
     texts = [masked_text(call, text, number) for number, text in enumerate(inputs)]
     call.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))
-    for group in groups_of_masks(texts):
+    for group in Masked.groups(texts):
         logits = (await call.arrays(Sequences.joined([one.ids for one in group]), ("mlm",)))["mlm"]
         ends = np.cumsum([len(one.spots) for one in group])
         for one, rows in zip(group, np.split(logits, ends[:-1]), strict=True):
@@ -499,13 +489,13 @@ def masked_text(call: Call, text: str, number: int) -> Masked:
 
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
-    check_pair_kind(call.model.pair_kind)
+    PairHead.check_kind(call.model.pair_kind)
     inputs, _ = as_list(call, body.inputs)
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
-    encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))
+    encoded = await call.begin(examples, call.model.embedder, lambda: list(call.model.pipeline.ids(examples)))
     cut = call.cut(encoded, call.model.embedder)
-    logits = (await call.arrays(encoded, (PAIR_HEAD,)))[PAIR_HEAD]
-    found = zip(verdicts_of_pairs(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
+    logits = (await call.arrays(encoded, (PairHead.HEAD,)))[PairHead.HEAD]
+    found = zip(PairHead.verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
     answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
     return {"model": call.model.name, "answers": answers}
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from bertie.apps.serve import explaining, generating, handlers, schemas
 from bertie.apps.serve.served import VECTORS, Call
-from bertie.platform import PAIR_HEAD, TASKS
+from bertie.platform import TASKS, PairHead
 
 LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 TASK_NAMES = tuple(name for name, _ in TASKS.items())
@@ -118,7 +118,9 @@ ROUTES: tuple[Route, ...] = (
         OWN,
         {"inputs": [["A first text.", "A second text."]]},
     ),
-    Route("/next_sentence", (PAIR_HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
+    Route(
+        "/next_sentence", (PairHead.HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}
+    ),
     Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
     Route("/answer", TASK_NAMES, schemas.AnswerBody, handlers.answer, OWN, TEXT),
 )
@@ -131,7 +133,7 @@ PIPELINE = {
         "tagging": "/ner",
         "span": "/qa",
         "mlm": "/fill_mask",
-        PAIR_HEAD: "/next_sentence",
+        PairHead.HEAD: "/next_sentence",
         "embed": "/embed",
         VECTORS: "/embed",
     },

@@ -21,26 +21,20 @@ from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.remote import OnToken
 from bertie.platform import (
-    PAIR_HEAD,
-    Answerer,
     Array,
     BertieError,
     EmbedTask,
     Example,
     Facts,
     FolderKind,
+    PairHead,
     PairKind,
     Prediction,
     Sequences,
     Task,
     TextPipeline,
     TooLong,
-    encode_ids,
-    ids_of,
-    kind_of_pairs,
-    name_of_task,
     read_public_config,
-    vote,
 )
 
 T = TypeVar("T")
@@ -101,9 +95,9 @@ class Served:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
-        task = (name_of_task(own),) if (own := self.pipeline.task_or_none) else ()
+        task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", PAIR_HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", PairHead.HEAD) if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
@@ -113,7 +107,7 @@ class Served:
     @cached_property
     def pair_kind(self) -> PairKind:
         """The kind of its head for pairs of texts; "" for a text and a picture."""
-        return kind_of_pairs(self.folder)
+        return PairHead.kind_of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
@@ -232,7 +226,11 @@ class Call:
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
         predictions = await self.in_thread(decode, inline=len(encoded.input_ids) <= INLINE_TOKENS)
-        raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded) else [None] * len(examples)
+        raw = (
+            TextPipeline.averaged(found, encoded)
+            if found.ndim == 2 and len(found) == len(encoded)
+            else [None] * len(examples)
+        )
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         whole = encoded.fits | (self.policy_for(task) != "window")
         windows = np.where(whole, 1, np.diff(encoded.windows)).tolist()
@@ -259,19 +257,14 @@ class Call:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""
         pipeline = self.pipeline(task)
         policy = pipeline.too_long
-        if self.side == "left" and not _plain(task):
+        if self.side == "left" and not pipeline.plain:
             raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
 
         def encode() -> Sequences:
             if segments is None and self.side == "right":
                 return pipeline.encode(examples)
-            return encode_ids(
-                ids_of(examples, pipeline.tokenizer) if segments is None else segments(),
-                pipeline.tokenizer,
-                max_length=pipeline.max_length,
-                too_long=policy,
-                keep="end" if self.side == "left" else "start",
-            )
+            ids = pipeline.ids(examples) if segments is None else segments()
+            return pipeline.encode_ids(ids, keep="end" if self.side == "left" else "start")
 
         started = time.perf_counter()
         try:
@@ -337,10 +330,6 @@ class Call:
         async with self.admission.turn:
             await asyncio.sleep(0)  # the loop answers what has arrived
             return work()
-
-
-def _plain(task: Task) -> bool:
-    return type(task).encode in (Answerer.encode, EmbedTask.encode)
 
 
 def refused(error: Refused) -> Refusal:

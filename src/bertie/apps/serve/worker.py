@@ -109,7 +109,7 @@ def attention_of(model: Path) -> "Attend":
     Raises UsageError for a graph, and for a family without attention.
     """
 
-    if (graph := platform.graph_of(model)) is not None:
+    if (graph := platform.OnnxFolder.graph_of(model)) is not None:
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
@@ -134,7 +134,7 @@ def load(
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
 
     runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
-    graph = platform.graph_of(Path(model))
+    graph = platform.OnnxFolder.graph_of(Path(model))
     return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
 
 

@@ -24,13 +24,13 @@ from bertie.platform import (
     Draws,
     EncoderOutput,
     Encoding,
+    Families,
     MaskedLM,
     MaskingVocabulary,
     Normalizer,
     TorchModel,
     UsageError,
     VocabularyHead,
-    build_model,
     count_words,
     pad_batch,
     random_key,
@@ -127,7 +127,7 @@ def untrained(text: str, seed: int = 0) -> TorchModel:
     tokenizer = train_vocabulary(
         count_words(texts), size=VOCABULARY, min_frequency=1, normalizer=Normalizer(lowercase=True)
     )
-    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
+    model = Families.build("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer
     return model
 

@@ -39,7 +39,9 @@ def vary(
     platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
     format = platform.TableFormat(tuple(text or ()), "", split_names(columns), encoding, format_, labelled=False)
     found: list[platform.Columns] = []
-    examples, skipped = platform.collect_examples(platform.stream_examples(file, format, on_columns=found.append), file)
+    examples, skipped = platform.SkipReport.collect(
+        platform.Example.stream(file, format, on_columns=found.append), file
+    )
     names, texts = found[0].text, [example.texts for example in examples]
     rows = (dict(zip(names, one, strict=True)) for one in chain(texts, varied(texts, copies=copies, seed=seed)))
     written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))

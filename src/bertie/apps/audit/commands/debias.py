@@ -173,7 +173,7 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.stream_examples(file, unlabelled_format(file, text, columns, encoding, "")):
+    for row in platform.Example.stream(file, unlabelled_format(file, text, columns, encoding, "")):
         skipped.rows += 1
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)

@@ -74,7 +74,7 @@ def heads(
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
     opened = platform.open_torch_model(model)
-    platform.check_reads_texts(opened.training_facts, "bertie heads")
+    opened.training_facts.check_reads_texts("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
@@ -137,14 +137,14 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    examples, skipped = platform.collect_examples(platform.read_trees(file, platform.TableFormat()), str(file))
+    examples, skipped = platform.SkipReport.collect(platform.read_trees(file, platform.TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
     found = counted(model, model.tokenizer, examples, max_length=length)
     assert model.variant is not None
     console.say("The same for random weights.")
-    untrained = platform.build_model(model.config, variant=model.variant.model_type).eval()
+    untrained = platform.Families.build(model.config, variant=model.variant.model_type).eval()
     untrained.tokenizer = model.tokenizer
     rows = table(found, counted(untrained, model.tokenizer, examples, max_length=length))
     if console.verbosity.json:
@@ -166,7 +166,7 @@ def _removal(
 ) -> "Removal":
     from bertie.apps.explain.heads import predictor_of, removal
 
-    examples, skipped = platform.collect_examples(
+    examples, skipped = platform.SkipReport.collect(
         predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
     )
     if skipped.total:
