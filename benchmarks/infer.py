@@ -23,7 +23,6 @@ from bertie.apps.serve.fleet import model_name
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
-from bertie.runs.models import load
 
 SHORTEST, LONGEST = 3, 300  # tokens of a text
 ALONE = 100  # texts that are read one at a time
@@ -167,10 +166,11 @@ def machine() -> dict[str, Any]:
 
 
 def _exact(model: Path, texts: Texts, output: str) -> Vectors:
+    import bertie
     from bertie.infer.batching import run
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(load(model)), Sequences.of(texts.ids), [output])[output]
+    return run(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[output]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

@@ -22,7 +22,6 @@ import numpy as np
 from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences, token_budget
-from bertie.runs.models import load
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
@@ -78,9 +77,10 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
 
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():
+            import bertie
             from bertie.apps.compress import gate
 
-            found = load(model)
+            found = bertie.load(model, engine="torch").module
             gate.quantized(found, gate.read(found, calibration))
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
@@ -88,9 +88,10 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
     if isinstance(engine, folder.FolderEngine):
         engine.threads = threads
     else:
+        import bertie
         from bertie.infer.native_engine import NativeEngine
 
-        engine = NativeEngine(load(model), precision)  # type: ignore[arg-type]
+        engine = NativeEngine(bertie.load(model, engine="torch").module, precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
         return run(engine, Sequences.of(sequences), [output])[output]

@@ -119,7 +119,7 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path) -> None:
 
 def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
     """vocab.json and merges.txt next to the weights, no tokenizer.json."""
-    from bertie.cli.info import describe
+    from bertie.api.describe import info
 
     tokenizer = byte_tokenizer(tmp_path, "roberta")
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -128,6 +128,6 @@ def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
     model = load(tmp_path)
     assert model.tokenizer is not None
     assert model.tokenizer.fingerprint == tokenizer.fingerprint
-    facts = describe(str(tmp_path), 64)
+    facts = info(tmp_path, length=64).to_dict()
     assert facts["tokenizer"]["special"]["<mask>"] == tokenizer.mask_id
     assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())

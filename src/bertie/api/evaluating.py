@@ -33,7 +33,7 @@ class Examples:
         label: Column of the label.
         label_names: Names for the labels of the rows.
         label_separator: What separates several labels in a cell.
-        weight: Column of the weight of a row; "": all weigh 1.
+        weight: Column of the weight of a row in the metrics.
     """
 
     source: Source

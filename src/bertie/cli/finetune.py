@@ -183,5 +183,5 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
 
 
 def _show_against(results: dict[str, Any], output: Path) -> None:
-    show_comparison(results)
+    show_comparison(bertie.Comparison(results))
     console.say(f"Report: {output / 'compare.html'}")
