@@ -12,7 +12,7 @@ from sklearn.metrics import fbeta_score, precision_score, recall_score
 import bertie as package
 from bertie.errors import UsageError
 from bertie.metrics.thresholds import Goal, choose_threshold
-from bertie.tasks import SequenceTask
+from bertie.tasks import Prediction, SequenceTask
 from toys import CommandLine, toy_model
 
 RNG = np.random.default_rng(0)
@@ -105,6 +105,14 @@ def test_a_threshold_is_chosen_on_rows_of_its_own_and_saved(model: Path, tmp_pat
     assert strict <= mild == 1.0
     by_other = package.evaluate(run, rows(), positive="no")
     assert by_other["accuracy"] == package.evaluate(run, rows())["accuracy"], "the threshold stays that of yes"
+
+
+def test_the_server_puts_the_label_of_the_threshold_first() -> None:
+    from bertie.apps.serve.handlers import ranked
+
+    scores = {"no": 0.9, "yes": 0.07, "maybe": 0.03}
+    assert [one["label"] for one in ranked(Prediction("yes", 0.07, scores))] == ["yes", "no", "maybe"]
+    assert [one["label"] for one in ranked(Prediction("no", 0.9, scores))] == ["no", "yes", "maybe"]
 
 
 def test_several_labels_have_one_threshold_each(model: Path, tmp_path: Path) -> None:

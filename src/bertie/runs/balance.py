@@ -65,6 +65,7 @@ def measures(config: FinetuneConfig) -> list[str]:
         *(["sampling=balanced"] if config.sampling == "balanced" else []),
         *([f"loss=focal (focal_gamma={config.focal_gamma:g})"] if config.loss == "focal" else []),
         *(["a loss function"] if config.loss == "function" else []),
+        *([f"optimize={config.optimize}"] if config.optimize else []),
         *([f"weights of rows in {config.weight!r}"] if config.weight else []),
     ]
 
