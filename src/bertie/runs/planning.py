@@ -10,8 +10,8 @@ import torch
 from bertie import families, objectives
 from bertie.console import counted
 from bertie.costs.catalog import Device
+from bertie.costs.cost import THREAD_WATTS
 from bertie.costs.job import Job, JobPhase
-from bertie.costs.meter import THREAD_WATTS
 from bertie.data.rates import rate_of
 from bertie.data.tables import Example
 from bertie.errors import UsageError

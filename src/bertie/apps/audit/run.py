@@ -25,6 +25,7 @@ from bertie.platform import (
     DataError,
     EngineName,
     FolderKind,
+    ModelByName,
     ModelFiles,
     PairHead,
     Report,
@@ -35,7 +36,6 @@ from bertie.platform import (
     console,
     disk,
     engine_of,
-    model_folder,
     module_of,
     nearest,
 )
@@ -83,7 +83,7 @@ def audit(
     Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
     or damaged files.
     """
-    folder, asked = model_folder(model), asked or Asked()
+    folder, asked = ModelByName.folder(model), asked or Asked()
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
     assert isinstance(loaded, TorchModel)

@@ -264,7 +264,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        platform.save_like(small, folder, asked.model)
+        platform.ModelFiles.save_like(small, folder, asked.model)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
@@ -279,7 +279,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
 
-    found = platform.open_torch_model(asked.model)
+    found = platform.ModelByName.module(asked.model)
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from bertie import Encoder
 from bertie.platform import (
-    WORD_EMBEDDINGS,
     Int8Weight,
     Layer,
+    ModelFiles,
     PackedWeight,
     Sequences,
     TorchModel,
@@ -125,7 +125,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights[WORD_EMBEDDINGS] = words
+        self.found.weights[ModelFiles.WORD] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)

@@ -51,10 +51,10 @@ def export(
     platform.FolderKind.check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
-        found = platform.open_torch_model(model)
+        found = platform.ModelByName.module(model)
         chosen = documentation() if texts is None else platform.read_texts(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
-        platform.ModelFiles.copy_other_files(model, folder)
+        platform.ModelFiles.copy_others(model, folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 

@@ -63,9 +63,9 @@ class AssumptionOptions:
         from bertie.apps.plan.forecast import Assumptions
 
         here = key == THIS
-        usual = platform.PROCESSOR_UTILIZATION if here else platform.UTILIZATION
+        usual = platform.Costs.PROCESSOR_UTILIZATION if here else platform.Costs.UTILIZATION
         share = usual if self.utilization is None else self.utilization
-        pue = self.pue if self.pue is not None else 1.0 if here else platform.PUE
+        pue = self.pue if self.pue is not None else 1.0 if here else platform.Costs.PUE
         return Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
@@ -101,14 +101,14 @@ def plan(
     from bertie.apps.plan.forecast import cheapest, forecast
 
     used = assumptions.utilization
-    if used is not None and used > platform.MOST_UTILIZATION and not force:
+    if used is not None and used > platform.Costs.MOST_UTILIZATION and not force:
         raise UsageError(
-            f"--utilization {used:g} is above {platform.MOST_UTILIZATION:g}, which training of encoders hardly "
+            f"--utilization {used:g} is above {platform.Costs.MOST_UTILIZATION:g}, which training of encoders hardly "
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    known = platform.read_catalog(assumptions.catalog, assumptions.prices)
+    known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
     grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
 

@@ -5,7 +5,7 @@ from typing import Any
 from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.platform import Families, Job, Processor, count_parameters, job_of, seconds_of, utilizations
+from bertie.platform import Costs, Families, Job, Processor, count_parameters, job_of, utilizations
 
 TOKENS_PER_PARAMETER = 20
 
@@ -24,7 +24,7 @@ def presets_within(
     jobs = _sizes(config)
     used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
     for name, job in jobs.items():
-        share = seconds / seconds_of(job.flops, device.tflops, count=given.count, used=used[name])
+        share = seconds / Costs.seconds(job.flops, device.tflops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
         layers = count_parameters(job.config)["layers"]
         rows.append(

@@ -49,7 +49,7 @@ def submission(
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
     predictors = {
-        name: bertie.Predictor(*platform.open_engine(folder, precision=precision, device=device))
+        name: bertie.Predictor(*platform.ModelByName.engine(folder, precision=precision, device=device))
         for name, folder in folders.items()
     }
     notes = glue.submission(predictors, data_dir, file)

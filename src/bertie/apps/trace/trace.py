@@ -33,7 +33,6 @@ from bertie.platform import (
     VocabularyHead,
     count_words,
     pad_batch,
-    random_key,
     train_vocabulary,
 )
 
@@ -79,9 +78,7 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     tokenizer, head = _needed(model)
     encoding = tokenizer.encode(text)
     objective, plain = MaskedLM(), pad_batch([encoding], pad_id=tokenizer.pad_id)
-    batch = objective.corrupt(
-        plain, Draws(random_key(seed, 0, plain.sample_ids.numpy())), MaskingVocabulary.of(tokenizer)
-    )
+    batch = objective.corrupt(plain, Draws.of(seed, 0, plain.sample_ids.numpy()), MaskingVocabulary.of(tokenizer))
     if not len(batch.labels["mlm_positions"]):
         raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)

@@ -60,7 +60,7 @@ def attention(
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.open_torch_model(model)
+    opened = platform.ModelByName.module(model)
     opened.eval().requires_grad_(False)
     found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:

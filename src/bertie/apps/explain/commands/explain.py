@@ -56,7 +56,7 @@ def explain(
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
     chosen = [attributions.method(name) for name in split_names(methods)]  # before the model is opened
-    opened = platform.open_torch_model(model)
+    opened = platform.ModelByName.module(model)
     opened.eval().requires_grad_(False)
     explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:

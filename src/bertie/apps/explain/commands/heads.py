@@ -73,7 +73,7 @@ def heads(
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.open_torch_model(model)
+    opened = platform.ModelByName.module(model)
     opened.training_facts.check_reads_texts("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    examples, skipped = platform.SkipReport.collect(platform.read_trees(file, platform.TableFormat()), str(file))
+    examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)

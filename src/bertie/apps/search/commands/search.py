@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _place(model: Path | None) -> Path | None:
     """Returns the folder of a model, which may be that of a run or a checkpoint."""
-    return model and platform.model_folder(model)
+    return model and platform.ModelByName.folder(model)
 
 
 IndexFolder = Annotated[
@@ -113,7 +113,7 @@ class StageOptions:
 
     def _opened(self, model: Path) -> Any:
         return bertie.Predictor(
-            *platform.open_engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
+            *platform.ModelByName.engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
         )
 
 
@@ -123,7 +123,9 @@ def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embe
 
     return Embedder.of(
         folder,
-        lambda: platform.embedder_of(*platform.open_engine(folder, precision=precision, device=device, engine=engine)),
+        lambda: platform.embedder_of(
+            *platform.ModelByName.engine(folder, precision=precision, device=device, engine=engine)
+        ),
     )
 
 
