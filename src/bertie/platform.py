@@ -20,15 +20,11 @@ _MODULES = {
     "costs.job": "Job",
     "costs.meter": "Rapl",
     "data.batch": "Batch",
-    "data.collate": "pad_batch=pad",
-    "data.corpus": "CorpusConfig CorpusFolder",
-    "data.draws": "Draws",
+    "data.corpus": "CorpusFolder",
     "data.executors": "cores",
-    "data.lines": "InvalidRow read_texts=texts_of",
-    "data.masking": "MaskingVocabulary=Vocabulary",
+    "data.lines": "InvalidRow",
     "data.order": "permutation",
     "data.parsed": "Trees",
-    "data.plans": "held_out",
     "data.pydocs": "PythonModule=Module",
     "data.questions": "read_questions=questions",
     "data.records": "DroppedRecord",
@@ -53,7 +49,7 @@ _MODULES = {
     "infer.layers": "Layers",
     "infer.native.folder": "FolderEngine",
     "infer.native.library": "open_library",
-    "infer.native_engine": "unsupported",
+    "infer.native_engine": "NativeEngine",
     "infer.onnx_engine": "OnnxEngine OnnxFolder OnnxSignature=Signature",
     "infer.pairs": "PairHead PairKind=Kind",
     "infer.pipeline": "TextPipeline",
@@ -64,10 +60,8 @@ _MODULES = {
     "metrics.answers": "ANSWER_SCRIPTS=SCRIPTS",
     "metrics.base": "MetricCounts=Counts MetricsOf metric_called=called",
     "metrics.calibration": "CALIBRATION_BINS=BINS",
-    "metrics.confusion": "ratio",
     "metrics.resample": "Bootstrap Reservoir",
     "models.biaffine": "LAST_PIECES=LAST",
-    "models.count": "count_parameters=parameters",
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
@@ -83,21 +77,18 @@ _MODULES = {
     "models.surgery": "Surgery",
     "nn.layer": "Layer",
     "nn.layout": "Packed Padded",
-    "nn.rotary": "TurnedAttention rotary_turns=turns",
+    "nn.rotary": "TurnedAttention",
     "objectives.mlm": "MaskedLM",
-    "registry": "Later Registry optional_library=library",
-    "report.charts": "Chart ChartLine=Line",
+    "registry": "Registry",
+    "report.charts": "Chart",
     "report.page": "Html Report StatCard",
-    "report.training": "TrainingCurve=Curve TrainingReport",
+    "report.training": "TrainingReport",
     "report.values": "text_of",
-    "runs.against": "finetune_against",
+    "runs.against": "Finetuning",
     "runs.by_name": "ModelByName",
-    "runs.config": "kind_of_run=kind_of",
-    "runs.examples": "read_examples",
     "runs.finetune": "run_finetuning=finetune",
     "runs.folder": "RunFolder",
-    "runs.here": "utilizations",
-    "runs.planning": "job_of this_machine",
+    "runs.planning": "Planning",
     "runs.pretrain": "run_pretraining=pretrain",
     "settings": "load_settings=load read_yaml",
     "tasks": "TASKS Prediction Task task_of",
@@ -113,47 +104,38 @@ _MODULES = {
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
-    "text.normalize": "Normalizer",
-    "text.resize": "resized_vocabulary=trim",
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
-    "text.vocabulary": "count_words train_vocabulary=train",
+    "text.vocabulary": "VocabularyTraining",
     "train.base": "Trainable",
     "train.callbacks": "EachStep",
     "train.config": "OptimConfig TrainConfig",
-    "train.log": "read_log=read",
-    "train.loop": "temporary_run",
     "train.rates": "usual_rate",
-    "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "ANSWER_SCRIPTS", "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "LAST_PIECES", "MOST_POSITIONS",
-    "NO_HEAD", "TASKS", "Alternating", "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "ChartLine",
-    "Chooses", "Columns", "CorpusConfig", "CorpusFolder", "Costs", "DataError", "Diverged", "Draws",
-    "DroppedRecord", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName",
-    "Example", "Facts", "Families", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
-    "Html", "Int4Weight", "Int8Weight", "InvalidRow", "Job", "Later", "Layer", "Layers", "LossReport", "LossTerm",
-    "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "MaskingVocabulary", "MetricCounts", "MetricsOf",
-    "ModelByName", "ModelCard", "ModelFiles", "Normalizer", "OnnxEngine", "OnnxFolder", "OnnxSignature",
-    "OptimConfig", "Packed", "PackedWeight", "Padded", "PairHead", "PairKind", "Paired", "PairedDifference",
-    "Parts", "PowerGrid", "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
-    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Shards",
-    "SkipReport", "SourceFile", "SourceInputs", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
-    "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedExample", "TaggedFile", "Targets",
-    "Task", "TaskPart", "TaskSource", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "TrainConfig",
-    "Trainable", "TrainingCurve", "TrainingReport", "Trees", "TurnedAttention", "Unshared", "UsageError",
-    "VectorMath", "VocabularyHead", "Window", "WrittenWords", "call_hash", "check_names", "check_text",
-    "check_unchanged", "checked_arguments", "console", "cores", "count_parameters", "count_words", "disk",
-    "each_text", "embedder_of", "encode_places", "ending", "engine_of", "finetune_against", "grouped", "held_out",
-    "job_of", "kind_of_run", "load_settings", "metric_called", "module_of", "nearest", "open_library", "option",
-    "optional_library", "pad_batch", "permutation", "pieces_of", "pseudo_perplexity", "ratio", "read_examples",
-    "read_log", "read_questions", "read_texts", "read_yaml", "readable_texts", "resized_vocabulary", "rotary_turns",
-    "run_finetuning", "run_pretraining", "split_names", "task_of", "temporary_run", "text_of", "this_machine",
-    "train_vocabulary", "unlabelled_format", "unsupported", "usual_rate", "utilizations", "with_last_pieces",
-    "write_rows",
+    "NO_HEAD", "TASKS", "Alternating", "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "Chooses",
+    "Columns", "CorpusFolder", "Costs", "DataError", "Diverged", "DroppedRecord", "EachStep", "EmbedTask", "Embeds",
+    "EncoderOutput", "Encoding", "Engine", "EngineName", "Example", "Facts", "Families", "Fields", "Finetuning",
+    "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Int4Weight", "Int8Weight",
+    "InvalidRow", "Job", "Layer", "Layers", "LossReport", "LossTerm", "MaskPrediction", "Masked", "MaskedLM",
+    "MaskedToken", "MetricCounts", "MetricsOf", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine",
+    "OnnxEngine", "OnnxFolder", "OnnxSignature", "OptimConfig", "Packed", "PackedWeight", "Padded", "PairHead",
+    "PairKind", "Paired", "PairedDifference", "Parts", "Planning", "PowerGrid", "Prediction", "Processor",
+    "ProcessorCatalog", "PythonModule", "Rapl", "Registry", "RelationExample", "Report", "Reservoir", "Residual",
+    "RunFolder", "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceInputs",
+    "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions",
+    "TagPrediction", "TaggedExample", "TaggedFile", "Targets", "Task", "TaskPart", "TaskSource", "TextPipeline",
+    "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
+    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
+    "WrittenWords", "call_hash", "check_names", "check_text", "checked_arguments", "console", "cores", "disk",
+    "each_text", "embedder_of", "encode_places", "ending", "engine_of", "grouped", "load_settings", "metric_called",
+    "module_of", "nearest", "open_library", "option", "permutation", "pieces_of", "pseudo_perplexity",
+    "read_questions", "read_yaml", "readable_texts", "run_finetuning", "run_pretraining", "split_names", "task_of",
+    "text_of", "unlabelled_format", "usual_rate", "with_last_pieces", "write_rows",
 ]
 # fmt: on
 
@@ -175,16 +157,11 @@ if TYPE_CHECKING:
     from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
     from bertie.data.batch import Batch
-    from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import CorpusConfig, CorpusFolder
-    from bertie.data.draws import Draws
+    from bertie.data.corpus import CorpusFolder
     from bertie.data.executors import cores
     from bertie.data.lines import InvalidRow
-    from bertie.data.lines import texts_of as read_texts
-    from bertie.data.masking import Vocabulary as MaskingVocabulary
     from bertie.data.order import permutation
     from bertie.data.parsed import Trees
-    from bertie.data.plans import held_out
     from bertie.data.pydocs import Module as PythonModule
     from bertie.data.questions import questions as read_questions
     from bertie.data.records import DroppedRecord
@@ -210,7 +187,7 @@ if TYPE_CHECKING:
     from bertie.infer.layers import Layers
     from bertie.infer.native.folder import FolderEngine
     from bertie.infer.native.library import open_library
-    from bertie.infer.native_engine import unsupported
+    from bertie.infer.native_engine import NativeEngine
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.onnx_engine import Signature as OnnxSignature
     from bertie.infer.pairs import Kind as PairKind
@@ -225,10 +202,8 @@ if TYPE_CHECKING:
     from bertie.metrics.base import MetricsOf
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.calibration import BINS as CALIBRATION_BINS
-    from bertie.metrics.confusion import ratio
     from bertie.metrics.resample import Bootstrap, Reservoir
     from bertie.models.biaffine import LAST as LAST_PIECES
-    from bertie.models.count import parameters as count_parameters
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
@@ -246,24 +221,17 @@ if TYPE_CHECKING:
     from bertie.nn.layer import Layer
     from bertie.nn.layout import Packed, Padded
     from bertie.nn.rotary import TurnedAttention
-    from bertie.nn.rotary import turns as rotary_turns
     from bertie.objectives.mlm import MaskedLM
-    from bertie.registry import Later, Registry
-    from bertie.registry import library as optional_library
+    from bertie.registry import Registry
     from bertie.report.charts import Chart
-    from bertie.report.charts import Line as ChartLine
     from bertie.report.page import Html, Report, StatCard
-    from bertie.report.training import Curve as TrainingCurve
     from bertie.report.training import TrainingReport
     from bertie.report.values import text_of
-    from bertie.runs.against import finetune_against
+    from bertie.runs.against import Finetuning
     from bertie.runs.by_name import ModelByName
-    from bertie.runs.config import kind_of as kind_of_run
-    from bertie.runs.examples import read_examples
     from bertie.runs.finetune import finetune as run_finetuning
     from bertie.runs.folder import RunFolder
-    from bertie.runs.here import utilizations
-    from bertie.runs.planning import job_of, this_machine
+    from bertie.runs.planning import Planning
     from bertie.runs.pretrain import pretrain as run_pretraining
     from bertie.settings import load as load_settings
     from bertie.settings import read_yaml
@@ -281,19 +249,13 @@ if TYPE_CHECKING:
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
-    from bertie.text.normalize import Normalizer
-    from bertie.text.resize import trim as resized_vocabulary
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
-    from bertie.text.vocabulary import count_words
-    from bertie.text.vocabulary import train as train_vocabulary
+    from bertie.text.vocabulary import VocabularyTraining
     from bertie.train.base import Trainable
     from bertie.train.callbacks import EachStep
     from bertie.train.config import OptimConfig, TrainConfig
-    from bertie.train.log import read as read_log
-    from bertie.train.loop import temporary_run
     from bertie.train.rates import usual_rate
-    from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong
 else:

@@ -144,7 +144,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_686, 45_000),
+    core_lines: (60_735, 45_000),
     core_files: (407, 290),
     imports_inside_functions: (266, 60),
     uses_of_any: (1_341, 600),
@@ -152,7 +152,7 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     longest_function: (92, 80),
     names_in_several_modules: (464, 60),
     participles_as_names: (3_926, 0),
-    names_of_the_waist: (208, 120),
+    names_of_the_waist: (185, 120),
     joined_packages: (43, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

@@ -16,6 +16,7 @@ from bertie.apps.audit.remedy_page import add_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
+    Finetuning,
     FolderKind,
     ModelByName,
     ModelFiles,
@@ -27,7 +28,6 @@ from bertie.platform import (
     module_of,
     nearest,
     pseudo_perplexity,
-    read_examples,
 )
 
 LIST = "gender words"
@@ -66,7 +66,7 @@ def debias(
     folder, asked = ModelByName.folder(model), asked or Asked(controls=False)
     FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
-        read_examples(config)  # what cannot be read is reported now, and not after the audits
+        Finetuning.read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, TorchModel)
     loaded.training_facts.check_reads_texts("bertie debias")

@@ -29,10 +29,10 @@ from bertie.platform import (
     ModelFiles,
     PairHead,
     Report,
+    RunFolder,
     TableFormat,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
     disk,
     engine_of,
@@ -290,7 +290,7 @@ def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) 
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", disk.read_json(path), settings)
+            RunFolder.check_unchanged(out, "an audit", disk.read_json(path), settings)
         (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
         disk.write_json(path, settings)
         yield Journal(out / SCORES)

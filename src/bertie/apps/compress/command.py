@@ -224,7 +224,7 @@ class _Asked:
         lines = platform.TableFormat.kind_of(self.texts) == "lines"
         format = unlabelled_format(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.read_texts(self.texts)]
+            return [(text,) for text in platform.SourceFile.lines(self.texts)]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
@@ -240,12 +240,10 @@ class _Asked:
         return examples
 
     def format(self) -> "TableFormat":
-
         return platform.TableFormat(self.text, self.label)
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-
     platform.FolderKind.check_other(asked.output, asked.model)
 
     def write(folder: Path) -> dict[str, Any]:
@@ -294,7 +292,6 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
 
 
 def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
-
     if recipe.learned and (not recipe.cuts or asked.train is None):
         raise UsageError(
             "--distil, --layer-wise and --movement need --train FILE and one of --layers, --heads, --neurons."
@@ -329,13 +326,11 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-
     assert found.tokenizer is not None
-    return platform.Surgery.with_vocabulary(found, platform.resized_vocabulary(found.tokenizer, texts))
+    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
-
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
     facts |= {"bytes": app.gate.size(output), "bytes_before": app.gate.size(model)}
     if console.verbosity.json:
@@ -347,7 +342,6 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
 
 
 def _search(asked: _Asked, given: LimitOptions) -> None:
-
     assert asked.data is not None
     limits = app.run.Limits(
         MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)

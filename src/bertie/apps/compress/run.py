@@ -34,6 +34,7 @@ from bertie.platform import (
     InvalidRow,
     ModelByName,
     ModelFiles,
+    NativeEngine,
     Paired,
     PairedDifference,
     Prediction,
@@ -47,7 +48,6 @@ from bertie.platform import (
     console,
     disk,
     metric_called,
-    unsupported,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -167,7 +167,7 @@ class _Search:
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
         enough = gate.calibrating(self.texts) is not None
-        native = unsupported(self.model) is None and enough
+        native = NativeEngine.unsupported(self.model) is None and enough
         if not native:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "

@@ -51,7 +51,7 @@ def export(
 
     def write(folder: Path) -> dict[str, Any]:
         found = platform.ModelByName.module(model)
-        chosen = app.texts.documentation() if texts is None else platform.read_texts(texts)
+        chosen = app.texts.documentation() if texts is None else platform.SourceFile.lines(texts)
         graphs = app.folder.onnx_folder(found, folder, chosen, int8=int8, force=force)
         platform.ModelFiles.copy_others(model, folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else app.folder.FORCED}" for one in graphs]

@@ -109,7 +109,7 @@ def plan(
         platform.disk.check_new(output, overwrite=overwrite)
     known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
-    grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
+    grid, settings = known.grid(assumptions.country), platform.Planning.settings_of(config, overrides or [])
 
     def given(key: str) -> "Assumptions":
         return assumptions.of(grid, key)
@@ -120,7 +120,7 @@ def plan(
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
-    job = platform.job_of(settings)
+    job = platform.Planning.job_of(settings)
     found = {key: app.forecast.forecast(job, device, given(key)) for key, device in devices.items()}
     best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
@@ -153,19 +153,9 @@ def plan(
         console.say(f"Page: {output}")
 
 
-def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | FinetuneConfig":
-    """Returns the settings of a run, whichever kind they are of."""
-
-    told = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    tree = platform.read_yaml(config) if config is not None else {}
-    kind: type[PretrainConfig | FinetuneConfig] = platform.kind_of_run(dict.fromkeys(told) | tree)
-    return platform.load_settings(kind, config, overrides)
-
-
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-
     keys = split_names(names) or (*known.devices, THIS)
-    return {key: platform.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+    return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, Any]:
@@ -235,7 +225,6 @@ def _show_budget(
     output: Path | None,
     measured: bool,
 ) -> None:
-
     if not isinstance(settings, bertie.PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     tried = key == THIS and measured and settings.objectives.get("mlm") is not None

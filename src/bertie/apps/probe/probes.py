@@ -16,13 +16,20 @@ from numpy.typing import NDArray
 from bertie.apps.probe import labels, trees
 from bertie.apps.probe.labels import Items
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Bootstrap, UsageError, nearest, ratio
+from bertie.platform import Bootstrap, UsageError, nearest
+
+
+def _share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the first sum over the second, and 0 where that is 0. (..., 2) -> (...)"""
+    right, total = sums[..., 0], sums[..., 1]
+    return np.divide(right, total, out=np.zeros(total.shape), where=total > 0)
+
 
 Counts = dict[str, NDArray[np.float64]]
 """Metric -> sums per sentence (S, K)."""
 REDUCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "accuracy": lambda sums: ratio(sums[..., 0], sums[..., 1]),
-    "uuas": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+    "accuracy": _share,
+    "uuas": _share,
     "spearman": trees.mean_over_lengths,
 }
 """Metric -> its value from sums (..., K) -> (...)."""

@@ -31,10 +31,10 @@ from bertie.platform import (
     FolderKind,
     Layers,
     Report,
+    RunFolder,
     TorchEngine,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
     disk,
 )
@@ -201,7 +201,7 @@ def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
+    RunFolder.check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
     if not (run / FolderKind.CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")

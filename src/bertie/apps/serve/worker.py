@@ -60,7 +60,6 @@ class Lanes:
     """
 
     def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
-
         self.count, self.alone, self.beside = 1, engine, engine
         if isinstance(engine, platform.FolderEngine):
             self.count, self.beside = engine.threads, replace(engine, threads=1)

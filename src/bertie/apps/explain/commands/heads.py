@@ -106,10 +106,9 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
-
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    read = _first(platform.read_texts(file), most, file)
+    read = _first(platform.SourceFile.lines(file), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
     found = app.attention.HeadStatistics(model.tokenizer)
@@ -131,7 +130,6 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
-
     length = _length(model, max_length)
     assert model.tokenizer is not None
     examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
@@ -161,7 +159,6 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
 def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
-
     examples, skipped = platform.SkipReport.collect(
         app.heads.predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
     )

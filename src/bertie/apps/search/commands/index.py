@@ -121,7 +121,6 @@ def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -
 
 
 def _terms(english: str, korean: str) -> Any:
-
     return app.terms.Terms(
         _checked("--english", english, app.terms.English), _checked("--korean", korean, app.terms.Korean)
     )
@@ -161,7 +160,6 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
 
 
 def _check(folder: Path) -> None:
-
     found = app.check.check(folder)
     if console.verbosity.json:
         console.emit(found)
