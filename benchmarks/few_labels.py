@@ -24,7 +24,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import bertie
 from benchmarks.cells import NEVER, cell, finetuned, made, measured
 from benchmarks.results import check_model, named, spaced
 from bertie import console
@@ -38,6 +37,7 @@ from bertie.report.charts import Line, line_chart
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, few, read_examples
 from bertie.runs.finetuning import Run
+from bertie.runs.models import load as load_module
 from bertie.settings import load
 from bertie.tasks import TASKS
 
@@ -136,7 +136,7 @@ WAYS: Mapping[str, Callable[[str, Examples, str, int, int], float]] = {
 
 def ways_of(model: str) -> list[str]:
     """Returns the ways of a model: by its pre-training head where it has one, else by its sentence vectors."""
-    omitted = ("few-shot", "vectors") if "mlm" in bertie.load(model).heads else ("pattern",)
+    omitted = ("few-shot", "vectors") if "mlm" in load_module(model).heads else ("pattern",)
     return [way for way in WAYS if way not in omitted]
 
 

@@ -170,7 +170,7 @@ def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     from bertie.infer.batching import run
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(bertie.load(model)), Sequences.of(texts.ids), [output])[output]
+    return run(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[output]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

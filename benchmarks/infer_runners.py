@@ -80,7 +80,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
             import bertie
             from bertie.apps.compress import gate
 
-            found = bertie.load(model)
+            found = bertie.load(model, engine="torch").module
             gate.quantized(found, gate.read(found, calibration))
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
@@ -91,7 +91,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         import bertie
         from bertie.infer.native_engine import NativeEngine
 
-        engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
+        engine = NativeEngine(bertie.load(model, engine="torch").module, precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
         return run(engine, Sequences.of(sequences), [output])[output]

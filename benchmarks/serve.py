@@ -283,12 +283,11 @@ def flooded(found: Measured) -> dict[str, Any]:
 
 def library(setup: Setup) -> "Predictor":
     """The model in this process, in the engine that serves it."""
-    import bertie
     from bertie.api.use import module_of
     from bertie.infer.choose import engine_of
 
     loaded = module_of(setup.model, "cpu", setup.precision)
-    return bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
+    return Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
 
 
 def alone(running: Sequence[Running], predictor: "Predictor", sent: Sequence[str], count: int = 100) -> list[float]:

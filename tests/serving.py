@@ -16,7 +16,6 @@ import httpx
 import psutil
 import uvicorn
 
-import bertie
 from bertie import families
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.remote import BatchFailed, Worker, WorkerSettings
@@ -28,6 +27,7 @@ from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.objectives import build
+from bertie.runs.models import load
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -86,7 +86,7 @@ class LocalWorker(Worker):
         return self.facts is not None
 
     async def start(self) -> Facts:
-        self.engine = engine_of(bertie.load(self.settings.model))
+        self.engine = engine_of(load(self.settings.model))
         self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
         self.facts, self.sha = self.engine.facts, "0" * 32
         return self.facts

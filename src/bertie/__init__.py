@@ -7,16 +7,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
+    from bertie.api.corpus import Corpus, build_corpus, plan_corpus
+    from bertie.api.describe import info, list_families, presets
     from bertie.api.finetune import finetune
+    from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
+    from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
-    from bertie.api.results import Predictions, Run, Scores
-    from bertie.api.use import embed, evaluate, fill_mask, perplexity, predict, rank, similarity, write
+    from bertie.api.results import Predictions, Written
+    from bertie.api.run import Run
+    from bertie.api.scores import Scores
+    from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.use import (
+        embed,
+        evaluate,
+        fill_mask,
+        next_sentence,
+        perplexity,
+        predict,
+        rank,
+        similarity,
+        write,
+    )
     from bertie.apps.probe.api import probe, words
     from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.runs.config import FinetuneConfig, PretrainConfig
-    from bertie.runs.opening import load
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining, TrainingRun
     from bertie.train.loop import fit
@@ -24,44 +41,69 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Callback": "bertie.train.callbacks",
+    "Comparison": "bertie.api.folders",
+    "Corpus": "bertie.api.corpus",
     "EarlyStopping": "bertie.train.callbacks",
-    "StopTraining": "bertie.train.callbacks",
-    "TrainingRun": "bertie.train.callbacks",
-    "MLflow": "bertie.train.trackers",
-    "TensorBoard": "bertie.train.trackers",
-    "Trackio": "bertie.train.trackers",
-    "WandB": "bertie.train.trackers",
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
-    "PretrainConfig": "bertie.runs.config",
-    "Tokenizer": "bertie.text.tokenizer",
+    "MLflow": "bertie.train.trackers",
+    "Model": "bertie.api.model",
     "Predictions": "bertie.api.results",
     "Predictor": "bertie.infer.predict",
-    "Run": "bertie.api.results",
-    "Scores": "bertie.api.results",
+    "PretrainConfig": "bertie.runs.config",
+    "Run": "bertie.api.run",
+    "Scores": "bertie.api.scores",
+    "StopTraining": "bertie.train.callbacks",
+    "TensorBoard": "bertie.train.trackers",
+    "Tokenizer": "bertie.text.tokenizer",
+    "Trackio": "bertie.train.trackers",
+    "TrainingRun": "bertie.train.callbacks",
+    "WandB": "bertie.train.trackers",
+    "Written": "bertie.api.results",
+    "build_corpus": "bertie.api.corpus",
+    "compare": "bertie.api.folders",
+    "convert": "bertie.api.change",
     "embed": "bertie.api.use",
     "evaluate": "bertie.api.use",
+    "export_checkpoint": "bertie.api.folders",
+    "extend_vocabulary": "bertie.api.change",
     "fill_mask": "bertie.api.use",
     "finetune": "bertie.api.finetune",
     "fit": "bertie.train.loop",
-    "load": "bertie.runs.opening",
+    "grow": "bertie.api.change",
+    "info": "bertie.api.describe",
+    "list_families": "bertie.api.describe",
+    "load": "bertie.api.model",
+    "load_tokenizer": "bertie.api.tokenizer",
+    "next_sentence": "bertie.api.use",
     "perplexity": "bertie.api.use",
+    "plan_corpus": "bertie.api.corpus",
     "predict": "bertie.api.use",
+    "presets": "bertie.api.describe",
     "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",
+    "report_tokenizer": "bertie.api.tokenizer",
+    "shrink": "bertie.api.change",
     "similarity": "bertie.api.use",
+    "train_tokenizer": "bertie.api.tokenizer",
+    "trim_vocabulary": "bertie.api.change",
+    "verify": "bertie.api.folders",
     "words": "bertie.apps.probe.api",
     "write": "bertie.api.use",
+    "write_report": "bertie.api.folders",
 }
 __all__ = [
     "Callback",
+    "Comparison",
+    "Corpus",
     "EarlyStopping",
     "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
     "MLflow",
+    "Model",
     "Predictions",
     "Predictor",
     "PretrainConfig",
@@ -73,20 +115,39 @@ __all__ = [
     "Trackio",
     "TrainingRun",
     "WandB",
+    "Written",
+    "build_corpus",
+    "compare",
+    "convert",
     "embed",
     "evaluate",
+    "export_checkpoint",
+    "extend_vocabulary",
     "fill_mask",
     "finetune",
     "fit",
+    "grow",
+    "info",
+    "list_families",
     "load",
+    "load_tokenizer",
+    "next_sentence",
     "perplexity",
+    "plan_corpus",
     "predict",
+    "presets",
     "pretrain",
     "probe",
     "rank",
+    "report_tokenizer",
+    "shrink",
     "similarity",
+    "train_tokenizer",
+    "trim_vocabulary",
+    "verify",
     "words",
     "write",
+    "write_report",
 ]
 
 

@@ -8,13 +8,14 @@ keeps its traceback.
 import difflib
 import functools
 import inspect
+import io
 import numbers
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import IO, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,6 +144,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     Callable: (Callable, "a function"),
     Sequence: (Iterable, "a list"),  # an array of numpy and a column of pandas too
     Iterable: (Iterable, "a list"),
+    IO: (io.IOBase, "an open stream"),
 }
 """An annotation -> the classes that fit it, and its words in an error."""
 

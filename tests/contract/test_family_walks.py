@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import bertie as package
 from bertie import families
 from bertie.models.codec import OWN_TYPE
+from bertie.runs.models import load as load_module
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
 from toys import CommandLine
@@ -201,7 +201,7 @@ def walk(way: Walk, home: Path, run: Path, bertie: CommandLine) -> None:
 
 def opens_there(folder: Path) -> None:
     """The same ids and the same logits in `transformers`, where it has the class."""
-    ours = package.load(folder)
+    ours = load_module(folder)
     assert ours.tokenizer is not None
     architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
     if not hasattr(transformers, architecture):

@@ -14,6 +14,7 @@ from bertie.models.config import EncoderConfig
 from bertie.registry import Registry
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
+from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-task.md"
@@ -72,6 +73,6 @@ def test_the_task_of_the_page_learns_an_order(tmp_path, monkeypatch):
     results = finetune(config, tmp_path / "run")
     assert results["dev"]["accuracy"] > 0.8
     assert "ece" not in results["dev"]  # its answers have no probability
-    model = bertie.load(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     assert Predictor(model).task == module.OrdinalTask(("1", "2", "3"), threshold=0.45, calibrate=True)
     assert [p.label for p in bertie.predict(model, ["a b c d", "a z c z b d"])] == ["1", "3"]

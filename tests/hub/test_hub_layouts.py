@@ -13,10 +13,9 @@ from layouts import LAYOUTS, TEXTS, Layout  # noqa: E402
 from sentence_transformers import CrossEncoder, SentenceTransformer  # noqa: E402
 
 import bertie  # noqa: E402
-from bertie.cli import tables  # noqa: E402
 from bertie.data.collate import pack  # noqa: E402
 from bertie.errors import DataError  # noqa: E402
-from bertie.runs.models import model_folder  # noqa: E402
+from bertie.runs.models import load, model_folder  # noqa: E402
 from bertie.tasks.embed import EmbedTask  # noqa: E402
 from bertie.text.tokenizer import Tokenizer  # noqa: E402
 
@@ -37,7 +36,7 @@ def test_same_as_its_own_library(layout: Layout, tmp_path: Path) -> None:
     layout.build(tmp_path)
     if layout.refused:
         with pytest.raises(DataError, match=layout.refused):
-            bertie.load(tmp_path)
+            load(tmp_path)
         return
     same_tokens(model_folder(tmp_path))
     {"vector": same_vectors, "score": same_scores}.get(layout.compared, same_logits)(tmp_path, layout)
@@ -71,7 +70,7 @@ def same_tokens(folder: Path) -> None:
 
 def same_logits(folder: Path, layout: Layout) -> None:
     """The last hidden states, or the logits of the folder's own head, of single texts."""
-    model = bertie.load(folder)
+    model = load(folder)
     kind = (model.public.get("architectures") or ["BertModel"])[0]
     clean = folder / "peer"
     theirs = peer(clean if clean.is_dir() else folder, "AutoModel" if layout.compared == "hidden" else kind)
@@ -106,7 +105,7 @@ def same_vectors(folder: Path, layout: Layout) -> None:
     theirs = SentenceTransformer(str(folder), device="cpu")
     asked = {"prompt_name" if name == "prompt" else "prompt": value for name, value in options.items()}
     wanted = theirs.encode(TEXTS, **asked)
-    found = tables.embedder(model_folder(folder), "fp32", "cpu", **options)
+    found = bertie.load(model_folder(folder), "cpu").embedder(**options)
     near([answer.label for answer in found.predict(TEXTS)], wanted)
     assert isinstance(found.task, EmbedTask)
     alike = theirs.similarity_pairwise(wanted[:1], wanted[1:2]).numpy()

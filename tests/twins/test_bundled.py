@@ -11,6 +11,7 @@ from bertie.checksums import check
 from bertie.data.collate import pack
 from bertie.files import read_json
 from bertie.hub import names
+from bertie.runs.models import load
 
 MB = 2**20
 TEXTS = [
@@ -39,7 +40,7 @@ def test_a_folder_opens_in_transformers(name: str, tmp_path: Path, request: pyte
     if "quantization_config" in read_json(folder / "config.json"):
         request.getfixturevalue("bertie").good("compress", name, "--float", "-o", tmp_path / "float")
         folder = tmp_path / "float"
-    model, tokenizer = bertie.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = load(folder), transformers.AutoTokenizer.from_pretrained(folder)
     peer = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     for encoded in model.tokenizer.encode_batch(TEXTS):
         with torch.inference_mode():

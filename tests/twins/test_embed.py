@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import bertie
-from bertie.cli import tables
 from bertie.cli.main import main
 from bertie.data.tables import Example, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
@@ -19,6 +18,7 @@ from bertie.infer.embed import vectors, write_npy
 from bertie.models.sentence import read_sentence
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
+from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
@@ -72,14 +72,14 @@ def test_sentence_transformers_finds_the_same_vectors(base: Path, tmp_path: Path
     theirs.save(str(tmp_path / "again"))
     told = read_sentence(tmp_path / "again", {})
     assert (told.pooling, told.normalize) == ((pooling,), pooling == "max")
-    again = tables.embedder(tmp_path / "again", "fp32", "cpu")
+    again = bertie.load(tmp_path / "again", "cpu").embedder()
     np.testing.assert_allclose([answer.label for answer in again.predict(TEXTS)], ours, atol=1e-6)
 
 
 def test_pairs_of_a_batch_are_told_from_one_another(base: Path, tmp_path: Path):
     results = trained(base, tmp_path / "run", loss_kind="contrastive")
     assert results["dev"]["spearman"] > 0.5
-    model = bertie.load(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     near, far = bertie.predict(model, [("a b c d", "c d e f"), ("a b c d", "i j k l")])
     assert near.label > far.label
 
@@ -101,7 +101,7 @@ def test_contrastive_loss_is_its_formula():
 
 
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
-    predictor = tables.embedder(base, "fp32", "cpu", pooling="mean", normalize=True)
+    predictor = bertie.load(base, "cpu").embedder(pooling="mean", normalize=True)
     rows = [Example((TEXTS[0],), None, 1), InvalidRow(2, "empty text"), Example((TEXTS[2],), None, 3)]
     array, skipped = io.BytesIO(), SkipReport()
     records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]

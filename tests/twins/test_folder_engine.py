@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertie import families, load
+from bertie import families
 from bertie.apps.compress import gate
 from bertie.data.sequences import Sequences
 from bertie.infer import choose, quick, rates
@@ -17,6 +17,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -8,12 +8,12 @@ import pytest
 
 import bertie
 from bertie import families
-from bertie.cli import tables
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.models.folder import copy_other_files
 from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules, read_sentence, with_activation
+from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.few_shot import FewShotTask
 from bertie.text.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def theirs(base: Path, folder: Path, pooling: object = "mean", *more: object, lo
 
 
 def ours(folder: Path, **options: object) -> np.ndarray:
-    found = tables.embedder(folder, "fp32", "cpu", **options)
+    found = bertie.load(folder, "cpu").embedder(**options)
     return np.array([answer.label for answer in found.predict(TEXTS)], np.float32)
 
 
@@ -116,7 +116,7 @@ def test_small_letters(base: Path, tmp_path: Path):
     cased.write_text(json.dumps(tree))
     wanted = theirs(base, tmp_path, lower=True).encode(["B A", "b a"])
     same(wanted[0], wanted[1])
-    found = tables.embedder(tmp_path, "fp32", "cpu")
+    found = bertie.load(tmp_path, "cpu").embedder()
     same(np.array([answer.label for answer in found.predict(["B A", "b a"])]), wanted)
 
 
@@ -152,7 +152,7 @@ def test_the_older_names_of_the_longest_text(base: Path, tmp_path: Path, family:
     tokenizer = tmp_path / "m" / "tokenizer.json"
     tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "normalizer": None}))
     wanted = sentence_transformers.SentenceTransformer(str(tmp_path / "m"), device="cpu").encode([*TEXTS, "B"])
-    found = tables.embedder(tmp_path / "m", "fp32", "cpu")
+    found = bertie.load(tmp_path / "m", "cpu").embedder()
     same(np.array([answer.label for answer in found.predict([*TEXTS, "B"])]), wanted)
     assert found.max_length == 5
     copy_other_files(tmp_path / "m", tmp_path)
@@ -266,7 +266,7 @@ def test_a_default_prompt_of_a_cross_encoder_is_refused(base: Path, tmp_path: Pa
     peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu", prompts=prompts, default_prompt_name="query")
     peer.save(str(tmp_path))
     with pytest.raises(DataError, match="default prompt 'query' of a cross-encoder"):
-        bertie.load(tmp_path)
+        load(tmp_path)
     settings = tmp_path / "config_sentence_transformers.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": None}))
     score = bertie.predict(bertie.load(tmp_path), [("a b c", "d")])[0].label

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import bertie
 from bertie import families
 from bertie.cli.table import app
 from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.folders import Kind, made_once
 from bertie.models.heads import HEADS
+from bertie.runs.models import load
 from bertie.text.vocabulary import count_words, train
 
 TEXT = "the small black cat sat on the mat and saw a dog run by the old house near the river\n"
@@ -91,7 +91,7 @@ def test_the_same_inputs_under_another_name(home: Path) -> None:
     run("grow model --layers 4")
     Path("model").rename("moved")
     assert run("grow moved --layers 4")[0] == 0
-    assert bertie.load("out").config.num_hidden_layers == 4
+    assert load("out").config.num_hidden_layers == 4
 
 
 def test_a_result_that_was_changed_is_not_called_finished(home: Path) -> None:

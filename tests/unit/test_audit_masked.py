@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bertie as package
 from bertie import families
 from bertie.apps.audit.base import Source, Subject
 from bertie.apps.audit.pairs import CrowsPairs, Pair, positions
 from bertie.apps.audit.stereoset import BetweenSentences, Context, InsideSentence, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs.models import load as load_module
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
@@ -41,7 +41,7 @@ PUBLISHED = {
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = pretrained(tmp_path_factory.mktemp("model"))
-    model = package.load(folder)
+    model = load_module(folder)
     assert model.tokenizer is not None
     return Subject(TorchEngine(model), model.tokenizer, "nsp")
 
@@ -77,7 +77,7 @@ def loop(folder: Path, text: str, places: list[int]) -> list[float]:
 
 def test_scores_of_pairs_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     folder = pretrained(tmp_path / "model")
-    model = package.load(folder)
+    model = load_module(folder)
     assert model.tokenizer is not None
     found = CrowsPairs().scores(Subject(TorchEngine(model), model.tokenizer), PAIRS)
     for pair, score in zip(PAIRS, found, strict=True):

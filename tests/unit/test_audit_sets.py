@@ -21,6 +21,7 @@ from bertie.apps.audit.words import Words, associations, effect_size, permutatio
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
+from bertie.runs.models import load as load_module
 from bertie.text.particles import followed, resolved
 from bertie.text.swaps import Swaps
 
@@ -80,7 +81,7 @@ TWICE = "templates:\n" + 2 * (
 
 
 def test_two_tests_of_one_name_are_refused_and_equal_targets_have_no_size(tmp_path: Path) -> None:
-    model = package.load(pretrained(tmp_path / "m"))
+    model = load_module(pretrained(tmp_path / "m"))
     assert model.tokenizer is not None
     subject = Subject(TorchEngine(model), model.tokenizer)
     own = tmp_path / "own.yaml"
@@ -108,7 +109,7 @@ def test_built_in_sets_are_complete() -> None:
 
 
 def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
-    model = package.load(pretrained(tmp_path / "m"))
+    model = load_module(pretrained(tmp_path / "m"))
     assert model.tokenizer is not None
     subject = Subject(TorchEngine(model), model.tokenizer)
     sets = [("tall", "short"), ("old", "young"), ("reads", "writes"), ("bread", "day")]
@@ -124,7 +125,7 @@ def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
 
 def test_a_template_is_a_ratio_minus_its_prior(tmp_path: Path) -> None:
     folder = pretrained(tmp_path / "m")
-    model = package.load(folder)
+    model = load_module(folder)
     assert model.tokenizer is not None
     groups, attributes = {"first": ("tall",), "second": ("short",)}, {"neither": ("baker", "farmer")}
     one = TemplateSet("t", groups, ("the {group} {attribute} reads.", "a {attribute}, {group}."), attributes)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from test_pretrain import documents, home, make_corpus, settings, thread
 
-import bertie as package
 from bertie import families
 from bertie.errors import Stopped, UsageError
 from bertie.runs import domains
 from bertie.runs.budget import check_disk
+from bertie.runs.models import load as load_module
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import _steps_of_seconds, with_minutes
@@ -112,7 +112,7 @@ def test_the_speed_shown_is_that_of_the_last_seconds():
 
 def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path):
     pretrain(settings(home), tmp_path / "run")
-    model = package.load(tmp_path / "run")
+    model = load_module(tmp_path / "run")
     bare = families.build(model.config)
     families.save(bare, tmp_path / "bare", tokenizer=model.tokenizer)
     config = settings(home, "pseudo_perplexity=4", model=str(tmp_path / "bare"), tokenizer="")

@@ -21,6 +21,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import hold_out, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetuning import Run
+from bertie.runs.models import load
 from bertie.training_facts import read_training_facts
 from toys import toy_model
 
@@ -178,7 +179,7 @@ def test_several_seeds_are_summed_up_on_the_same_dev_examples(run, model, train,
 def test_layers_can_be_frozen_begun_anew_and_given_rates_of_their_own(model, train, tmp_path):
     config = settings(model, train, freeze=0, reinit=1, optim={"lr": 3e-3, "layer_decay": 0.9})
     finetune(config, tmp_path / "run")
-    before, after = (bertie.load(folder).state_dict() for folder in (model, tmp_path / "run" / "model"))
+    before, after = (load(folder).state_dict() for folder in (model, tmp_path / "run" / "model"))
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {name for name in before if name.startswith("encoder.embeddings.")}
 

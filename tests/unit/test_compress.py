@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import embed, families, load
+from bertie import embed, families
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.sequences import Sequences
@@ -17,6 +17,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
+from bertie.runs.models import load
 from bertie.training_facts import TrainingFacts
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 

@@ -16,6 +16,7 @@ from bertie.data.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
+from bertie.runs.models import load as load_module
 from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -78,7 +79,7 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     assert narrow["accuracy"] == pytest.approx(1 + narrow["difference"]["difference"])
     assert half["kept"]
     assert narrow["agreement"] == pytest.approx(narrow["accuracy"])  # the rows have the answers of the teacher itself
-    chosen = library.load(out / "model")
+    chosen = load_module(out / "model")
     assert found["chosen"] in (out / "model" / "README.md").read_text()
     assert chosen.config.num_hidden_layers == (1 if found["chosen"] == half["name"] else 2)
     page = (out / "report.html").read_text()
@@ -136,14 +137,14 @@ def test_cuts_alone(model, files, tmp_path, bertie):
     texts = tmp_path / "texts.txt"
     texts.write_text("abc a\nb c d\n")
     bertie.good("compress", model, "--layers", "1", "--trim", "--texts", texts, "-o", tmp_path / "trimmed")
-    small = library.load(tmp_path / "trimmed")
+    small = load_module(tmp_path / "trimmed")
     assert (small.config.num_hidden_layers, small.config.vocab_size) == (1, 11)  # five special, a b c d ##b ##c
     bertie.good("compress", model, "--heads", "1", "--train", files / "train.csv", "-o", tmp_path / "narrow")
-    assert library.load(tmp_path / "narrow").config.attention_size == 16
+    assert load_module(tmp_path / "narrow").config.attention_size == 16
     student = ("compress", model, "--layers", "1", "--distil", "--train", files / "train.csv", "--epochs", "1")
     (tmp_path / "student-training").mkdir()  # of the user
     bertie.good(*student, "-o", tmp_path / "student")
-    assert library.load(tmp_path / "student").config.num_hidden_layers == 1
+    assert load_module(tmp_path / "student").config.num_hidden_layers == 1
     assert (tmp_path / "student-training").exists()
     assert not (tmp_path / ".student.training").exists()
 

@@ -242,10 +242,10 @@ def test_the_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, _ in families.VARIANTS.items()])
 def test_info_of_every_family(name: str, tmp_path: Path) -> None:
     """Parts add up to what there is, for a preset and for a folder."""
-    from bertie.cli.info import describe
+    from bertie.api.describe import info
 
     preset = next(iter(families.VARIANTS[name].presets))
-    facts = describe(preset, 64)
+    facts = info(preset, length=64).to_dict()
     assert facts["parameters"]["total"] == sum(n for part, n in facts["parameters"].items() if part != "total")
     assert facts["flops_per_token"]["forward"] > 0
     assert facts["memory_bytes"]["training AdamW"] == 16 * facts["parameters"]["total"]

@@ -144,7 +144,7 @@ def test_what_is_wrong_is_told_in_the_terms_of_the_data(trained: bertie.Run, sta
         (lambda: bertie.predict(trained.folder, "one text"), UsageError, "'one text' is no file"),
         (lambda: bertie.predict(trained.folder, ["a"], text="x"), UsageError, "the texts have none"),
         (lambda: bertie.predict(trained.folder, frame, text="x"), DataError, "texts has no column 'x'"),
-        (lambda: bertie.evaluate(trained.folder), UsageError, "either examples, or data"),
+        (lambda: bertie.evaluate(trained.folder), UsageError, "either examples, or `data`"),
         (lambda: bertie.evaluate(trained.folder, frame, text="x"), DataError, "examples has no column 'x'"),
     ]
     for call, kind, message in calls:

@@ -22,6 +22,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
 from bertie.models.convert import convert
 from bertie.nn.linear import Linear
+from bertie.runs.models import load as load_module
 from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
 from toys import CommandLine, toy_model
@@ -103,7 +104,7 @@ def test_a_folded_layer_reads_what_the_map_leaves(how: str) -> None:
 def test_the_folded_model_is_the_map_on_hidden_states_and_opens_elsewhere(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = pretrained(tmp_path / "m")
-    plain, model = package.load(folder), package.load(folder)
+    plain, model = load_module(folder), load_module(folder)
     assert model.tokenizer is not None
     told, maps = remove(model, Subject(TorchEngine(model), model.tokenizer), TEXTS, SIZES, "leace")
     assert [one.place for one in told] == ["masked-LM head", "pooler"]
@@ -130,7 +131,7 @@ def package_padded(ids: torch.Tensor) -> object:
 
 
 def test_too_few_texts_and_unknown_ways_are_refused(tmp_path: Path) -> None:
-    model = package.load(pretrained(tmp_path / "m"))
+    model = load_module(pretrained(tmp_path / "m"))
     assert model.tokenizer is not None
     subject = Subject(TorchEngine(model), model.tokenizer)
     with pytest.raises(DataError, match="At least 40"):
@@ -189,7 +190,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
         assert wanted in page.read_text("utf-8") or wanted.startswith("##")
     bertie.good("verify", out)
     assert json.loads((out / "config.json").read_text("utf-8"))["dtype"] == "float16"
-    assert package.load(out).tokenizer is not None
+    assert load_module(out).tokenizer is not None
     code, _, err = bertie("debias", folder, texts, "--pairs", own, "-o", out)
     assert (code, "--overwrite" in err) == (2, True)
     code, _, err = bertie("debias", folder, texts, "-o", tmp_path / "new")  # no gender words in these texts
@@ -199,7 +200,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
 
 
 def test_a_layer_without_bias_is_named_before_anything_is_computed(tmp_path: Path) -> None:
-    model = package.load(pretrained(tmp_path / "m"))
+    model = load_module(pretrained(tmp_path / "m"))
     model.heads["mlm"].get_submodule("dense").register_parameter("bias", None)
     with pytest.raises(UsageError, match="The masked-LM head of this model has no bias"):
         check_removable(model, TEXTS, SIZES, "leace")

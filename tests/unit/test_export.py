@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-import bertie as library
 from bertie import families
 from bertie.apps.export import folder as writing
 from bertie.apps.export import graph
@@ -25,6 +24,7 @@ from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -60,7 +60,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(folder, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("graphs")
-    model = library.load(folder)
+    model = load_module(folder)
     found = writing.onnx_folder(model, out, lines(600), int8=True)
     assert [one.passed for one in found] == [True, True]
     assert found[1].bytes < 0.6 * found[0].bytes
@@ -119,7 +119,7 @@ def test_the_page_s_program_needs_no_torch(folder, exported, bertie):
 
 
 def test_what_does_not_answer_alike_is_not_written(folder, tmp_path, bertie, monkeypatch, traced_before):
-    other = library.load(folder)
+    other = load_module(folder)
     monkeypatch.setattr(writing, "TorchEngine", lambda model: TorchEngine(other))
     other.heads["sequence"].classifier.bias.data[0] += 0.01
     texts = tmp_path / "texts.txt"
@@ -162,7 +162,7 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path, bertie, traced_befor
         assert not (tmp_path / "out").exists()
     few.write_text("\n".join(lines(205)))
     with pytest.raises(DataError, match="calibration of int8 weights"):
-        writing.onnx_folder(library.load(folder), tmp_path / "int8", lines(205), int8=True)
+        writing.onnx_folder(load_module(folder), tmp_path / "int8", lines(205), int8=True)
     (tmp_path / "broken.onnx").write_bytes(b"no graph")
     with pytest.raises(DataError, match="cannot be opened by ONNX Runtime"):
         OnnxEngine(tmp_path / "broken.onnx")
@@ -170,7 +170,7 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path, bertie, traced_befor
 
 def test_large_weights_lie_beside_the_graph(folder, tmp_path, monkeypatch, traced_before):
     monkeypatch.setattr(writing, "LARGEST", 1000)
-    writing.onnx_folder(library.load(folder), tmp_path, lines(200))
+    writing.onnx_folder(load_module(folder), tmp_path, lines(200))
     sizes = [(tmp_path / "onnx" / name).stat().st_size for name in ("model.onnx", "model.onnx_data")]
     assert sizes[1] > sizes[0]
     assert OnnxEngine(tmp_path / "onnx" / "model.onnx").facts.labels == ("no", "yes", "maybe")

@@ -15,6 +15,7 @@ from bertie.infer.predict import Predictor
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, readable
+from bertie.runs.models import load
 from bertie.tasks.source import batch_of_examples, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -118,16 +119,15 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path) -> None:
 
 def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
     """vocab.json and merges.txt next to the weights, no tokenizer.json."""
-    import bertie
-    from bertie.cli.info import describe
+    from bertie.api.describe import info
 
     tokenizer = byte_tokenizer(tmp_path, "roberta")
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     shape = families.config("roberta-base", vocab_size=tokenizer.vocab_size, **small)
     families.build(shape, heads=MaskedLM().heads, variant="roberta").save_pretrained(tmp_path)
-    model = bertie.load(tmp_path)
+    model = load(tmp_path)
     assert model.tokenizer is not None
     assert model.tokenizer.fingerprint == tokenizer.fingerprint
-    facts = describe(str(tmp_path), 64)
+    facts = info(tmp_path, length=64).to_dict()
     assert facts["tokenizer"]["special"]["<mask>"] == tokenizer.mask_id
     assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())

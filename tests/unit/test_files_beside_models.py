@@ -10,6 +10,7 @@ import pytest
 
 import bertie as package
 from bertie.errors import DataError
+from bertie.runs.models import load as load_module
 from serving import make_models
 from toys import CommandLine
 
@@ -56,7 +57,7 @@ def test_what_is_not_read_is_refused(
 ) -> None:
     model = beside(models[task], tmp_path, file, content)
     with pytest.raises(DataError, match=said):
-        package.load(model)
+        load_module(model)
     command = "embed" if task == "embed" else "predict"
     for arguments in (
         (command, model),
@@ -85,7 +86,7 @@ def test_an_adapter_alone(tmp_path: Path, bertie: CommandLine) -> None:
 def test_settings_that_change_nothing_are_let_be(models: dict[str, Path], tmp_path: Path) -> None:
     public = json.loads((models["text2text"] / "config.json").read_text())
     ids = {name: public[name] for name in ("eos_token_id", "pad_token_id") if name in public}
-    assert package.load(beside(models["text2text"], tmp_path, "generation_config.json", NEUTRAL | ids))
+    assert load_module(beside(models["text2text"], tmp_path, "generation_config.json", NEUTRAL | ids))
     other = tmp_path / "other"
     other.mkdir()
     encoder = beside(models["sequence"], other, "generation_config.json", {"num_beams": 4})

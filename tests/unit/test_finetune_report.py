@@ -298,7 +298,7 @@ def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypat
             alive[0] -= 1
 
     monkeypatch.setattr("bertie.tasks.sequence.Prediction", Counted)
-    from bertie import load
+    from bertie.runs.models import load
 
     predictor = Predictor(load(tmp_path / "run" / "model"))
     file = write(tmp_path / "long.tsv", rows(400))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bertie.cli.info import describe
+from bertie.api.describe import info
 
 
 def test_a_discriminator_s_generator_is_counted() -> None:
-    found = describe("electra-small-discriminator", 128)["flops_per_token"]
+    found = info("electra-small-discriminator").to_dict()["flops_per_token"]
     # Clark et al. 2020, table 6: 12 layers of 256, embeddings of 128; a generator of a quarter of it, 64.
     layers, width, embedding, vocabulary, length = 12, 256, 128, 30_522, 128
 
@@ -22,7 +22,7 @@ def test_a_discriminator_s_generator_is_counted() -> None:
 
 
 def test_a_model_trained_alone_has_nothing_beside_it() -> None:
-    found = describe("bert-base", 128)["flops_per_token"]
+    found = info("bert-base").to_dict()["flops_per_token"]
     assert found["in addition, forward and backward"] == {}
     layers, h, length, vocabulary = 12, 768, 128, 30_522
     forward = 24 * layers * h * h + 4 * layers * h * length + 0.15 * (2 * h * h + 2 * h * vocabulary)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertie import families, load
+from bertie import families
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import compensated
 from bertie.apps.compress.weights_only import levels, nearest, quantize_weights
@@ -19,6 +19,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, groups
 from bertie.models.int8 import Int8Weight
 from bertie.models.weights import WORD
+from bertie.runs.models import load
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 

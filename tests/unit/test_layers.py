@@ -16,6 +16,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.layers import NO_WORD, layers_of, pooled, token_vectors, words_of_tokens
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
+from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -75,7 +76,7 @@ def test_other_texts_of_the_batch_change_nothing(encoder: Path) -> None:
 
 
 def test_chunks_are_bounded_and_keep_the_order(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = library.load(encoder)
+    model = load(encoder)
     assert model.tokenizer
     engine = TorchEngine(model)
     whole = list(token_vectors(engine, model.tokenizer, TEXTS, (0, 3), max_length=32))
@@ -169,5 +170,5 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     assert library.embed(encoder, ["a", " "], tokens=True)[1] is None
     with pytest.raises(DataError, match="empty"):
         library.embed(encoder, [" "], tokens=True)
-    with pytest.raises(UsageError, match="tokens=True"):
+    with pytest.raises(UsageError, match="`tokens=True`"):
         library.embed(encoder, ["a"], layers="all")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from bertie.cli.evaluate import show_details
-from bertie.metrics.confusion import Confusion, metrics_of, sums
+from bertie.api.scores import Scores
+from bertie.cli.evaluate import show_scores
+from bertie.metrics.confusion import Cells, Confusion, metrics_of, sums
 
 THREE = ("bird", "cat", "dog")
 
@@ -76,9 +77,10 @@ def test_figures_of_many_draws_at_once_are_those_of_each():
     rng = np.random.default_rng(0)
     truth, predicted = np.divmod(np.arange(9), 3)
     draws = rng.integers(0, 9, (7, 9))
-    together = metrics_of(*sums(truth, predicted, draws, 3), positive=None)
+    cells = Cells(truth, predicted, np.ones(9, np.int64), np.ones(9))
+    together = metrics_of(*sums(cells, draws, 3), positive=None)
     for i, draw in enumerate(draws):
-        for name, value in metrics_of(*sums(truth, predicted, draw[None], 3), positive=None).items():
+        for name, value in metrics_of(*sums(cells, draw[None], 3), positive=None).items():
             assert together[name][i] == pytest.approx(float(value[0]))
 
 
@@ -100,7 +102,7 @@ def test_many_unknown_labels_are_told_in_few_words_and_little_memory(capsys):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 128 << 20
-    show_details(report | {"unknown_labels": counts.unknown})
+    show_scores(Scores(report | {"unknown_labels": counts.unknown}, ()))
     printed = capsys.readouterr()
     assert "and 19,990 more" in printed.err
     assert len(printed.err) + len(printed.out) < 20_000

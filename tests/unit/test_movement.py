@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import bertie as library
 from bertie import families
 from bertie.apps.compress import learn
 from bertie.apps.compress.distil import Distillation, attention_loss, last_qkv
@@ -18,6 +17,7 @@ from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.models.surgery import take_layers
+from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -229,10 +229,10 @@ def test_from_the_command_line(teacher, examples, tmp_path, bertie, monkeypatch)
     common = ("compress", tmp_path / "teacher", "--train", tmp_path / "rows.csv", "--epochs", "2")
     cuts = ("--layers", "2", "--heads", "2", "--neurons", "16")
     bertie.good(*common, *cuts, "--movement", "-o", tmp_path / "moved")
-    config = library.load(tmp_path / "moved").config
+    config = load_module(tmp_path / "moved").config
     assert (config.num_hidden_layers, config.num_attention_heads, config.intermediate_size) == (2, 2, 16)
     bertie.good(*common, "--neurons", "16", "--layer-wise", "-o", tmp_path / "layers")
-    assert library.load(tmp_path / "layers").config.intermediate_size == 16
+    assert load_module(tmp_path / "layers").config.intermediate_size == 16
     assert sorted(path.name for path in tmp_path.iterdir()) == ["layers", "moved", "rows.csv", "teacher"]
     for flags, said in (
         (("--movement", "--layer-wise", "--neurons", "16"), "cannot be combined"),

@@ -6,8 +6,8 @@ import pytest
 
 import bertie as library
 from bertie.apps.serve.worker import load
+from bertie.errors import UsageError
 from bertie.hub.names import bundled
-from bertie.infer.onnx_engine import OnnxEngine
 from bertie.runs.opening import open_engine
 
 TEXTS = {
@@ -40,7 +40,9 @@ def test_a_graph_opens_by_every_door(tmp_path, bertie):
     text = TEXTS["names-en"]
     bertie.good("export", "names-en", "--to", "onnx", "-o", tmp_path / "graph")
     engine = library.load(tmp_path / "graph")
-    assert isinstance(engine, OnnxEngine)
+    assert engine.engine == "onnx"
+    with pytest.raises(UsageError, match="has no weights for torch"):
+        engine.module.eval()
     answers = [library.predict(model, [text])[0].label for model in (engine, tmp_path / "graph", "names-en")]
     assert answers[0] == answers[1] == answers[2]
     words = json.loads(bertie.good("predict", tmp_path / "graph", stdin=text))["words"]

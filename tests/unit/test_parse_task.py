@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from bertie import load
 from bertie.data.parsed import is_tree, trees
 from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.words import TaggedExample, spaced
@@ -19,6 +18,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
+from bertie.runs.models import load
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.tasks.source import batch_of_examples

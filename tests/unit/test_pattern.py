@@ -19,6 +19,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune, plan
+from bertie.runs.models import load
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -64,7 +65,7 @@ def test_a_long_text_is_cut_and_the_pattern_is_not(model: Path) -> None:
 
 
 def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
-    found, tokenizer = bertie.load(model), Tokenizer.load(model)
+    found, tokenizer = load(model), Tokenizer.load(model)
     task = PatternTask(pattern=PATTERN, words=WORDS).with_tokenizer(tokenizer)
     examples = [Example(("film",), "good"), Example(("a very dull film",), "poor"), Example(("fine",), "other")]
     encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
@@ -79,7 +80,7 @@ def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
 
 def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: Path) -> None:
     """Loss and gradients of all weights against `transformers`, one text at a time, without our batch or encoding."""
-    found, theirs = bertie.load(model), transformers.BertForMaskedLM.from_pretrained(model)
+    found, theirs = load(model), transformers.BertForMaskedLM.from_pretrained(model)
     tokenizer = Tokenizer.load(model)
     task = PatternTask(pattern="it {} was [MASK] .", words=WORDS).with_tokenizer(tokenizer)
     examples = [Example(("film",), "good"), Example(("a very very dull film",), "poor"), Example(("fine",), "poor")]
@@ -133,7 +134,7 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
         results = finetune(FinetuneConfig.model_validate(settings), tmp_path / "run")
     assert results["dev"]["accuracy"] == 1
     assert results["fresh"] == []
-    saved = bertie.load(tmp_path / "run/model")
+    saved = load(tmp_path / "run/model")
     assert list(saved.heads) == ["mlm"]
     cli = CommandLine(monkeypatch, capsys)
     assert json.loads(cli.good("predict", tmp_path / "run/model", stdin="dull film\n"))["label"] == "poor"
@@ -177,13 +178,13 @@ def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path, monkeypatc
         ({"words": {"good": "great", "poor": "Great"}}, "'great' and 'Great' are the same token"),
         ({"words": {"good": "terrible", "poor": "bad"}}, "'terrible' is 2 tokens of the vocabulary"),
         ({"words": {"good": "unknown", "poor": "bad"}}, "'unknown' is not in the vocabulary"),
-        ({"candidates": ["good", "poor"]}, "exclude each other"),
+        ({"candidates": ["good", "poor"]}, "`pattern` does not work with `candidates`"),
     ]:
         with pytest.raises(UsageError, match=why):
             bertie.predict(model, ["film"], **{**ask, **wrong})
     with pytest.raises(UsageError, match="masked-LM head"):
         bertie.predict(toy_model(tmp_path, PIECES), ["film"], **ask)
-    with pytest.raises(UsageError, match="candidates, pattern and head exclude each other"):
+    with pytest.raises(UsageError, match="`head` does not work with `pattern`"):
         bertie.predict(model, ["film"], head="x", **ask)
     code, _, err = CommandLine(monkeypatch, capsys)(
         "predict", model, "--pattern", PATTERN, "--words", "good=great,poor=bad", "--head", "x", stdin="film\n"

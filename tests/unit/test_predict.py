@@ -22,6 +22,7 @@ from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
+from bertie.runs.models import load
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return bertie.load(folder)
+    return load(folder)
 
 
 def texts(n: int) -> list[str]:
@@ -201,7 +202,7 @@ def test_eager_answers_what_has_arrived(model):
 
 
 def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
-    model = bertie.load(save_model(tmp_path, head="mlm"))
+    model = load(save_model(tmp_path, head="mlm"))
     first, second = bertie.fill_mask(model, "a [MASK] b [MASK].", top=3)
     assert len(first) == len(second) == 3
     assert [f.probability for f in first] == sorted((f.probability for f in first), reverse=True)

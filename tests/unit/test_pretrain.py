@@ -9,13 +9,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import bertie
 from bertie import families
 from bertie import settings as configs
 from bertie.data import corpus
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.runs.config import PretrainConfig
+from bertie.runs.models import load
 from bertie.runs.pretrain import plan, pretrain
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train
@@ -77,7 +77,7 @@ def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
     assert identity["train.precision"] in ("float32", "bfloat16")  # what "auto" came to on this machine
     assert identity["corpus"] == results["identity"]["corpus"] != settings(home).corpus
 
-    model = bertie.load(run / "model")
+    model = load(run / "model")
     assert set(model.heads) == {"mlm", "pair"}
     saved = checkpoint.latest(run).tensors(checkpoint.MODEL)
     for name, parameter in model.named_parameters():
@@ -128,14 +128,14 @@ def test_a_model_folder_is_gone_on_from(home, tmp_path):
         model=str(tmp_path / "a" / "model"),
     )
     pretrain(config, tmp_path / "b")
-    a, b = (bertie.load(tmp_path / run / "model") for run in "ab")
+    a, b = (load(tmp_path / run / "model") for run in "ab")
     torch.testing.assert_close(a.word_embeddings, b.word_embeddings, rtol=0, atol=1e-6)
 
 
 def test_next_sentence_prediction_can_be_left_out(home, tmp_path):
     results = pretrain(settings(home, "objectives.nsp=null"), tmp_path / "run")
     assert "nsp_loss" not in results["valid"]
-    assert set(bertie.load(tmp_path / "run" / "model").heads) == {"mlm"}
+    assert set(load(tmp_path / "run" / "model").heads) == {"mlm"}
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {"steps": 6, "batch_size": 8, "max_length": 32, "device"
 def test_a_run_is_a_value_and_leaves_nothing(home: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(home / "tokenizer")
     run = bertie.pretrain(home / "corpus", tokenizer, objectives=["mlm"], **QUICK)
-    assert set(run.model.heads) == {"mlm"}
+    assert set(run.model.module.heads) == {"mlm"}
     assert [row["metric"] for row in run.scores.to_dicts()] == ["loss", "mlm_loss", "mlm_accuracy"]
     assert run.scores["mlm_loss"] == run.results["valid"]["mlm_loss"]
     assert "mlm_accuracy 0." in repr(run)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import bertie as library
 from bertie import families
 from bertie.apps.compress.importance import Seen, importance
 from bertie.apps.compress.prune import _refit, prune, spread
@@ -14,6 +13,7 @@ from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
+from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
@@ -111,7 +111,7 @@ def test_a_pruned_folder_opens_and_answers(trained, tmp_path, bertie):
     assert "Only Bertie can open" in (tmp_path / "heads" / "README.md").read_text()
     assert "Only Bertie can open" not in (tmp_path / "neurons" / "README.md").read_text()
     for name, small in (("neurons", narrow), ("heads", fewer)):
-        again = library.load(tmp_path / name)
+        again = load_module(tmp_path / name)
         ours, theirs = (Predictor(one, small.tokenizer).predict(texts[:5]) for one in (small, again))
         assert ours == theirs
     transformers = pytest.importorskip("transformers")
@@ -127,10 +127,10 @@ def test_a_smaller_model_has_the_precision_of_its_source(trained, tmp_path, bert
     bertie.good("convert", tmp_path / "float32", "-o", tmp_path / "half", "--precision", precision)
     told = json.loads(bertie.good("compress", tmp_path / "half", "--layers", "2", "-o", tmp_path / "small", "--json"))
     assert told["bytes"] < told["bytes_before"]
-    small, exact = library.load(tmp_path / "small"), prune(library.load(tmp_path / "half"), layers=2)
+    small, exact = load_module(tmp_path / "small"), prune(load_module(tmp_path / "half"), layers=2)
     assert small.public["dtype"] == precision
     assert all(torch.equal(x, y) for x, y in zip(small.parameters(), exact.parameters(), strict=True))
-    assert library.load(tmp_path / "small").tokenizer is not None
+    assert load_module(tmp_path / "small").tokenizer is not None
     bertie.good("verify", tmp_path / "small")
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from test_pretrain import documents, home, make_corpus, settings, thread
 
-import bertie
 from bertie import settings as configs
 from bertie.errors import DataError, UsageError
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.surgery import with_vocabulary
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import table
+from bertie.runs.models import load
 from bertie.runs.pretrain import pretrain
 from bertie.text.resize import extend
 
@@ -50,7 +50,7 @@ def by_hand(model, text):
 
 
 def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
-    model = bertie.load(start)
+    model = load(start)
     found = pseudo_perplexity(model.train(), TEXTS)
     assert model.training  # left as it came
     model.eval()
@@ -64,7 +64,7 @@ def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
 
 def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
     """Whatever is hidden, this one says each piece of the vocabulary with the same probability as ever."""
-    model = bertie.load(start)
+    model = load(start)
     share_V = torch.linspace(1, 9, model.config.vocab_size).double()
     share_V = share_V / share_V.sum()
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
 
 
 def test_words_the_vocabulary_does_not_know_make_it_worse(start):
-    model = bertie.load(start)
+    model = load(start)
     known = "over a river and near a red river"
     words = known.split()
     figures = []
@@ -95,7 +95,7 @@ def test_words_the_vocabulary_does_not_know_make_it_worse(start):
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(start):
-    model = bertie.load(start)
+    model = load(start)
     found = pseudo_perplexity(model, [*TEXTS, "", "the cat " * 100], max_length=40)
     assert (found.texts, found.left_out) == (3, 2)
     with pytest.raises(DataError, match="None of the 2 texts"):
@@ -114,7 +114,7 @@ def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
     """With a vocabulary that was extended by a word of the domain, and a replay of the first corpus."""
     texts = [text.replace("cat", "aardvark").replace("sees", "bird bird") for text in documents(60, seed=3)]
     other = make_corpus(tmp_path / "domain", texts)
-    model = bertie.load(start)
+    model = load(start)
     grown = with_vocabulary(model, extend(model.tokenizer, ["aardvark"]))
     grown.save_pretrained(tmp_path / "grown", tokenizer=grown.tokenizer)
     mix = f"corpora=[{{path: {other}, weight: 3}}, {{path: {home / 'corpus'}, weight: 1}}]"
@@ -124,7 +124,7 @@ def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
     assert found["corpus"]["after"]["tokens"] == found["corpus"]["before"]["tokens"]
     assert found["corpus"]["after"]["texts"] == 8
     assert table(found).splitlines()[1].startswith("domain")
-    after = bertie.load(tmp_path / "run" / "model")
+    after = load(tmp_path / "run" / "model")
     assert after.tokenizer.encode("aardvark").tokens[1] == "aardvark"
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bertie as library
 from bertie.apps.search.index import index
 from bertie.apps.search.models import answers, relevance, vectors
 from bertie.apps.search.searcher import Searcher
 from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.runs.models import load as load_module
 from serving import make_models
 
 TEXTS = ["ada rows a boat", "bo swims in the sea", "the sea is cold", "boats are slow"]
@@ -25,8 +26,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_models(tmp_path_factory.mktemp("models"))
 
 
-def predictor(folder: Path) -> library.Predictor:
-    return library.Predictor(library.load(folder))
+def predictor(folder: Path) -> Predictor:
+    return Predictor(load_module(folder))
 
 
 def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path]) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bertie as library
 from bertie.apps.search import models
 from bertie.apps.search.check import check
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.index import index, remove
 from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
+from bertie.infer.predict import Predictor
+from bertie.runs.models import load as load_module
 from serving import make_models
 
 H = 48
@@ -120,7 +121,7 @@ def test_questions_and_passages_have_the_prompts_of_the_model(tmp_path: Path) ->
     (prompted / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
     prompts = {"query": "a b ", "passage": "c d "}
     (prompted / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
-    bare, model = (library.Predictor(library.load(one)) for one in (plain, prompted))
+    bare, model = (Predictor(load_module(one)) for one in (plain, prompted))
     for role, prompt in prompts.items():
         expected = models.vectors(bare, [prompt + text for text in ("e f", "g")])
         assert models.vectors(model, ["e f", "g"], role) == pytest.approx(expected, abs=1e-6)

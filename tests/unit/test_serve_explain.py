@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import bertie
 from bertie.apps.explain.attribution import by_word, occlusion
 from bertie.apps.explain.targets import question_of
+from bertie.runs.models import load
 from bertie.tasks.span import SpanTask
 from serving import live, make_models
 
@@ -36,7 +36,7 @@ def server(folders):
 def test_as_the_library(server, folders, name):
     texts = CASES[name]
     given = [texts] if isinstance(texts, str) else texts
-    explained = question_of(bertie.load(folders[name]).eval(), given)
+    explained = question_of(load(folders[name]).eval(), given)
     wanted = occlusion(explained.question)
     found = server.ok("/explain", {"inputs": texts, "model": name})
     assert (found["explained"], found["method"], found["truncated"]) == (explained.about, "occlusion", False)
@@ -53,7 +53,7 @@ def test_as_the_library(server, folders, name):
 
 def test_an_answer_has_at_most_the_length_of_the_models(server, folders):
     texts = ["ab c", " ".join("abcdefgh" * 7)]
-    explained = question_of(bertie.load(folders["span"]).eval(), texts)
+    explained = question_of(load(folders["span"]).eval(), texts)
     assert server.ok("/explain", {"inputs": texts, "model": "span"})["explained"] == explained.about
 
 

@@ -19,6 +19,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
+from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
@@ -38,7 +39,7 @@ def server(folders):
 
 
 def library(folders, name: str) -> Predictor:
-    return Predictor(bertie.load(folders[name]))
+    return Predictor(load(folders[name]))
 
 
 def vectors(folders, texts, *, normalize=True) -> np.ndarray:
@@ -81,7 +82,7 @@ def test_vectors(server, folders):
 
 
 def test_vectors_of_tokens(server, folders):
-    model = bertie.load(folders["embed"])
+    model = load(folders["embed"])
     (found,) = server.ok("/embed_all", {"inputs": "ab c"})
     encoding = model.tokenizer.encode("ab c")
     import torch

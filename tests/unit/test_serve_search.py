@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-import bertie
 from bertie.apps.search.commands.search import embedder_of
 from bertie.apps.search.index import IndexConfig, index
 from bertie.apps.search.searcher import Searcher
 from bertie.infer.predict import Predictor
+from bertie.runs.models import load
 from serving import Live, live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -46,7 +46,7 @@ def places(hits):
 
 def test_all_stages_as_in_the_library(server: Live, folders, documents):
     embedder = embedder_of(folders["embed"], "fp32", "cpu", "torch").load()
-    ranker, reader = (Predictor(bertie.load(folders[name])) for name in ("rank", "span"))
+    ranker, reader = (Predictor(load(folders[name])) for name in ("rank", "span"))
     expected = Searcher(documents / "index", embedder=embedder, ranker=ranker, reader=reader).search("a b", 5).as_json()
     found = server.ok("/search", {"query": "a b"})
     assert found["index"] == "notes"

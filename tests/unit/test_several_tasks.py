@@ -24,6 +24,7 @@ from bertie.metrics.several import SeveralScores
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
+from bertie.runs.models import load as load_module
 from bertie.settings import load
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
@@ -162,7 +163,7 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     assert (set(pair["label"]), pair["heads"]["x"]) == ({"y"}, {"error": "This head reads single texts."})
     alone = json.loads(cli.good("predict", folder, "--head", "x", stdin="a x b\n"))
     assert (alone["label"], alone["scores"]) == ("yes", both["heads"]["x"]["scores"])
-    assert Predictor(bertie.load(folder), head="y").pipeline.texts == 2
+    assert Predictor(load_module(folder), head="y").pipeline.texts == 2
     with pytest.raises(DataError, match="reads pairs of texts"):
         bertie.predict(folder, ["a"], head="y")
     (tmp_path / "one.csv").write_text("text\na x\n")

@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 
 import bertie
 from bertie.errors import BertieError, UsageError
+from bertie.runs.models import load
 from bertie.sklearn import InputError, TextClassifier, TextEmbedder, TextRegressor
 from toys import toy_model
 
@@ -72,7 +73,7 @@ def test_a_classifier_gives_what_predict_gives_on_its_folder(fitted: TextClassif
 
 
 def test_it_learns_from_all_rows_and_says_nothing(start: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    once = TextClassifier(start, **QUICK).fit(["good film"] * 4 + ["bad film"], ["+"] * 4 + ["-"])
+    once = TextClassifier(start, **QUICK).fit(["good film"] * 4 + ["bad film"] * 2, ["+"] * 4 + ["-"] * 2)
     assert capsys.readouterr().err == ""
     run = bertie.finetune(
         start, (TEXTS, SIGNS), settings={"held_out": 0}, epochs=1, batch_size=8, max_length=16, device="cpu"
@@ -99,7 +100,7 @@ def test_labels_of_any_type_come_back(kind: str, start: Path) -> None:
     assert fitted.classes_.tolist() == classes.tolist()
     assert fitted.classes_.dtype.kind == classes.dtype.kind
     assert fitted.predict(TEXTS).dtype == fitted.classes_.dtype
-    labels = bertie.load(fitted.folder_).labels
+    labels = load(fitted.folder_).labels
     assert labels == names or labels == tuple(f"class {name}" for name in names)
     best = fitted.predict_proba(TEXTS).argmax(1)
     assert (fitted.classes_[best] == fitted.predict(TEXTS)).all()
@@ -180,11 +181,11 @@ def test_scikit_learn_permutes_and_joins_columns(start: Path) -> None:
 def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
 
-    def interrupted(step: int) -> None:
+    def interrupted(callbacks: object, run: object, step: int, metrics: object) -> None:
         fits.append(step)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("bertie.runs.finetuning.Run._stepped", lambda run, step: interrupted(step))
+    monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", interrupted)
     search = GridSearchCV(TextClassifier(start, **QUICK), {"lr": [1e-3, 5e-3]}, cv=2)
     with pytest.raises(KeyboardInterrupt, match="SIGINT after step 1"):
         search.fit(TEXTS, SIGNS)
@@ -208,7 +209,7 @@ def test_the_code_of_the_page_runs(start: Path, tmp_path: Path, monkeypatch: pyt
             assert name in code
             code = code.replace(name, str(start))
         exec(code.replace("epochs=3", "epochs=1, max_length=16, batch_size=8"), {})
-    assert bertie.load("models/stars").labels == ("+", "-")
+    assert load("models/stars").labels == ("+", "-")
 
 
 def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path) -> None:
@@ -226,7 +227,8 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns; TextClassifier reads"),
         (lambda: new.fit([["a"], ["b", "c"]], [1, 2]), InputError, "different numbers of columns"),
-        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 36), UsageError, "sample_weight is not supported"),
+        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[0] * 36), InputError, "non-zero number"),
+        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 35), InputError, "sample_weight.shape"),
         (lambda: new.fit(TEXTS, None), ValueError, "requires y to be passed"),
         (lambda: new.predict(TEXTS), ValueError, "is not fitted yet"),
         (lambda: new.set_params(max_length=999).fit(TEXTS, SIGNS), UsageError, "max_length is 999"),

@@ -15,6 +15,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
+from bertie.runs.models import load
 from bertie.tasks import TASKS
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
@@ -83,7 +84,7 @@ def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, t
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert saved["problem_type"] == "regression"
     assert saved["id2label"] == {"0": "score"}
-    model = bertie.load(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     assert Predictor(model).task == RegressionTask(threshold=0.9)
     low, high = bertie.predict(model, ["a b c d", "z a z b z c d"])
     assert low.label < 0.5 < 1 < high.label
@@ -137,7 +138,7 @@ def test_sets_of_labels_are_learnt_and_thresholds_saved(pretrained, tmp_path, op
     config = settings(pretrained, "multilabel", multi(tmp_path / "t.jsonl", 300), task_options=options, epochs=20)
     results = finetune(config, tmp_path / "run")
     assert results["dev"]["micro_f1"] > 0.9
-    model = bertie.load(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     task = Predictor(model).task
     assert isinstance(task, MultiLabelTask)
     assert task.labels == ("x", "y", "z")
@@ -200,7 +201,7 @@ def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path, monkeypa
     assert results["dev"]["accuracy"] > 0.9
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert saved["architectures"] == ["BertForMultipleChoice"]
-    model = bertie.load(tmp_path / "run" / "model")
+    model = load(tmp_path / "run" / "model")
     two, five = bertie.predict(model, [("a b", "c", "d z"), ("a b", "c", "d", "e", "f z", "a")])
     assert (two.label, five.label) == ("1", "3")
     assert len(five.scores) == 5
@@ -296,7 +297,7 @@ def test_pairs_are_ranked_by_question(pretrained, tmp_path):
     results = finetune(config, tmp_path / "run")
     assert results["metrics"] == ["mrr@10", "map"]
     assert results["dev"]["map"] > 0.6
-    assert isinstance(Predictor(bertie.load(tmp_path / "run" / "model")).task, RankTask)
+    assert isinstance(Predictor(load(tmp_path / "run" / "model")).task, RankTask)
     assert any(note.startswith("passages with the label '1' count as relevant") for note in results["notes"])
     with pytest.raises(DataError, match="the examples have 3"):
         RankTask(("a", "b", "c"))
@@ -316,7 +317,7 @@ def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_pat
     plain = finetune(settings(pretrained, "sequence", tmp_path / "t.tsv"), tmp_path / "plain")
     config = settings(pretrained, "sequence", tmp_path / "t.tsv", task_options={"calibrate": True})
     fitted = finetune(config, tmp_path / "fitted")
-    task = Predictor(bertie.load(tmp_path / "fitted" / "model")).task
+    task = Predictor(load(tmp_path / "fitted" / "model")).task
     assert isinstance(task, SequenceTask)
     assert task.temperature != 1
     assert not task.calibrate

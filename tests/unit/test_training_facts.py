@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import bertie as library
 from bertie import families
 from bertie.errors import DataError
+from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FILE, FeatureConfig, TrainingFacts, read_training_facts, write_training_facts
@@ -87,7 +88,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, bertie: CommandLine, text: st
     assert FILE in err
     assert message in " ".join(err.split())
     with pytest.raises(DataError, match=FILE):
-        library.load(folder)
+        load_module(folder)
 
 
 @pytest.mark.parametrize(
@@ -113,5 +114,5 @@ def test_a_folder_keeps_its_facts(tmp_path: Path, bertie: CommandLine, command: 
     settings = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 20
     assert "stars" not in json.dumps(settings)
-    predictor = library.Predictor(library.load(tmp_path / "made"))
+    predictor = library.load(tmp_path / "made").predictor()
     assert (predictor.task, predictor.max_length, predictor.pipeline.texts) == (task, 20, 1)

@@ -12,6 +12,7 @@ import bertie as package
 from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs.models import export_checkpoint
+from bertie.runs.models import load as load_module
 from bertie.runs.pretrain import pretrain
 from bertie.runs.verify import shown, verify
 from bertie.train import checkpoint
@@ -78,7 +79,7 @@ def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home,
     assert (again / "outline").is_dir()
     pretrain(settings(home), again)
     assert not (again / "outline").exists()
-    one, other = (package.load(run).state_dict() for run in (tmp_path / "whole", again))
+    one, other = (load_module(run).state_dict() for run in (tmp_path / "whole", again))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -163,7 +164,7 @@ def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.yaml").write_text((stopped / "run.yaml").read_text())
     with pytest.raises(DataError, match="has no model yet"):
-        package.load(tmp_path / "run")
+        load_module(tmp_path / "run")
     (tmp_path / "run" / "model").mkdir()
     with pytest.raises(DataError, match="is finished and has no checkpoints"):
         export_checkpoint(tmp_path / "run", tmp_path / "out")
@@ -174,4 +175,4 @@ def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
         assert "is not a run: it has no run.yaml" in " ".join(err.split())
     (tmp_path / "seeds" / "seed-0").mkdir(parents=True)
     with pytest.raises(UsageError, match="one run per seed"):
-        package.load(tmp_path / "seeds")
+        load_module(tmp_path / "seeds")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import bertie
 from bertie import checksums, console, families
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
@@ -21,6 +20,7 @@ from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
+from bertie.runs.models import load
 from bertie.runs.opening import open_engine
 from bertie.train import log
 from toys import toy_model
@@ -154,12 +154,12 @@ def as_nobody() -> Iterator[None]:
 def test_a_damaged_file_of_a_model_is_a_fault_of_the_data(open_folder: Path, name: str, damage: str) -> None:
     """Whatever the file and the damage: one error of exit code 3 that names the folder, or the model is read."""
     model = toy_model(open_folder / "model", ["a", "b"])
-    bertie.load(model)
+    load(model)
     open_engine(model)
     DAMAGE[damage](model / name)
     needed = name in ("config.json", WEIGHTS) or damage == "closed"
     with pytest.raises(DataError, match=str(model)) if needed else suppress(DataError), as_nobody():
-        bertie.load(model)
+        load(model)
     with pytest.raises(DataError, match=str(model)) if needed else suppress(DataError), as_nobody():
         open_engine(model)  # as the commands do
 

@@ -14,11 +14,12 @@ import torch
 
 import bertie
 from bertie import families
-from bertie.api.use import in_place
 from bertie.errors import DataError, UsageError
 from bertie.infer.choose import engine_of
+from bertie.infer.predict import Predictor
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
+from bertie.runs.models import load
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
@@ -62,7 +63,7 @@ def test_predict_and_evaluate(encoder: Path, tmp_path: Path, run: CommandLine) -
     report = bertie.evaluate(folder, table, text=["review"], label="stars")
     told = json.loads(run.good("evaluate", folder, table, "--text", "review", "--label", "stars", "--json"))
     assert json.loads(json.dumps(report.to_dict())) == told
-    with pytest.raises(UsageError, match="either examples, or data"):
+    with pytest.raises(UsageError, match="either examples, or `data`"):
         bertie.evaluate(folder)
     with pytest.raises(UsageError, match="fp32"):
         bertie.predict(folder, TEXTS, precision="fp3")
@@ -84,10 +85,10 @@ def test_embed_and_similarity(encoder: Path, tmp_path: Path, run: CommandLine) -
     np.testing.assert_array_equal(bertie.embed(encoder, iter(TEXTS)), bertie.embed(encoder, TEXTS))
     with pytest.raises(UsageError, match="mean"):
         bertie.embed(encoder, TEXTS, pooling="middle")
-    with pytest.raises(UsageError, match="Unknown pooling 3"):
+    with pytest.raises(UsageError, match="pooling is 3; a text or a list"):
         bertie.embed(encoder, TEXTS, pooling=3)
     with pytest.raises(UsageError, match="truncate_dim is 99"):
-        bertie.embed(encoder, TEXTS, truncate_dim="99")
+        bertie.embed(encoder, TEXTS, truncate_dim=99)
 
 
 def test_rank(encoder: Path, tmp_path: Path) -> None:
@@ -119,8 +120,23 @@ def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_pickled_and_copied(encoder: Path, tmp_path: Path, engine: Any) -> None:
-    model = bertie.load(classifier(encoder, tmp_path / "m", "bad", "good"))
-    predictor = bertie.Predictor(engine_of(model, engine), model.tokenizer)
+    model = bertie.load(classifier(encoder, tmp_path / "m", "bad", "good"), engine=engine)
+    expected = model.predict(TEXTS)
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert again.predict(TEXTS) == expected
+        assert (again.engine, again.folder) == (engine, model.folder)
+        assert again.tokenizer.fingerprint == model.tokenizer.fingerprint
+    weight = model.module.heads["sequence"].get_parameter("classifier.weight")
+    with torch.no_grad():
+        weight.zero_()  # as a loop of one's own may
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert again.predict(TEXTS)[0].probability != expected[0].probability
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_predictors_are_pickled(encoder: Path, tmp_path: Path, engine: Any) -> None:
+    model = load(classifier(encoder, tmp_path / "m", "bad", "good"))
+    predictor = Predictor(engine_of(model, engine), model.tokenizer)
     expected = predictor.predict(TEXTS)
     predictor.tokenizer.settings["bertie"] = {"texts": 1}
     predictor.tokenizer.flat_ids(TEXTS)  # makes the fast encoder
@@ -129,7 +145,6 @@ def test_pickled_and_copied(encoder: Path, tmp_path: Path, engine: Any) -> None:
         assert again.tokenizer.fingerprint == predictor.tokenizer.fingerprint
         again.tokenizer.settings["bertie"]["texts"] = 2
     assert predictor.tokenizer.settings["bertie"] == {"texts": 1}
-    assert bertie.predict(pickle.loads(pickle.dumps(model)), TEXTS) == bertie.predict(model, TEXTS)
 
 
 @pytest.mark.parametrize("family", FORMATS, ids=lambda family: family.classes[0])
@@ -151,7 +166,7 @@ CALLS = {  # of every function that takes texts
         bertie.predict,
         bertie.embed,
         lambda model, texts: bertie.embed(model, texts, tokens=True),
-        lambda model, texts: bertie.Predictor(bertie.load(model)).predict(texts),
+        lambda model, texts: bertie.load(model).predict(texts),
         bertie.perplexity,
         bertie.words,
         bertie.write,
@@ -211,7 +226,7 @@ def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_pat
     model: Any = folders["labels"]
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: bertie.predict(model, ["a"], max_lenght=8), r"predict\(\) has no argument 'max_lenght'.*'max_length'"),
-        (lambda: bertie.embed(model, ["a"], batch_size=8), r"embed\(\) has no argument 'batch_size'. Choices: device"),
+        (lambda: bertie.embed(model, ["a"], batch_size=8), r"embed\(\) has no argument 'batch_size'. Choices: columns"),
         (
             lambda: bertie.embed(model, ["a"], normalize_embeddings=True),
             "'normalize_embeddings'. Did you mean 'normalize'",
@@ -224,7 +239,7 @@ def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_pat
         (lambda: bertie.fill_mask(model, "a", top_k=1), "Did you mean 'top'"),
         (lambda: bertie.perplexity(model, ["a"], lenght=1), "perplexity.. has no argument"),
         (lambda: bertie.probe(model, "f", output=tmp_path, test_file="x"), "Did you mean 'test'"),
-        (lambda: bertie.load(model, dtype="bf16"), r"load\(\) has no argument 'dtype'. Choices: folder"),  # type: ignore[call-arg]
+        (lambda: bertie.load(model, dtype="bf16"), r"load\(\) has no argument 'dtype'. Did you mean 'precision'"),  # type: ignore[call-arg]
         (lambda: bertie.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
         (lambda: bertie.finetune(model, "r.csv", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
         (lambda: bertie.pretrain(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
@@ -273,21 +288,21 @@ def test_another_number_of_texts_is_refused(encoder: Path, folders: dict[str, Pa
 
 def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[str, Path]) -> None:
     for options, told in (
-        ({"tokens": True, "prefix": "a"}, "^prefix: these options change vectors of texts"),
-        ({"tokens": True, "normalize": True, "truncate_dim": 4}, "^normalize, truncate_dim: these"),
+        ({"tokens": True, "prefix": "a"}, "^`tokens` excludes `prefix`: vectors of tokens are not pooled"),
+        ({"tokens": True, "normalize": True, "truncate_dim": 4}, "^`tokens` excludes `normalize`, `truncate_dim`: "),
         ({"tokens": True, "layers": 0}, r"layers is 0; a text or a list was expected"),
-        ({"layers": [1]}, "Pass tokens=True"),
+        ({"layers": [1]}, "Pass `tokens=True`"),
         ({"prompt": "query"}, "The model has no prompts. Pass the text with --prefix"),
     ):
         with pytest.raises(UsageError, match=told):
             bertie.embed(encoder, ["a"], **options)
     assert len(bertie.embed(encoder, ["a"], tokens=True, normalize=False, max_length=16)) == 1
     for options, told in (
-        ({"multi": True}, "^hypothesis and multi need candidates"),
-        ({"hypothesis": "{}"}, "^hypothesis and multi need candidates"),
+        ({"multi": True}, "^`hypothesis` and `multi` need `candidates`"),
+        ({"hypothesis": "{}"}, "^`hypothesis` and `multi` need `candidates`"),
         ({"candidates": []}, "Name the candidates"),
-        ({"candidates": ["a", "b"], "too_long": "window"}, "Omit too_long"),
-        ({"candidates": ["a", "b"], "head": "x"}, "exclude each other"),
+        ({"candidates": ["a", "b"], "too_long": "window"}, "Omit `too_long`"),
+        ({"candidates": ["a", "b"], "head": "x"}, "`head` does not work with `candidates`"),
     ):
         with pytest.raises(UsageError, match=told):
             bertie.predict(folders["labels"], ["a"], **options)
@@ -329,9 +344,8 @@ def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path:
             r"evaluate\(\): text is \[3\]; a text or a list was",
         ),  # type: ignore[list-item]
         (lambda: bertie.evaluate(folders["labels"], "t.csv", label_names=["a"]), "label_names .* a dictionary"),  # type: ignore[arg-type]
-        (lambda: bertie.predict(folders["labels"], ["a"], tokenizer="x"), "tokenizer is 'x'; a Tokenizer or None"),
-        (lambda: bertie.predict(folders["labels"], ["a"], device=3.5), "device is 3.5; a text or None was expected"),  # type: ignore[arg-type]
-        (lambda: bertie.perplexity(3, ["a"]), "model is 3; a folder or what bertie.load returns was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.predict(folders["labels"], ["a"], device=3.5), "device is 3.5; a text was expected"),  # type: ignore[arg-type]
+        (lambda: bertie.perplexity(3, ["a"]), "model is 3; a name, a folder or what bertie.load returns was expected"),  # type: ignore[arg-type]
         (lambda: bertie.Tokenizer.load(3), "folder is 3"),  # type: ignore[arg-type]
         (lambda: bertie.load(""), "'' is no name or path of a folder"),
         (lambda: bertie.words(folders["labels"], ["a b", "b c"], word="b", baseline="a b"), "baseline must be a list"),
@@ -365,14 +379,16 @@ def test_settings_may_be_paths() -> None:
     assert given == bertie.FinetuneConfig(model="m", train_file="a.csv")
 
 
-def test_a_table_is_not_a_list_of_texts(encoder: Path, tmp_path: Path) -> None:
+def test_a_column_of_a_table_is_embedded(encoder: Path, tmp_path: Path) -> None:
     """The names of its columns were read as texts."""
     pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"text": TEXTS})
-    for texts in (table, {"text": TEXTS}):
-        with pytest.raises(UsageError, match="Pass one column"):
-            bertie.embed(encoder, texts)
-    assert bertie.embed(encoder, table["text"]).shape == (3, 32)
+    table = pandas.DataFrame({"text": TEXTS, "more": TEXTS[::-1]})
+    expected = bertie.embed(encoder, TEXTS)
+    for texts in (table, {"text": TEXTS}, table["text"], [{"text": text} for text in TEXTS]):
+        np.testing.assert_array_equal(bertie.embed(encoder, texts), expected)
+    np.testing.assert_array_equal(bertie.embed(encoder, table, text="more"), expected[::-1])
+    with pytest.raises(UsageError, match="Pass one column"):
+        bertie.similarity(encoder, table, TEXTS)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "folder", torch.nn.Linear(1, 1)])
@@ -399,24 +415,9 @@ def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
     assert len(bertie.fill_mask(tmp_path / "m", "a [MASK]", top=np.int64(2))[0]) == 2
 
 
-def test_a_model_keeps_its_precision(encoder: Path) -> None:
-    """The precision of one call was that of all later ones, also of a training around it."""
-    model = bertie.load(encoder).train()
-    expected, layer = bertie.embed(model, TEXTS), model.encoder
-    near = bertie.embed(model, TEXTS, precision="bf16")
-    assert 0 < np.abs(near - expected).max() < 0.1
-    assert model.compute_dtype is None
-    assert model.encoder is layer
-    assert all(part.training for part in model.modules())
-    np.testing.assert_array_equal(bertie.embed(model, TEXTS), expected)
-
-
-def test_a_model_that_cannot_move_refuses_device_and_precision(encoder: Path) -> None:
-    """Both were ignored, for an engine and for a compiled model."""
+def test_an_open_model_refuses_another_device_and_precision(encoder: Path) -> None:
     model = bertie.load(encoder)
-    compiled, engine = torch.compile(model), engine_of(model, "torch")
-    for fixed in (compiled, engine):
-        for asked in ({"device": "cpu"}, {"precision": "bf16"}):
-            with pytest.raises(UsageError, match="has a device and a precision already"):
-                bertie.embed(fixed, TEXTS, **asked)  # type: ignore[arg-type]
-    assert in_place(engine, "auto", "auto") is engine
+    assert bertie.embed(model, TEXTS, device="auto", precision="fp32").shape == (3, 32)
+    for options in ({"device": "cuda"}, {"precision": "bf16"}, {"engine": "torch"}):
+        with pytest.raises(UsageError, match="is open already"):
+            bertie.embed(model, TEXTS, **options)  # type: ignore[call-overload]

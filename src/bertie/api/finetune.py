@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import settings as configs
-from bertie.api.results import Run, run_folder
+from bertie.api.run import Run, run_folder
 from bertie.console import say
 from bertie.data import memory
 from bertie.errors import UsageError, arguments

@@ -9,7 +9,7 @@ from typing import Any
 from bertie import settings as configs
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.finetune import check_alone, chosen_of
-from bertie.api.results import Run, run_folder
+from bertie.api.run import Run, run_folder
 from bertie.errors import UsageError, arguments
 from bertie.runs import pretrain as runs
 from bertie.runs.arguments import COMMON, PRETRAIN

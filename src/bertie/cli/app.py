@@ -4,6 +4,7 @@ A command parses, calls the library and prints. Heavy imports are inside the com
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+from typer.models import OptionInfo
 
 from bertie import console
 from bertie.console import emit as emit
+from bertie.errors import BertieError
 
 
 def _quiet(value: bool) -> None:
@@ -54,7 +57,11 @@ class Commands(typer.Typer):
         def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(command)
             def run(**values: Any) -> Any:
-                return command(**{name: value for name, value in values.items() if name not in SHARED})
+                try:
+                    return command(**{name: value for name, value in values.items() if name not in SHARED})
+                except BertieError as error:
+                    error.message = in_options(error.message, command)
+                    raise
 
             own = inspect.signature(command).parameters.values()
             keyword = inspect.Parameter.KEYWORD_ONLY
@@ -63,6 +70,31 @@ class Commands(typer.Typer):
             return command
 
         return decorate
+
+
+def in_options(message: str, command: Callable[..., Any]) -> str:
+    """Returns a message of the library with the arguments of a command as options: `max_length=64` is --max-length 64.
+
+    An argument stands in backquotes.
+    """
+
+    def usual(name: str) -> str:
+        return "--" + name.strip("_").replace("_", "-")
+
+    options = {
+        name.strip("_"): next(iter(sorted(kind.param_decls or (), key=lambda one: one != "-o")), "") or usual(name)
+        for name, one in inspect.signature(command).parameters.items()
+        for kind in getattr(one.annotation, "__metadata__", ())
+        if isinstance(kind, OptionInfo)
+    }
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name not in options:
+            return match[0]
+        return options[name] + (f" {value}" if value not in (None, "True") else "")
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", option, message)
 
 
 def with_parameters(run: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:

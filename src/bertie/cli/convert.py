@@ -1,18 +1,18 @@
 """`bertie convert`: a model folder with current names, in another precision, in one file or several."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Overwrite, asked, emit
+from bertie.cli.app import Overwrite, emit
 
 
 def convert(
-    ctx: typer.Context,
-    folder: tables.ModelFolder,
+    folder: Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     shard_size: Annotated[
@@ -33,20 +33,13 @@ def convert(
       bertie convert downloads/old-model -o models/new --unsafe
       bertie convert models/large -o models/large-sharded --shard-size 2000
     """
-    from dataclasses import asdict
-
-    from bertie import families
-    from bertie.models import convert as converting
-
-    done = converting.convert(
-        families.family(folder),
+    done = bertie.convert(
         folder,
         out,
-        precision=precision,  # type: ignore[arg-type]  # convert answers unknown ones
-        shard_bytes=None if shard_size is None else shard_size * 1_000_000,
+        precision=precision,  # type: ignore[arg-type]  # the function says which there are
+        shard_size=shard_size,
         unsafe=unsafe,
         overwrite=overwrite,
-        by=asked(ctx),
     )
     if console.verbosity.json:
         emit({"output": str(out), **asdict(done)})

@@ -1,17 +1,23 @@
 """`bertie corpus`: builds a corpus from files, encodes it and shows it."""
 
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Overwrite, emit
+from bertie.cli.app import ConfigFile, DryRun, Overwrite, emit, in_options
 from bertie.cli.options import Flag, OptionValues, configured
+from bertie.errors import UsageError
 from bertie.files import some_of
 
 if TYPE_CHECKING:
-    from bertie.data.corpus import CorpusConfig
+    from bertie.api.corpus import CorpusPlan
+
+READING = ("format", "text", "encoding")  # settings that change which files are read
 
 
 @configured(
@@ -70,133 +76,65 @@ def corpus(
       bertie corpus articles/ -o corpora/clean --decontaminate sst2 --decontaminate questions.tsv --data-dir glue
       bertie corpus corpora/wiki --show
     """
-    from bertie.data import card
-    from bertie.data import corpus as making
-    from bertie.data.executors import cores
-    from bertie.errors import UsageError
-    from bertie.runs.corpora import CorpusRecipe
-    from bertie.settings import load
-
     if show:
         for folder in inputs:
             _show(Path(folder))
         return
-    if out is None:
+    if out is None and not dry_run:
         raise UsageError(
             "No output folder given. Pass -o FOLDER to build a corpus, or --show to inspect an existing one."
         )
-    recipe = load(CorpusRecipe, config, **given)
-    if dry_run:
-        _plan(inputs, recipe.corpus)
+    settings = {"data_dir" if key == "data_dirs" else key: value for key, value in given.items()}
+    if dry_run or out is None:
+        _plan(bertie.plan_corpus(inputs, config=config, **{key: settings.get(key) for key in READING}))
         return
-    opened = None
-    if tokenizer is not None:
-        from bertie.runs.models import model_folder
-        from bertie.text.tokenizer import Tokenizer
-
-        opened = Tokenizer.load(model_folder(tokenizer))  # before the long work, in case it cannot be
-    shards = making.build(
-        inputs,
-        out,
-        recipe.corpus,
-        evaluation=recipe.evaluation(),
-        workers=workers or cores(),
-        engine=engine,
-        overwrite=overwrite,
+    built = bertie.build_corpus(
+        inputs, out, tokenizer=tokenizer, config=config, workers=workers, engine=engine, overwrite=overwrite, **settings
     )
-    facts = card.load(out)
-    if opened is not None:
-        tokens = making.encode(out, opened, workers=workers or cores(), engine=engine)
-        facts["tokens"] = {
-            "folder": str(tokens.folder),
-            "tokens": tokens.num_values,
-            "unknown": tokens.manifest["unknown"],
-            "per_word": round(tokens.num_values / max(facts["words"], 1), 3),
-        }
     if console.verbosity.json:
-        emit({"folder": str(out), **facts})
+        emit(built.to_dict())
         return
     console.show(
-        f"{out}: documents {shards.num_documents:,}, sentences {shards.num_sentences:,}, words {facts['words']:,}. "
+        f"{out}: documents {built.documents:,}, sentences {built.sentences:,}, words {built.words:,}. "
         f"The card: {out / 'card.md'}"
     )
-    records = facts["records"]
+    records = built.card["records"]
     if records["dropped"]:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
-    if (out / "quarantine.jsonl").stat().st_size:
-        console.warn(f"Unreadable records are listed in {out / 'quarantine.jsonl'}.")
-    if facts["inputs"]["passed_over"]:
-        skipped = console.counted(facts["inputs"]["passed_over"], "file")
-        console.warn(f"Skipped {skipped} of unknown format in the folders.")
-    cut = any(what.startswith("documents cut") for what in facts["inside_documents"])
-    if cut or (shards.num_documents == 1 and "txt" in _kinds(inputs, recipe.corpus)):
-        console.warn(
-            "The text has few blank lines between documents. If every line is a document, pass --documents line."
-        )
-    if opened is not None:
-        found = facts["tokens"]
+    for note in built.notes:
+        console.warn(in_options(note, corpus))
+    if tokens := built.tokens:
         console.show(
-            f"{found['folder']}: {found['tokens']:,} tokens, {found['per_word']:.2f} per word, "
-            f"{found['unknown'] / max(found['tokens'], 1):.3%} unknown"
+            f"{tokens.folder}: {tokens.tokens:,} tokens, {tokens.per_word:.2f} per word, "
+            f"{tokens.unknown / max(tokens.tokens, 1):.3%} unknown"
         )
 
 
-def _kinds(inputs: list[str], config: "CorpusConfig") -> set[str]:
-    """Returns the formats of the files of a build."""
-    from bertie.data import sources
-
-    found = sources.expand([name for name in inputs if name != "-"], config.reading)
-    return {sources.kind_of(name, config.reading)[0] for name in found.names} | {
-        "txt" for name in inputs if name == "-"
-    }
-
-
-def _plan(inputs: list[str], config: "CorpusConfig") -> None:
+def _plan(plan: "CorpusPlan") -> None:
     """Prints the files that a build would read."""
-    from bertie.data import sources
-
-    units, found = sources.plan([name for name in inputs if name != "-"], config.reading)
-    files = {(unit.source, str(item[0])) for unit in units for item in unit.items}
-    kinds = {kind: sum(source == kind for source, _ in files) for kind, _ in sorted(files)}
-    megabytes = sum(unit.size for unit in units) / 1e6
     if console.verbosity.json:
-        emit(
-            {
-                "files": kinds,
-                "units": len(units),
-                "megabytes": megabytes,
-                "passed_over": found.passed_over,
-                "unreadable": found.unreadable,
-            }
-        )
+        emit(asdict(plan))
         return
-    shown = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "standard input"
+    shown = ", ".join(f"{count:,} {kind}" for kind, count in plan.files.items()) or "standard input"
     console.show(
-        f"Would read {shown} in {console.counted(len(units), 'unit')} of work, and skip "
-        f"{console.counted(len(found.passed_over), 'file')}."
+        f"Would read {shown} in {console.counted(plan.units, 'unit')} of work, and skip "
+        f"{console.counted(len(plan.passed_over), 'file')}."
     )
-    if found.unreadable:
-        console.warn(f"What cannot be read would be skipped: {some_of(found.unreadable)}.")
+    if plan.unreadable:
+        console.warn(f"What cannot be read would be skipped: {some_of(plan.unreadable)}.")
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     """Prints the card of a corpus and the beginning of its first documents."""
-    from itertools import islice
-
+    opened = bertie.Corpus.open(folder)
     from rich.markdown import Markdown
 
-    from bertie.data import card
-    from bertie.data import corpus as reading
-    from bertie.data.shards import Shards
-
-    Shards.open(folder)  # checks the hashes of all files
-    facts = card.load(folder)
-    first = [document[:sentences] for document in islice(reading.documents(folder), documents)]
+    first = [document[:sentences] for document in islice(opened, documents)]
     if console.verbosity.json:
-        emit({**facts, "first_documents": first})
+        emit({**opened.card, "first_documents": first})
         return
-    console.show(Markdown(card.render(facts)))  # type: ignore[arg-type]  # anything rich renders
+    console.show(Markdown(opened.text()))  # type: ignore[arg-type]  # anything rich renders
     for number, document in enumerate(first, 1):
         console.show(f"\ndocument {number}")
         for sentence in document:

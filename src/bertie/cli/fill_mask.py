@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
+from bertie.data.lines import InvalidRow, decoded
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def fill_mask(
-    model: Annotated[
-        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
-    ],
+    model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
     engine: tables.Engine = "auto",
@@ -31,18 +31,16 @@ def fill_mask(
       bertie fill-mask starter-en "The [MASK] sat on the mat."
       bertie fill-mask starter-en --top 3 --json < lines.txt
     """
-    from bertie.data.lines import InvalidRow, decoded
-
-    predictor = tables.predictor(model, None, None, "fp32", device, engine)
+    opened = bertie.load(model, device=device, engine=engine)
     if text != "-":
-        _answer(predictor.fill_mask(text, top=top), text)
+        _answer(opened.fill_mask(text, top=top), text)
         return
     left_out = number = 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
         try:
             if isinstance(line, InvalidRow):
                 raise DataError(f"It is {line.reason}.")
-            _answer(predictor.fill_mask(line, top=top), line, number)
+            _answer(opened.fill_mask(line, top=top), line, number)
         except DataError as error:  # this line alone
             left_out += 1
             if console.verbosity.json:

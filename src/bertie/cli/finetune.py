@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
-from bertie.cli.evaluate import show_details
+from bertie.cli.evaluate import show_scores
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
 from bertie.errors import UsageError
@@ -141,10 +142,7 @@ def settings_of(
 
 
 def _show(results: dict[str, Any], output: Path) -> None:
-    from bertie.metrics.base import summary
-
-    console.show(f"dev: {summary(results['dev'], results['metrics'])}")
-    show_details(results["dev"], results["metrics"])
+    show_scores(bertie.Scores(results["dev"], tuple(results["metrics"])), "dev: ")
     console.say(f"Model: {output / 'model'}. Metrics: {output / 'results.json'}. Next steps:")
     for line in what_next(output / "model"):
         console.say(f"  {line}")
@@ -185,5 +183,5 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
 
 
 def _show_against(results: dict[str, Any], output: Path) -> None:
-    show_comparison(results)
+    show_comparison(bertie.Comparison(results))
     console.say(f"Report: {output / 'compare.html'}")

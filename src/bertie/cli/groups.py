@@ -2,17 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertie.cli import tables
-from bertie.errors import UsageError
 
 if TYPE_CHECKING:
+    from bertie.api.options import FileOptions, LabelOptions, PatternOptions, SimilarityOptions, WhereOptions
     from bertie.data.tables import TableFormat
-    from bertie.infer.predict import Predictor
+
+    class _Reading(PatternOptions, WhereOptions, total=False):
+        pass
+
+    class _Rows(FileOptions, LabelOptions, total=False):
+        pass
+
+    class _Vectors(SimilarityOptions, WhereOptions, total=False):
+        pass
 
 
 def changed(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
@@ -36,19 +43,25 @@ class TableOptions:
     format_: tables.Format = ""
     label_separator: tables.LabelSeparator = ""
 
+    def arguments(self) -> "_Rows":
+        """Returns the options as arguments."""
+        return {
+            "text": self.text or (),
+            "label": self.label,
+            "label_names": tables.pairs(self.label_names),
+            "columns": tables.names(self.columns),
+            "encoding": self.encoding,
+            "format": self.format_,
+            "label_separator": self.label_separator,
+        }
+
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
         from bertie.data.tables import TableFormat
 
-        return TableFormat(
-            tuple(self.text or ()),
-            self.label,
-            tables.names(self.columns),
-            self.encoding,
-            self.format_,
-            label_names=tables.pairs(self.label_names),
-            label_separator=self.label_separator,
-        )
+        names, columns = tables.pairs(self.label_names), tables.names(self.columns)
+        own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
+        return TableFormat(*own, label_names=names, label_separator=self.label_separator)
 
 
 @dataclass(frozen=True)
@@ -64,15 +77,18 @@ class PredictorOptions:
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
 
-    def predictor(self, model: Path, ensemble: Sequence[Path] = ()) -> "Predictor":
-        """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
-        where = self.precision, self.device, self.engine
-        if self.pattern or self.words:
-            for name, given in (("ensemble", ensemble), ("head", self.head)):
-                if given:
-                    raise UsageError(f"--{name} does not work with --pattern. Omit one of them.")
-            return tables.by_pattern(model, self.pattern, self.words, self.max_length, self.too_long, where)
-        return tables.predictor(model, self.max_length, self.too_long, *where, head=self.head, ensemble=ensemble)
+    def arguments(self) -> "_Reading":
+        """Returns the options as arguments."""
+        return {
+            "max_length": self.max_length,
+            "too_long": self.too_long,  # type: ignore[typeddict-item]  # the function says which there are
+            "head": self.head,
+            "pattern": self.pattern,
+            "words": tables.pairs(self.words, "--words", "good=great,bad=terrible"),
+            "precision": self.precision,
+            "engine": self.engine,
+            "device": self.device,
+        }
 
 
 @dataclass(frozen=True)
@@ -97,18 +113,17 @@ class EmbeddingOptions:
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
 
-    def predictor(self, model: Path) -> "Predictor":
-        """Returns a `Predictor` of vectors."""
+    def arguments(self) -> "_Vectors":
+        """Returns the options as arguments."""
         ways = tables.names(self.pooling or "")
-        return tables.embedder(
-            model,
-            self.precision,
-            self.device,
-            self.engine,
-            max_length=self.max_length,
-            prompt=self.prompt,
-            prefix=self.prefix,
-            pooling=None if self.pooling is None else ways[0] if len(ways) == 1 else ways,
-            normalize=self.normalize,
-            truncate_dim=self.truncate_dim,
-        )
+        return {
+            "prompt": self.prompt,
+            "prefix": self.prefix,
+            "pooling": None if self.pooling is None else ways[0] if len(ways) == 1 else ways,
+            "truncate_dim": self.truncate_dim,
+            "normalize": self.normalize,
+            "max_length": self.max_length,
+            "precision": self.precision,
+            "engine": self.engine,
+            "device": self.device,
+        }

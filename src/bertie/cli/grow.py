@@ -1,28 +1,25 @@
 """`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model in another size."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import Commands, Overwrite, asked, emit
+from bertie.cli.app import Commands, Overwrite, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertie.models.model import TorchModel
+    from bertie.api.change import ChangedModel
 
-Changed = tuple["TorchModel", dict[str, Any]]  # and what else the command prints under --json
 SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
-Folder = tables.ModelFolder
+Folder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 
 
 def grow(
-    ctx: typer.Context,
     folder: Folder,
     out: Out,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of the new model.")] = None,
@@ -41,26 +38,22 @@ def grow(
     Example:
       bertie grow models/base -o models/deeper --layers 24 --how stack
     """
-    from bertie.models.surgery import deeper, with_positions
-    from bertie.models.widen import wider
-
-    if layers is None and positions is None and times == 1 and intermediate is None:
-        raise UsageError("No new size given. Pass --layers, --times, --intermediate or --positions.")
-
-    def grown(model: "TorchModel") -> Changed:
-        if layers is not None:
-            model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
-        if times > 1 or intermediate is not None:
-            model = wider(model, times=times, intermediate_size=intermediate)
-        if positions is not None:
-            model = with_positions(model, positions, fill=fill)  # type: ignore[arg-type]
-        return model, {}
-
-    _make(ctx, folder, out, overwrite, grown)
+    _show(
+        bertie.grow(
+            folder,
+            out,
+            layers=layers,
+            how=how,  # type: ignore[arg-type]  # the function says which there are
+            times=times,
+            intermediate=intermediate,
+            positions=positions,
+            fill=fill,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    )
 
 
 def shrink(
-    ctx: typer.Context,
     folder: Folder,
     out: Out,
     layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
@@ -75,27 +68,17 @@ def shrink(
     Example:
       bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert
     """
-    from bertie.families import VARIANTS
-    from bertie.models.surgery import take_layers
-
     try:
-        chosen = [int(layer) for layer in layers.split(",")] if layers else None
+        numbers = [int(layer) for layer in layers.split(",")] if layers else []
     except ValueError:
         raise UsageError(
             f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
         ) from None
-    variant = VARIANTS[family] if family else None
-
-    def shrunk(model: "TorchModel") -> Changed:
-        kept = list(range(0, model.config.num_hidden_layers, 2)) if chosen is None else chosen
-        return take_layers(model, kept, variant=variant), {"taken": kept}
-
-    _make(ctx, folder, out, overwrite, shrunk)
+    _show(bertie.shrink(folder, out, layers=numbers, family=family, overwrite=overwrite))
 
 
 @vocabulary.command()
 def extend(
-    ctx: typer.Context,
     folder: Folder,
     words: Annotated[Path, typer.Argument(help="File of words, one per line.")],
     out: Out,
@@ -109,22 +92,11 @@ def extend(
     Example:
       bertie vocabulary extend models/base words.txt -o models/medical
     """
-    from bertie.models.surgery import with_vocabulary
-    from bertie.text import resize
-
-    def extended(model: "TorchModel") -> Changed:
-        assert model.tokenizer is not None
-        resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
-        for word, why in resized.left_out.items():
-            console.warn(f"{word!r} {why}: skipped")
-        return with_vocabulary(model, resized), {"left_out": dict(resized.left_out)}
-
-    _make(ctx, folder, out, overwrite, extended)
+    _show(bertie.extend_vocabulary(folder, words, out, overwrite=overwrite))
 
 
 @vocabulary.command()
 def trim(
-    ctx: typer.Context,
     folder: Folder,
     texts: Annotated[list[Path], typer.Argument(help="Text files, or corpus folders, whose tokens are kept.")],
     out: Out,
@@ -138,64 +110,14 @@ def trim(
     Example:
       bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
-    from bertie.cli.tokenizer import check_lines
-    from bertie.models.surgery import with_vocabulary
-    from bertie.text import resize
-
-    def trimmed(model: "TorchModel") -> Changed:
-        assert model.tokenizer is not None
-        return with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), {}
-
-    for path in texts:
-        if not path.is_dir():
-            check_lines(path)
-    _make(ctx, folder, out, overwrite, trimmed)
+    _show(bertie.trim_vocabulary(folder, texts, out, overwrite=overwrite))
 
 
-def _lines(paths: list[Path]) -> Any:
-    from bertie.data import corpus
-    from bertie.data.lines import valid_lines
-    from bertie.errors import DataError
-
-    empty = True
-    for path in paths:
-        for line in corpus.texts(path) if path.is_dir() else valid_lines(path):
-            empty = empty and not line.strip()
-            yield line
-    if empty:
-        raise DataError(f"{', '.join(map(str, paths))}: no text.")
-
-
-def _make(
-    ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["TorchModel"], Changed]
-) -> None:
-    """Write the changed model, unless it is there already, and print its sizes."""
-    from bertie.folders import check_other, made_once
-    from bertie.models.convert import save_like
-    from bertie.models.folder import MODEL_FOLDER
-
-    check_other(out, folder)
-
-    def write(made: Path) -> dict[str, Any]:
-        from bertie.runs.models import load
-
-        model = load(folder)
-        if model.tokenizer is None:
-            raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
-        model, more = change(model)
-        save_like(model, made, folder)
-        return {
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "layers": model.config.num_hidden_layers,
-            "hidden_size": model.config.hidden_size,
-            "vocab_size": model.config.vocab_size,
-            "max_length": model.config.max_length,
-            **more,
-        }
-
-    facts = made_once(out, MODEL_FOLDER, asked(ctx), write, overwrite=overwrite)
+def _show(model: "ChangedModel") -> None:
+    """Prints the sizes of a new model."""
+    facts = model.to_dict()
     if console.verbosity.json:
-        emit({"output": str(out), **facts})
+        emit(facts)
     else:
         sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in SIZES)
-        console.show(f"{out}: {sizes}")
+        console.show(f"{model.folder}: {sizes}")

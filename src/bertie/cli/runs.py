@@ -1,14 +1,17 @@
 """`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: the contents of a run folder."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, emit
-from bertie.errors import DataError
+
+if TYPE_CHECKING:
+    from bertie.api.folders import Comparison
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 Written = Annotated[
@@ -28,17 +31,9 @@ def verify(folder: Written) -> None:
       bertie verify runs/tiny
       bertie verify corpora/mine --json
     """
-    from bertie.runs import verify as runs
-    from bertie.runs.models import model_folder
-
-    report = runs.verify(folder if folder.exists() else model_folder(folder))
-    if console.verbosity.json:
-        emit(report)
-    else:
-        console.show(runs.shown(report))
-    wrong = [check["name"] for check in report["checks"] if not check["ok"]]
-    if wrong:
-        raise DataError(f"{folder} failed the check of: {', '.join(wrong)}.")
+    checked = bertie.verify(folder)
+    emit(checked.to_dict()) if console.verbosity.json else console.show(checked.text())
+    checked.raise_if_damaged()
 
 
 def report(run: Run) -> None:
@@ -51,15 +46,8 @@ def report(run: Run) -> None:
       bertie report runs/tiny
       bertie report runs/sst2
     """
-    from bertie.runs import finetune_page
-    from bertie.runs.folder import redraw
-    from bertie.runs.page import page
-
-    drawn = redraw(run, (finetune_page.page if finetune_page.is_finetuning(run) else page)(run))
-    if console.verbosity.json:
-        emit({"report": str(drawn)})
-    else:
-        console.show(str(drawn))
+    drawn = str(bertie.write_report(run))
+    emit({"report": drawn}) if console.verbosity.json else console.show(drawn)
 
 
 def export_checkpoint(
@@ -77,9 +65,7 @@ def export_checkpoint(
       bertie export-checkpoint runs/tiny -o models/so-far
       bertie export-checkpoint runs/tiny/checkpoint-4000 -o models/tiny-4000
     """
-    from bertie.runs import models
-
-    step = models.export_checkpoint(run, output, overwrite=overwrite)
+    step = bertie.export_checkpoint(run, output, overwrite=overwrite)
     if console.verbosity.json:
         emit({"model": str(output), "step": step})
     else:
@@ -106,39 +92,21 @@ def compare(
       bertie compare runs/tuning --json
       bertie compare runs/sst2 runs/mrpc --card models/base
     """
-    from bertie.files import check_new_file
-    from bertie.report.card import put
-    from bertie.report.card import table as markdown
-    from bertie.runs import compare as comparing
-
-    if output is not None:
-        check_new_file(output, overwrite=overwrite)
-    if card is not None and not (card / "config.json").is_file():
-        raise DataError(f"{card} is not a model folder: it has no config.json. Pass --card MODEL.")
-    gathered = comparing.gather(runs)
-    found = comparing.compare(gathered)
-    if card is not None:
-        put(card, "Compared runs", markdown(*comparing.card_rows(gathered)), comparing.INTERVALS)
-    if output is not None:
-        comparing.page(gathered, "bertie compare " + " ".join(map(str, runs))).save(output)
+    comparison = bertie.compare(runs, output, card=card, overwrite=overwrite)
     if console.verbosity.json:
-        emit(found)
+        emit(comparison.to_dict())
         return
-    show_comparison(found)
+    show_comparison(comparison)
     if output is not None:
         console.say(f"Report: {output}")
 
 
-def show_comparison(found: dict[str, Any]) -> None:
+def show_comparison(comparison: "Comparison") -> None:
     """Prints a comparison as tables."""
     from rich.table import Table
 
-    from bertie.runs import compare as comparing
-
-    for rows in comparing.TABLES:
-        columns, body = rows(found)
+    for columns, rows in comparison.tables():
         table = Table(*columns, box=None)
-        for row in body:
+        for row in rows:
             table.add_row(*row)
-        if body:
-            console.show(table)
+        console.show(table)

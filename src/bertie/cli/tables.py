@@ -1,25 +1,22 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
-import codecs
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.errors import DataError, UsageError
 from bertie.hub.names import shared
 
 if TYPE_CHECKING:
-    from bertie.data.tables import Columns, SkipReport, TableFormat
-    from bertie.infer.pipeline import TextCount
+    from bertie.data.tables import TableFormat
     from bertie.infer.predict import Predictor
-    from bertie.infer.records import Form
-    from bertie.infer.texts import Row
+    from bertie.training_facts import TooLong as TooLongPolicy
 
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
@@ -175,109 +172,21 @@ def unlabelled(
     return TableFormat(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
 
 
-def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
-    """Returns the format of the output records."""
-    from bertie.data.lines import check_encoding
-    from bertie.infer.records import TEXT, Form
-
-    check_encoding(encoding)
-    if excel and kind not in TEXT:
-        raise UsageError(
-            f"--excel works with {' and '.join(TEXT)} files. Pass -o FILE.csv, or -o FILE.xlsx without --excel."
-        )
-    if excel and codecs.lookup(encoding).name != "utf-8":
-        raise UsageError(f"--excel writes UTF-8, and --output-encoding is {encoding}. Omit one of them.")
-    if encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
-        raise UsageError(
-            f"--output-encoding works with text files; {kind} files have a fixed encoding. Omit the option."
-        )
-    return Form(only_answers=only_answers, encoding="utf-8" if excel else encoding, excel=excel)
-
-
-def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
-    """Returns the numbers of a row and of its last line, and its id unless one of its columns has that name."""
-    name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
-    return {**({} if only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
-
-
 def predictor(
     model: Path,
     max_length: int | None,
-    too_long: str | None,
+    too_long: "TooLongPolicy | None",
     precision: str,
     device: str,
     engine: str = "auto",
-    *,
-    head: str = "",
-    ensemble: Sequence[Path] = (),
 ) -> "Predictor":
-    """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
-    from bertie.infer.predict import Predictor
-    from bertie.runs.opening import open_engine
-
-    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long, "head": head}
-    opened = partial(open_engine, precision=precision, device=device, engine=engine)
-    runner, tokenizer = opened(model)
-    if ensemble:
-        from bertie.infer.ensemble import Ensemble
-
-        others = [opened(str(resolved(other))) for other in ensemble]
-        runner = Ensemble([runner, *(one for one, _ in others)], [tokenizer, *(one for _, one in others)])
-    return Predictor(runner, tokenizer, **options)
+    """Returns the model of a folder as a `Predictor`."""
+    return bertie.load(model, device, precision, engine or "auto").predictor(max_length=max_length, too_long=too_long)
 
 
-def by_pattern(
-    model: Path, pattern: str, words: str, max_length: int | None, too_long: str | None, where: tuple[str, str, str]
-) -> "Predictor":
-    """Returns a predictor that fills words into a pattern. where: precision, device and engine."""
-    from bertie.infer.candidates import fill_in
-    from bertie.runs.opening import open_engine
-
-    filled = pairs(words, "--words", "good=great,bad=terrible")
-    if not pattern or not filled:
-        raise UsageError("Pass --pattern 'It was [MASK].' together with --words good=great,bad=terrible.")
-    precision, device, engine = where
-    runner, tokenizer = open_engine(model, precision=precision, device=device, engine=engine)
-    said: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
-    return fill_in(runner, pattern, filled, tokenizer, **said)
-
-
-def warn_of(skipped: "SkipReport", long: "TextCount") -> None:
-    """Warns about skipped rows, and about texts that are too long or unknown."""
-    for note in [*skipped.notes, *long.notes]:
-        console.warn(note)
-
-
-def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
-    """Prints which columns are read. Raises DataError for pairs and a model of single texts, or the reverse."""
-    console.say(f"{where}: {found}", level=0 if where != "-" else 1)
-    task, texts = predictor.pipeline.task_or_none, predictor.pipeline.texts
-    most = task.input_texts.stop - 1 if task else len(found.text)  # of three, pairs are made
-    if texts not in (None, min(len(found.text), most)):
-        wants = "pairs of texts" if texts == 2 else "single texts"
-        raise DataError(
-            f"{where}: the model reads {wants}, but the file has {' + '.join(found.text)}. Choose "
-            f"the column{'s' if texts == 2 else ''} with --text."
-        )
-
-
-def embedder(
-    model: Path,
-    precision: str,
-    device: str,
-    engine: str = "auto",
-    *,
-    max_length: int | None = None,
-    prompt: str | None = None,
-    prefix: str | None = None,
-    **asked: Any,
-) -> "Predictor":
+def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
-    from bertie.infer.embed import embedder
-    from bertie.runs.opening import open_engine
-
-    options: dict[str, Any] = {"max_length": max_length, "prompt": prompt, "prefix": prefix, **asked}
-    return embedder(*open_engine(model, precision=precision, device=device, engine=engine), **options)
+    return bertie.load(model, device, precision, engine).embedder()
 
 
 def json_line(row: Any) -> str:
@@ -291,13 +200,13 @@ def write_rows(
     description: str,
     *,
     total: int | None = None,
-    empty: str = "",
+    empty: Callable[[], str] | None = None,
     form: Callable[[Any], str] = json_line,
 ) -> int:
     """Writes rows with a progress bar, and returns their number.
 
-    total: the number of rows, where it is known. empty: the message of the DataError that is raised instead of an
-    empty file. form: gives a row's text in the file, with its line ends.
+    total: the number of rows, where it is known. empty: returns the message of the DataError that is raised instead of
+    an empty file. form: gives a row's text in the file, with its line ends.
     """
     from bertie.files import atomic_write
 
@@ -308,5 +217,5 @@ def write_rows(
             written += 1
             advance()
         if empty and not written:
-            raise DataError(empty)
+            raise DataError(empty())
     return written

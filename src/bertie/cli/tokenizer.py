@@ -1,16 +1,16 @@
 """`bertie tokenizer train|report|encode`: trains a tokenizer, measures it, shows its tokens."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import console
-from bertie.cli.app import STDIN, Commands, Overwrite, asked, emit
+from bertie.cli.app import Commands, Overwrite, emit
 from bertie.cli.tables import Encoding
-from bertie.console import counted
+from bertie.data.lines import InvalidRow, decoded
 
 group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 
@@ -22,7 +22,6 @@ Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or voca
 
 @group.command()
 def train(
-    ctx: typer.Context,
     sources: Sources,
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     size: Annotated[int, typer.Option(min=16, help="Vocabulary size, including special tokens.")] = 30522,
@@ -70,40 +69,23 @@ def train(
     Example:
       bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522
     """
-    from bertie import families
-    from bertie.folders import made_once
-    from bertie.text import formats, vocabulary
-    from bertie.text.normalize import Normalizer
-
-    model_type = family if family in families.VARIANTS else families.family(family).model_type
-    format, normalized = formats.of(model_type), lowercase or strip_accents is not None
-
-    def write(made: Path) -> dict[str, Any]:
-        vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted
-        words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
-        different = len(words.counts)
-        console.say(
-            f"{counted(words.words, 'word')} on {counted(words.lines, 'line')}, {different:,} different; training the "
-            "tokenizer ..."
-        )
-        tokenizer = vocabulary.train(
-            words,
-            size=size,
-            algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
-            family=format,
-            normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents) if normalized else None,
-            min_frequency=min_frequency,
-            limit_alphabet=limit_alphabet,
-            unused=unused,
-            morphemes=morphemes,
-        )
-        if split_special_tokens:
-            tokenizer.settings["split_special_tokens"] = True
-        tokenizer.save(made)
-        facts = {"vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
-        return {**facts, "fingerprint": tokenizer.fingerprint}
-
-    facts = made_once(out, vocabulary.TOKENIZER_FOLDER, asked(ctx), write, overwrite=overwrite)
+    tokenizer = bertie.train_tokenizer(
+        sources,
+        out,
+        size=size,
+        family=family,
+        algorithm=algorithm,
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        min_frequency=min_frequency,
+        limit_alphabet=limit_alphabet,
+        unused=unused,
+        split_special_tokens=split_special_tokens,
+        morphemes=morphemes,
+        encoding=encoding,
+        overwrite=overwrite,
+    )
+    facts = {"vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"], "fingerprint": tokenizer.fingerprint}
     if console.verbosity.json:
         emit({"folder": str(out), **facts})
     else:
@@ -125,21 +107,11 @@ def report(
     Example:
       bertie tokenizer report tokenizers/wiki ratings.txt --json
     """
-    from itertools import islice
-
-    from bertie.errors import DataError
-    from bertie.runs.models import model_folder
-    from bertie.text.report import report as judge
-    from bertie.text.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.load(model_folder(folder))
-    found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
-    if not found.scripts:
-        raise DataError(f"{', '.join(map(str, sources))} contains no words.")
+    measured = bertie.report_tokenizer(folder, sources, limit=limit, encoding=encoding)
     if console.verbosity.json:
-        emit(found.to_dict())
+        emit(measured.to_dict())
     else:
-        console.show(found.table())
+        console.show(measured.table())
 
 
 @group.command()
@@ -154,11 +126,7 @@ def encode(
     Example:
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
-    from bertie.data.lines import InvalidRow, decoded
-    from bertie.runs.models import model_folder
-    from bertie.text.tokenizer import Tokenizer
-
-    tokenizer = Tokenizer.load(model_folder(folder))
+    tokenizer = bertie.load_tokenizer(folder)
     given = decoded(sys.stdin.buffer, "utf-8", "standard input") if text == "-" else [(1, text)]
     for number, line in given:
         if isinstance(line, InvalidRow):
@@ -178,49 +146,3 @@ def encode(
         for token, i, start, end, written in rows:
             table.add_row(Text(token), str(i), f"{start}-{end}", Text(written))
         console.show(table)
-
-
-def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
-    with console.progress(what, unit="lines") as advance:
-        for number, line in enumerate(lines, start=1):
-            if not number % 1000:
-                advance(1000)
-            yield line
-
-
-def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
-    """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
-    from bertie.data.lines import InvalidRow, decoded, opened
-    from bertie.errors import DataError
-
-    for source in sources:
-        if source.is_dir():
-            from bertie.data import corpus
-
-            yield from corpus.texts(source)
-            continue
-        if source != STDIN and not source.exists():
-            raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
-        check_lines(source)
-        bad = 0
-        with opened(source) as file:
-            for _, line in decoded(file, encoding, str(source)):
-                if isinstance(line, InvalidRow):
-                    bad += 1
-                else:
-                    yield line
-        if bad:
-            console.warn(f"{source}: skipped {counted(bad, 'line')} not in {encoding}.")
-
-
-def check_lines(source: Path) -> None:
-    """Raises DataError for a table, a dump or another file whose lines are not texts, by its name."""
-    from bertie.data.sources import SUFFIXES
-    from bertie.data.streams import suffix_of
-    from bertie.errors import DataError
-
-    if (kind := SUFFIXES.get(suffix_of(source), "txt")) != "txt":
-        raise DataError(
-            f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
-            f"bertie corpus {source} -o corpora/mine"
-        )

@@ -3,21 +3,24 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
 from bertie.cli.options import grouped
+from bertie.data.lines import InvalidRow, decoded
+from bertie.errors import BertieError, DataError
 
 
 @grouped
 def write(
     model: Annotated[
         Path,
-        typer.Argument(help="Folder of a model that generates text: T5, GPT-2 ...", callback=tables.resolved),
+        typer.Argument(help="Folder of a model that generates text: T5, GPT-2 ..."),
     ],
     text: Annotated[str, typer.Argument(help="Text to continue or to transform; - reads lines of stdin.")] = "-",
     max_new_tokens: Annotated[
@@ -54,36 +57,20 @@ def write(
       bertie write runs/tiny-gpt/model "Once upon a time" --sample --top-p 0.9 --seed 3
       bertie write runs/spacing/model --beams 4 < lines.txt
     """
-    from bertie.data.lines import InvalidRow, decoded
-    from bertie.data.tables import SkipReport
-    from bertie.errors import BertieError, DataError, UsageError
-    from bertie.infer.pipeline import TextCount
-    from bertie.infer.write import pieces, writer
-    from bertie.runs.opening import open_model
-
-    given: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens,
-        "num_beams": beams,
-        "length_penalty": length_penalty,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    if sample and (beams or 1) > 1:
-        raise UsageError("--sample and --beams exclude each other: one text is drawn per line. Omit one of them.")
-    if sample:
-        options = {"num_beams": 1, **options, "do_sample": True}
-    elif extra := [f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p") if name in options]:
-        raise UsageError(f"{extra[0]} has no effect without --sample. Pass --sample too.")
-    found = open_model(model, precision=precision, device=device)
-    predictor, writing = writer(found, max_length=max_length, **options)
-    if length_penalty is not None and writing.num_beams == 1:
-        raise UsageError("--length-penalty has no effect without beams. Pass --beams 4 too.")
-    count = TextCount(predictor.too_long, predictor.max_length)
+    writer = bertie.load(model, device=device, precision=precision, engine="torch").writer(
+        max_new_tokens=max_new_tokens,
+        beams=beams,
+        length_penalty=length_penalty,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        max_length=max_length,
+    )
 
     def answer(one: str, number: int = 1) -> None:
-        parts = pieces(found, predictor, one, writing, seed=seed, count=count)
+        parts = writer(one)
         if console.verbosity.json:
             emit({"line": number, "text": "".join(parts)})
             return
@@ -94,7 +81,7 @@ def write(
 
     if text != "-":
         answer(text)
-        tables.warn_of(SkipReport(), count)
+        _warn(writer.notes)
         return
     reasons, number = Counter[str](), 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
@@ -110,4 +97,9 @@ def write(
                 sys.stdout.write("\n")  # so that lines of output are lines of input
     for reason, skipped in reasons.items():
         console.warn(f"{skipped:,} of {number:,} lines skipped: {reason}")
-    tables.warn_of(SkipReport(), count)
+    _warn(writer.notes)
+
+
+def _warn(notes: list[str]) -> None:
+    for note in notes:
+        console.warn(note)

@@ -60,6 +60,7 @@ def build(
     folder: str | Path,
     config: CorpusConfig = DEFAULT,
     *,
+    lines: Iterable[bytes] | None = None,
     evaluation: Mapping[str, Iterable[str]] | None = None,
     workers: int = 1,
     engine: str = "processes",
@@ -71,6 +72,7 @@ def build(
         inputs: Files, folders, globs, "-" (standard input) or "python:PACKAGE,...".
         folder: The corpus folder to write.
         config: The processing of the documents.
+        lines: What "-" stands for, instead of standard input.
         evaluation: Name of a data set -> its texts. Documents that share a long n-gram of words with them are removed,
             or
             paragraphs where paragraphs are deduplicated.
@@ -93,7 +95,7 @@ def build(
     sets = Evaluation.of(evaluation) if evaluation else None
     check(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
-        names = [str(sources.spool(work)) if str(name) == "-" else str(name) for name in inputs]
+        names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
         units, found = sources.plan(names, config.reading)
         if found.unreadable:
             warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")

@@ -18,7 +18,7 @@ from decimal import Decimal
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
 from bertie.errors import BertieError, UsageError
 
@@ -27,6 +27,20 @@ NUMBERED = re.compile(r"\bline (\d)")
 PAIR = ("text", "text_pair")
 _tables: "dict[str, Table]" = {}  # those that can be read now, by their path
 _numbers = itertools.count(1)
+
+
+@runtime_checkable
+class LazyRows(Protocol):
+    """Protocol of rows that are computed when they are read, such as a LazyFrame of polars."""
+
+    def collect(self) -> object:
+        """Computes the rows."""
+        ...
+
+
+Rows = str | PathLike[str] | Iterable[object] | LazyRows
+"""Rows in any form: the path of a file, a DataFrame of any library, an Arrow table, a data set of `datasets`, an
+iterable of dicts, tuples or texts, a dict of columns, or a tuple (texts, labels)."""
 
 
 @dataclass(frozen=True)

@@ -212,10 +212,10 @@ def _hint(name: str) -> str:
     return f". {close.rstrip(' ?')}?" if close.startswith("Did") else "."
 
 
-def spool(folder: Path) -> Path:
-    """Copies standard input to a file in `folder`, so that it can be split into units."""
+def spool(folder: Path, lines: Iterable[bytes] | None = None) -> Path:
+    """Copies standard input, or lines, to a file in `folder`, so that it can be split into units."""
     path = folder / "standard-input"
     with atomic_write(path) as file:
-        while piece := sys.stdin.buffer.read(READ):
+        for piece in iter(lambda: sys.stdin.buffer.read(READ), b"") if lines is None else lines:
             file.write(piece)
     return path

@@ -47,6 +47,8 @@ class NativeEngine(TorchEngine):
     not available.
     """
 
+    name = "native"
+
     @staticmethod
     def unsupported(model: "TorchModel") -> str | None:
         """Returns why the native library cannot run a model's encoder, or None where it can."""

@@ -65,6 +65,8 @@ class OnnxEngine:
     Raises DataError for a file that is not a graph of `bertie export`, UsageError if ONNX Runtime is not installed.
     """
 
+    name = "onnx"
+
     def __init__(self, path: Path, *, threads: int | None = None) -> None:
         try:
             import onnxruntime

@@ -61,7 +61,7 @@ class Predictor:
         head: str = "",
         pipeline: TextPipeline | None = None,
     ) -> None:
-        self.engine = _engine_of(model)
+        self.engine = as_engine(model)
         self.pipeline = pipeline or TextPipeline.of(
             self.engine.facts,
             tokenizer or getattr(model, "tokenizer", None),
@@ -213,7 +213,8 @@ class Predictor:
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
 
-def _engine_of(model: "TorchModel | Engine") -> Engine:
+def as_engine(model: "TorchModel | Engine") -> Engine:
+    """Returns the engine of a model in torch, or an engine itself. Raises UsageError for what is neither."""
     if isinstance(model, Engine):
         return model
     from bertie.infer.choose import engine_of

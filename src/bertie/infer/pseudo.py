@@ -9,8 +9,8 @@ separately. A smaller vocabulary therefore gains nothing.
 N masked tokens · V vocabulary
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +35,8 @@ MOST = 700.0  # nats a word whose exponential a float can hold, and JSON say
 class PseudoPerplexity:
     """Lower is better; 1 means certainty. left_out: texts that are too long or have no word.
 
-    unknown: the number of tokens that are not in the vocabulary, each counted with its bytes.
+    unknown: the number of tokens that are not in the vocabulary, each counted with its bytes. skipped: reason -> rows
+    that could not be read.
     """
 
     per_token: float
@@ -45,6 +46,7 @@ class PseudoPerplexity:
     texts: int
     left_out: int
     unknown: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 def pseudo_perplexity(

@@ -27,6 +27,8 @@ CACHED = 1 << 15  # tokens whose keys and values are held while texts are genera
 class TorchEngine:
     """Runs a model without dropout and without gradients, also while it is being trained."""
 
+    name = "torch"
+
     def __init__(self, model: "TorchModel") -> None:
         self.model = model
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import xxhash
-from torch import nn
+from torch import Tensor, nn
 
 from bertie.console import warn
 from bertie.errors import DataError, UsageError
@@ -33,7 +33,7 @@ from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolde
 from bertie.nn.init import initialize, shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
-from bertie.training_facts import FILE, read_training_facts
+from bertie.training_facts import FILE, TrainingFacts, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
@@ -91,18 +91,21 @@ def load(
     seed: int = 0,
     fresh_heads: bool = False,
     overrides: Mapping[str, Any] = MappingProxyType({}),
+    public: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Tensor] | None = None,
 ) -> tuple[TorchModel, LoadReport]:
     """Returns the model of a folder in evaluation mode, and a report of which weights were loaded, initialized or not
     used.
 
     heads None: those of the folder's class. fresh_heads: whether heads are initialized (by `seed`) even if they are
     stored, for another task with the same names. A decoder is always loaded. Only heads and the pooler may be missing.
+    public, tensors: config.json and the weights in memory, of a folder that is only a name.
     Raises DataError when files are missing or damaged, or config.json and weights contradict each other, UsageError for
     heads that the family's format cannot store. Nothing is allocated before these checks.
     """
-    public, where = read_public(folder), str(folder / CONFIG)
+    public, where = read_public(folder) if public is None else public, str(folder / CONFIG)
     config = variant.config(public, where)
-    with WeightsFolder(folder, variant.table) as weights:
+    with WeightsFolder(folder, variant.table, tensors) as weights:
         config = _agree(variant, config, weights, where).replace(**overrides)
         labels = read_labels(public, where)
         with shapes_only():
@@ -126,7 +129,7 @@ def load(
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
-        model.training_facts = read_training_facts(folder)
+        model.training_facts = read_training_facts(folder) if tensors is None else TrainingFacts()
     return model.eval(), replace(report, dropped=tuple(dropped))
 
 

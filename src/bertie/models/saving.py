@@ -75,22 +75,9 @@ def save(
     `card` is the whole README.md, including its YAML header; by default, it is made from the config. weights: False
     writes everything else. packed: parameters stored with 4 or 8 bits per number, which only Bertie opens.
     """
-    folder, variant = Path(folder), model.variant
-    if variant is None:
-        raise UsageError(
-            "This model belongs to no family, so its weights have no public names. Make it with families.build."
-        )
-    tokenizer = tokenizer or model.tokenizer
+    folder, tokenizer = Path(folder), tokenizer or model.tokenizer
     labels = model.labels if labels is None else tuple(labels)
-    public = variant.public(_as_read(model), model.public)
-    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
-    problem_type = problem_type or model.problem_type
-    if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
-        old = {*OF_LABELS, variant.label_count}  # of the head of the model that this one was made from
-        public = {key: value for key, value in public.items() if key not in old} | write_labels(labels, problem_type)
-        public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
-    if tokenizer is not None:
-        public |= {**_told_ids(variant, tokenizer), **public}
+    public, variant = public_config(model, labels, problem_type, tokenizer)
     public.pop(QUANTIZATION, None)
     if packed:
         public[QUANTIZATION] = quantization(packed.values())
@@ -104,6 +91,27 @@ def save(
     write_training_facts(folder, model.training_facts)
     write_text(folder / "README.md", card or default_card(model, variant, public, labels))
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
+
+
+def public_config(
+    model: Saved, labels: tuple[str, ...], problem_type: str | None, tokenizer: SavesTokenizer | None
+) -> tuple[dict[str, Any], Variant]:
+    """Returns config.json of a model, and its family. Raises UsageError for a model of no family."""
+    variant = model.variant
+    if variant is None:
+        raise UsageError(
+            "This model belongs to no family, so its weights have no public names. Make it with families.build."
+        )
+    public = variant.public(_as_read(model), model.public)
+    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
+    problem_type = problem_type or model.problem_type
+    if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
+        old = {*OF_LABELS, variant.label_count}  # of the head of the model that this one was made from
+        public = {key: value for key, value in public.items() if key not in old} | write_labels(labels, problem_type)
+        public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
+    if tokenizer is not None:
+        public |= {**_told_ids(variant, tokenizer), **public}
+    return public, variant
 
 
 def _told_ids(variant: Variant, tokenizer: SavesTokenizer) -> dict[str, int]:

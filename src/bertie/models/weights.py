@@ -82,18 +82,34 @@ class _Stored(NamedTuple):
         return tensor
 
 
-class WeightsFolder:
-    """The weights of a model folder, open for reading, by current public names. Use it as a context manager."""
+class _Tensors(NamedTuple):
+    """Weights in memory, with the methods of an open file."""
 
-    def __init__(self, folder: Path, table: WeightTable) -> None:
-        self.folder, self.table = folder, table
+    tensors: Mapping[str, Tensor]
+
+    def get_tensor(self, name: str) -> Tensor:
+        return self.tensors[name].detach().cpu()
+
+
+class WeightsFolder:
+    """The weights of a model folder, open for reading, by current public names. Use it as a context manager.
+
+    tensors: weights in memory, instead of those of files; `folder` is then what messages call them.
+    """
+
+    def __init__(self, folder: Path, table: WeightTable, tensors: Mapping[str, Tensor] | None = None) -> None:
+        self.folder, self.table, self._tensors = folder, table, tensors
         self.stored: dict[str, list[_Stored]] = {}  # several: copies of one weight, which must agree
         self.packed: dict[str, dict[str, _Stored]] = {}  # of the weights in few bits a number: what goes with each
         self._read: dict[str, PackedWeight] = {}
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
-            opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
+            if self._tensors is None:
+                opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
+            else:
+                shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+                opened = [(self.folder, _Tensors(self._tensors), shapes)]
             names = [name for *_, entries in opened for name in entries]
             if not names:
                 raise DataError(f"{opened[0][0]} contains no tensors. Copy the model's weights again.")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertie.errors import arguments
 from bertie.hub import names
 from bertie.infer.engine import check_names
 from bertie.runs.models import load as load_weights
@@ -84,24 +83,3 @@ def open_model(
     dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
     weights.compute_dtype = None if dtype == torch.float32 else dtype
     return weights
-
-
-@arguments()
-def load(folder: str | Path) -> "TorchModel":
-    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
-
-    Args:
-        folder: Folder of a model, a run or a checkpoint, or an exported ONNX graph. A run that has not finished gives
-            its best weights so far (select=best), or its newest checkpoint.
-
-    Returns:
-        The model, on the CPU in float32; for a graph, its engine, which predict, evaluate and embed take too.
-
-    Raises:
-        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
-    """
-    from bertie.infer import onnx_engine
-
-    if graph := onnx_engine.graph_of(names.place(folder)):
-        return onnx_engine.opened(graph)[0]  # type: ignore[return-value]
-    return load_weights(folder)

@@ -4,20 +4,16 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bertie.api.use import runner_of
+from bertie.api.model import Model, load
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
 from bertie.runs.models import MODEL
 from bertie.sklearn.inputs import InputError, Row, Texts, rows_of
-
-if TYPE_CHECKING:
-    from bertie.infer.engine import Engine
-    from bertie.models.model import TorchModel
 
 PAIR = 2  # texts that a model reads together at most
 
@@ -27,7 +23,7 @@ class ModelFiles:
 
     def __init__(self, folder: Path, temporary: "TemporaryDirectory[str] | None" = None) -> None:
         self.folder, self._temporary = folder, temporary
-        self._runners: dict[str, tuple[TorchModel | Engine, dict[str, Any]]] = {}
+        self._models: dict[str, Model] = {}
 
     @classmethod
     def taken(cls, folder: Path) -> Self:
@@ -36,12 +32,11 @@ class ModelFiles:
         shutil.move(folder, Path(temporary.name) / MODEL)
         return cls(Path(temporary.name) / MODEL, temporary)
 
-    def runner(self, device: str) -> "tuple[TorchModel | Engine, dict[str, Any]]":
-        """Returns the engine that `bertie.predict` would take, and its tokenizer as an option."""
-        if device not in self._runners:
-            self._runners[device] = runner_of(self.folder, device, None, {})
-        engine, options = self._runners[device]
-        return engine, {**options}
+    def model(self, device: str) -> Model:
+        """Returns the model, open on a device."""
+        if device not in self._models:
+            self._models[device] = load(self.folder, device)
+        return self._models[device]
 
     def __getstate__(self) -> dict[str, bytes]:
         files = (path for path in sorted(self.folder.rglob("*")) if path.is_file())

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bertie.api.use import embed
 from bertie.infer.embed import Vector
 from bertie.runs.models import model_folder
 from bertie.sklearn.base import ModelFiles, TextEstimator
@@ -80,7 +79,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
 
     def _vectors(self, rows: Sequence[Row], files: ModelFiles) -> Vector:
         """Returns the vectors of the columns of rows, side by side. (N, W)"""
-        engine, options = files.runner(self.device)
-        options |= {name: value for name, value in self.get_params().items() if name not in ("model", "device")}
+        model = files.model(self.device)
+        options = {name: value for name, value in self.get_params().items() if name not in ("model", "device")}
         with as_input_errors():
-            return np.hstack([embed(engine, column, **options) for column in zip(*rows, strict=True)])
+            return np.hstack([model.embed(column, **options) for column in zip(*rows, strict=True)])

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import erf
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +136,8 @@ class Head:
 @dataclass
 class FolderEngine:
     """An engine of arrays alone. The protocol is `Engine`'s."""
+
+    name: ClassVar = "native"
 
     config: EncoderConfig
     native: NativeEncoder

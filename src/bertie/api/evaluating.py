@@ -1,0 +1,158 @@
+"""The metrics of a model on labeled rows in any form: alone, against a second model, and on changed texts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bertie.api.predicting import Source, check_columns
+from bertie.api.scores import Scores
+from bertie.data import memory
+from bertie.data.tables import TableFormat
+from bertie.errors import UsageError
+from bertie.evaluation import compare, perturb
+from bertie.files import atomic_writes, check_new_file, json_bytes
+from bertie.infer.findings import Findings
+from bertie.infer.predict import Predictor
+from bertie.metrics.base import baseline_notes, undefined
+from bertie.metrics.confusion import leading
+from bertie.metrics.intervals import with_intervals
+from bertie.report import sections
+from bertie.runs.published import check_published, published, scored_as_published
+from bertie.tasks.sequence import with_positive
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Labeled rows in any form, or a split of a published data set, and how they are read.
+
+    Attributes:
+        source: The rows; "" for a published set.
+        data: The name of the published set.
+        data_dir: The folder of its files.
+        split: Its split.
+        label: Column of the label.
+        label_names: Names for the labels of the rows.
+        label_separator: What separates several labels in a cell.
+        weight: Column of the weight of a row in the metrics.
+    """
+
+    source: Source
+    data: str = ""
+    data_dir: Path | None = None
+    split: str = "dev"
+    label: str = ""
+    label_names: Mapping[str, str] = field(default_factory=dict)
+    label_separator: str = ""
+    weight: str = ""
+
+    def __post_init__(self) -> None:
+        if (memory.is_path(self.source.rows) and not str(self.source.rows)) != bool(self.data):
+            raise UsageError("Give either examples, or `data` and `data_dir`.")
+        if self.data and self.data_dir is None:
+            raise UsageError(f"`data={self.data}` needs `data_dir`: the folder with its files.")
+        if self.data:
+            check_published(self.data, self.format)
+
+    @property
+    def format(self) -> TableFormat:
+        """The format of the rows."""
+        source, names = self.source, {str(label): str(name) for label, name in self.label_names.items()}
+        own = (source.text, self.label, source.columns, source.encoding, source.format)
+        return TableFormat(*own, label_names=names, label_separator=self.label_separator, weight=self.weight)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured besides the metrics, and the files that are written.
+
+    Attributes:
+        positive: Label of a classification whose F1 is the main metric.
+        against: A second model.
+        second: What messages call it.
+        perturb: Changes of the texts, by name.
+        output: JSON file of the metrics.
+        report: HTML page.
+        name: What the page calls the model.
+        overwrite: Whether to replace the files.
+    """
+
+    positive: str = ""
+    against: Predictor | None = None
+    perturb: Sequence[str] = ()
+    second: str = ""
+    output: Path | None = None
+    report: Path | None = None
+    name: str = ""
+    overwrite: bool = False
+
+    def check(self, examples: Examples) -> None:
+        """Raises UsageError for files that exist, and for examples that can be read only once."""
+        if (self.against or self.perturb) and examples.source.standard_input:
+            option = "against" if self.against else "perturb"
+            raise UsageError(f"With `{option}`, the examples cannot come from standard input. Pass a file.")
+        for path, kind in ((self.output, ".json"), (self.report, ".html")):
+            if path is not None and path.suffix.lower() != kind:
+                raise UsageError(f"{path} does not end in {kind}. Choose another name: {path.with_suffix(kind)}.")
+            if path is not None:
+                check_new_file(path, overwrite=self.overwrite)
+
+
+def evaluate(predictor: Predictor, examples: Examples, measures: Measures) -> Scores:
+    """Computes the metrics of a model on labeled examples, and writes the files."""
+    measures.check(examples)
+    source, format = examples.source, examples.format
+    task, metrics = predictor.task, predictor.task.metrics
+    if examples.data:
+        path, format = published(examples.data, examples.split, examples.data_dir, format)
+        source = replace(source, rows=path)
+        task, metrics = scored_as_published(task, examples.data)
+    if measures.positive:
+        task = with_positive(task, measures.positive)
+        metrics = task.metrics
+    predictor = predictor.replace(task_or_none=task)
+    if measures.against:  # what is wrong with the second is said before the first is measured
+        compare.check_comparable(predictor, measures.against)
+    perturb.chosen(task, measures.perturb)
+    with memory.open_as("examples", source.rows) as path_of_rows:
+        if memory.in_memory(path_of_rows):
+            format = replace(format, kind="jsonl")
+        return _scores(predictor, path_of_rows, format, source, metrics, measures)
+
+
+def _scores(
+    predictor: Predictor, path: str, format: TableFormat, source: Source, metrics: tuple[str, ...], measures: Measures
+) -> Scores:
+    in_memory = memory.in_memory(path)
+    findings = Findings(predictor.task, metrics[0]) if measures.report else None
+    report = predictor.score(
+        path,
+        format,
+        on_columns=lambda columns: check_columns(predictor, columns, source),
+        findings=findings,
+    )
+    if measures.against:
+        differences, notes = compare.against(predictor, measures.against, path, format)
+        defined = {name: one for name, one in differences.items() if name not in report.get("undefined", {})}
+        report["against"] = {name: one.as_json() for name, one in defined.items()}
+        report["notes"] += notes
+    if measures.perturb:
+        without = report.get("undefined", ())
+        report["perturbed"] = perturb.measure(predictor, path, format, measures.perturb, without=without)
+    scores = Scores(report, leading(metrics, report), measures.second)
+    files = {measures.output: json_bytes(report)} if measures.output else {}
+    if measures.report and findings:
+        name = "standard input" if source.standard_input else Path(path).name
+        page = sections.page(
+            f"Evaluation: {name}",
+            f"{measures.name} on {'examples' if in_memory else path}",
+            with_intervals(report),
+            findings.as_json(),
+            scores.metrics,
+            notes=[*report["notes"], *undefined(report), *baseline_notes(report)],
+            source=name,
+        )
+        files[measures.report] = page.footer(docs="docs/reports.md").encode()
+    with atomic_writes(files) as streams:
+        for stream, content in zip(streams, files.values(), strict=True):
+            stream.write(content)
+    return scores

@@ -1,0 +1,167 @@
+"""What is done with the folders of runs: `verify`, `write_report`, `compare` and `export_checkpoint`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie.api.display import html_table
+from bertie.errors import DataError, UsageError, arguments
+from bertie.files import check_new_file
+from bertie.report.card import put
+from bertie.report.card import table as markdown
+from bertie.runs import compare as comparing
+from bertie.runs import finetune_page, models, page
+from bertie.runs import verify as checking
+from bertie.runs.folder import redraw
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a folder.
+
+    Attributes:
+        name: What was checked.
+        ok: Whether it is as it was written.
+        found: What is there, or what is wrong.
+    """
+
+    name: str
+    ok: bool
+    found: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The checks of a folder.
+
+    Attributes:
+        folder: The folder.
+        checks: The checks.
+    """
+
+    folder: Path
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all checks are fine."""
+        return all(check.ok for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the checks as JSON values."""
+        return {"run": str(self.folder), "ok": self.ok, "checks": [{**vars(check)} for check in self.checks]}
+
+    def text(self) -> str:
+        """Returns one line for each check."""
+        return checking.shown(self.to_dict())
+
+    def raise_if_damaged(self) -> None:
+        """Raises DataError unless all checks are fine."""
+        if wrong := [check.name for check in self.checks if not check.ok]:
+            raise DataError(f"{self.folder} failed the check of: {', '.join(wrong)}.")
+
+
+@arguments()
+def verify(folder: str | Path) -> Verification:
+    """Checks the integrity of a folder that Bertie wrote: every byte of a run, a corpus, a tokenizer or a model.
+
+    Args:
+        folder: The folder, or the name of a model.
+
+    Raises:
+        DataError: The folder is none of these.
+    """
+    path = Path(folder)
+    report = checking.verify(path if path.exists() else models.model_folder(folder))
+    return Verification(path, tuple(Check(**check) for check in report["checks"]))
+
+
+@arguments()
+def write_report(run: str | Path) -> Path:
+    """Writes the HTML report of a run, which may be in progress, and returns its path.
+
+    Args:
+        run: The run folder.
+
+    Raises:
+        DataError: The folder is not a run.
+    """
+    folder = Path(run)
+    return redraw(folder, (finetune_page.page if finetune_page.is_finetuning(folder) else page.page)(folder))
+
+
+@arguments(out="output")
+def export_checkpoint(run: str | Path, output: str | Path, *, overwrite: bool = False) -> str:
+    """Writes a model folder from a checkpoint of a run, and returns its progress: "step 4,000 of 10,000".
+
+    Args:
+        run: The run folder, whose newest intact checkpoint is used, or the folder of a checkpoint.
+        output: Model folder to write.
+        overwrite: Whether to replace an earlier output of Bertie.
+
+    Raises:
+        DataError: There is no intact checkpoint.
+    """
+    return models.export_checkpoint(Path(run), Path(output), overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side: metrics, their differences from the first run, cost, and the settings that differ.
+
+    Attributes:
+        report: Everything, as `bertie compare --json` prints it.
+    """
+
+    report: Mapping[str, Any]
+
+    def tables(self) -> Iterator[tuple[list[str], list[list[str]]]]:
+        """Yields the columns and the rows of each table that has rows."""
+        yield from ((columns, rows) for columns, rows in (make(self.report) for make in comparing.TABLES) if rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as JSON values."""
+        return {**self.report}
+
+    def _repr_html_(self) -> str:
+        tables = ([dict(zip(columns, row, strict=True)) for row in rows] for columns, rows in self.tables())
+        return "".join(html_table(rows, "") for rows in tables)
+
+
+@arguments(out="output")
+def compare(
+    runs: Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    card: str | Path | None = None,
+    overwrite: bool = False,
+) -> Comparison:
+    """Compares runs: metrics, cost, and the settings that differ.
+
+    Args:
+        runs: Run folders, finished or in progress, all of pre-training or all of fine-tuning.
+        output: HTML page to write.
+        card: Model folder whose card gets the metrics.
+        overwrite: Whether to replace the page.
+
+    Raises:
+        DataError: A run has no metrics.
+        UsageError: There are fewer than two runs, or runs of both kinds.
+    """
+    page_file, folder = (None if path is None else Path(path) for path in (output, card))
+    if page_file is not None:
+        if page_file.suffix.lower() != ".html":
+            raise UsageError(
+                f"{page_file} does not end in .html. Choose another name: {page_file.with_suffix('.html')}."
+            )
+        check_new_file(page_file, overwrite=overwrite)
+    if folder is not None and not (folder / "config.json").is_file():
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card=MODEL`.")
+    gathered = comparing.gather([*map(Path, runs)])
+    comparison = Comparison(comparing.compare(gathered))
+    if folder is not None:
+        put(folder, "Compared runs", markdown(*comparing.card_rows(gathered)), comparing.INTERVALS)
+    if page_file is not None:
+        comparing.page(gathered, "bertie compare " + " ".join(map(str, runs))).save(page_file)
+    return comparison

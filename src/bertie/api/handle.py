@@ -1,0 +1,248 @@
+"""`ModelHandle`: what an opened model is, apart from what one can do with it."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from bertie.errors import UsageError
+from bertie.folders import new_folder
+from bertie.infer.onnx_engine import OnnxEngine
+from bertie.infer.predict import Predictor, as_engine
+from bertie.runs.models import model_folder
+from bertie.runs.opening import open_engine, open_model
+from bertie.tasks import name_of, task_of
+from bertie.tasks.capabilities import Embeds, Generates
+from bertie.training_facts import TooLong
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from bertie.api.interop import TheirModel, TheirTokenizer
+    from bertie.infer.engine import Engine
+    from bertie.models.model import TorchModel
+    from bertie.text.tokenizer import Tokenizer
+
+Handle = TypeVar("Handle", bound="ModelHandle")
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}  # of an engine -> what `load` calls it
+LACKS = {  # what a model can do -> what it lacks where it cannot, and what to do
+    "predict": "This model has no task head: it is a pre-trained model. Fine-tune it first: "
+    "bertie finetune MODEL --train FILE -o RUN",
+    "fill_mask": "This model has no masked-LM head. Use the folder of a pre-trained masked language model.",
+    "write": "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or T5.",
+    "next_sentence": "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence "
+    "prediction or sentence-order prediction. Fine-tuned models have no such head.",
+}
+LACKS |= {"evaluate": LACKS["predict"], "perplexity": LACKS["fill_mask"]}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where and how models are opened. The values are those of `load`."""
+
+    device: str = "auto"
+    precision: str = "fp32"
+    engine: str = "auto"
+
+
+class ModelHandle:
+    """What a model is, whatever engine runs it: where it runs, what it can do, its tokenizer and its module.
+
+    Args:
+        engine: A model in torch, or any engine.
+        tokenizer: Its tokenizer. Default: that of the model in torch.
+        folder: The folder that it was opened from.
+        where: How it was opened.
+
+    Attributes:
+        folder: The folder, or None.
+    """
+
+    def __init__(
+        self,
+        engine: "TorchModel | Engine",
+        tokenizer: "Tokenizer | None" = None,
+        *,
+        folder: Path | None = None,
+        where: Where = Where(),
+    ) -> None:
+        self._engine = as_engine(engine)
+        self._tokenizer = tokenizer or getattr(engine, "tokenizer", None)
+        self.folder, self.where = folder, where
+        self._module: TorchModel | None = None  # once it was taken out
+        self._files: object = None  # a temporary folder, which lasts as long
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
+        """Pickles and copies the path of the folder, which is opened again, or a module that was taken out."""
+        module = self.folder is None or self._module is not None
+        engine = (self.module, self.tokenizer) if module else (None, None)
+        return _again, (type(self), *engine, self.folder, self.where)
+
+    @classmethod
+    def open(cls, folder: str | Path, where: Where = Where()) -> Self:
+        """Opens a model. `load` has the arguments and the errors."""
+        folder = model_folder(folder)
+        opened = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
+        return cls(opened.engine, opened.tokenizer, folder=folder, where=where)
+
+    @classmethod
+    def from_transformers(cls, model: "TheirModel", tokenizer: "TheirTokenizer | None" = None) -> Self:
+        """Makes a model of one of `transformers`, with a copy of its weights, which pass through no file.
+
+        Args:
+            model: A model of a supported family: `BertForSequenceClassification` ...
+            tokenizer: Its tokenizer. Default: none, so the model reads no texts.
+
+        Raises:
+            DataError: The weights are not those that the config describes.
+            UsageError: The family is not supported.
+        """
+        from bertie.api.interop import module_of
+
+        return cls(module_of(model, tokenizer))
+
+    def to_transformers(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase | None]":
+        """Returns the model and its tokenizer as those of `transformers`, with a copy of the weights.
+
+        Raises UsageError without `transformers`, and for a model that only Bertie can run.
+        """
+        from bertie.api.interop import their_model, their_tokenizer
+
+        return their_model(self.module), self._tokenizer and their_tokenizer(self._tokenizer)
+
+    @property
+    def runner(self) -> "Engine":
+        """The engine, for those who make batches themselves."""
+        return self._engine
+
+    @property
+    def engine(self) -> str:
+        """What runs the model: native, onnx or torch."""
+        return str(getattr(self._engine, "name", type(self._engine).__name__))
+
+    @property
+    def device(self) -> str:
+        """The device of the weights: cpu, cuda:0 ..."""
+        return self._engine.facts.device
+
+    @property
+    def precision(self) -> str:
+        """The precision that is computed in: fp32, bf16 ..."""
+        precision = self._engine.facts.precision.split()[0]  # the native library adds its instructions
+        return PRECISIONS.get(precision, precision)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the logits; empty for a model without labels."""
+        return self._engine.facts.labels
+
+    @property
+    def task(self) -> str | None:
+        """The name of the task: sequence, tagging, span ...; None for a pre-trained model."""
+        task = task_of(self._engine.facts)
+        return None if task is None else name_of(task)
+
+    @property
+    def max_length(self) -> int:
+        """The number of tokens at which texts are cut or divided: that of training."""
+        return self.predictor().max_length
+
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer. Raises UsageError for a folder without one."""
+        return self.predictor().tokenizer
+
+    @property
+    def module(self) -> "TorchModel":
+        """The model as a module of torch, for loops of your own.
+
+        If torch runs the model, this is the module that answers, also while it is trained. Otherwise it is loaded at
+        the first use, and `Model(module)` answers with its weights. Raises UsageError for a graph, which has none.
+        """
+        if self._module is None:
+            self._module = getattr(self._engine, "model", None)
+        if self._module is None:
+            if self.folder is None or isinstance(self._engine, OnnxEngine):
+                raise UsageError(f"{self!r} has no weights for torch. Open the model folder that it was made from.")
+            self._module = open_model(self.folder, device=self.where.device, precision=self.where.precision)
+        return self._module
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        """The names of the methods that the model can answer."""
+        facts, task = self._engine.facts, task_of(self._engine.facts)
+        ranks = isinstance(task, Embeds) or (task is not None and len(task.labels) in (1, 2))
+        able = {
+            "predict": task is not None,
+            "evaluate": task is not None,
+            "embed": facts.training_facts.features is None,
+            "similarity": facts.training_facts.features is None,
+            "rank": ranks,
+            "fill_mask": "mlm" in facts.heads,
+            "perplexity": "mlm" in facts.heads,
+            "write": isinstance(task, Generates),
+            "next_sentence": "pair" in facts.heads,
+        }
+        return tuple(name for name, can in able.items() if can)
+
+    def predictor(self, *, max_length: int | None = None, too_long: TooLong | None = None, head: str = "") -> Predictor:
+        """Returns what predicts rows of a stream, with the options of `predict`."""
+        return Predictor(self._engine, self._tokenizer, max_length=max_length, too_long=too_long, head=head)
+
+    def lasting(self, files: object) -> Self:
+        """Keeps a temporary folder of the model for as long as the model lasts."""
+        self._files = files
+        return self
+
+    def check(self, name: str) -> None:
+        """Raises UsageError where the model cannot answer a method."""
+        if name not in (can := self.can):
+            raise UsageError(f"{LACKS[name]} This model can: {', '.join(can)}.")
+
+    def __repr__(self) -> str:
+        kind = self.task or ", ".join(self._engine.facts.heads) or "encoder"
+        labels = f", {len(self.labels):,} labels" if self.labels else ""
+        name = "" if self.folder is None else f"{str(self.folder)!r}, "
+        return f"Model({name}{kind}{labels}, {self.engine}, {self.device}, {self.precision})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "model": str(self.folder or ""),
+            "task": self.task or "",
+            "labels": ", ".join(self.labels),
+            "can": ", ".join(self.can),
+            "max_length": f"{self.max_length:,}",
+            "runs in": f"{self.engine}, {self.device}, {self.precision}",
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in facts.items() if value)
+        return f"<table>{rows}</table>"
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Writes the model to a folder for `load`, and returns the folder.
+
+        A module that was taken out, and may have been trained, is written as it is now. Otherwise, the files are
+        copied. Raises UsageError for a folder with files.
+        """
+        from bertie.models.convert import save_like
+        from bertie.models.folder import MODEL_FOLDER
+
+        with new_folder(Path(folder), MODEL_FOLDER, overwrite=overwrite) as target:
+            if self._module is None and self.folder is not None:
+                shutil.copytree(self.folder, target, dirs_exist_ok=True)
+            elif self.folder is not None:
+                save_like(self.module, target, self.folder)
+            else:
+                self.module.save_pretrained(target, tokenizer=self.tokenizer)
+        return Path(folder)
+
+
+def _again(
+    kind: type[Handle], module: "TorchModel | None", tokenizer: "Tokenizer | None", folder: Path | None, where: Where
+) -> Handle:
+    """Returns a model of a pickle or a copy."""
+    if module is None and folder is not None:
+        return kind.open(folder, where)
+    assert module is not None
+    return kind(module, tokenizer, folder=folder, where=where)

@@ -1,0 +1,605 @@
+"""`Model`: a model that is ready to use, whatever engine runs it, and what one can do with it.
+
+`load` opens it by the function of the command line and of the server, so all of them give the same numbers.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+
+from bertie.api.embedding import (
+    readable_texts,
+    texts_of,
+    vectors_of,
+    vectors_of_tokens,
+    write_vectors,
+    write_vectors_of_tokens,
+)
+from bertie.api.handle import ModelHandle, Where
+from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
+from bertie.api.predicting import Source, Target, predictions, write_predictions
+from bertie.api.results import Predictions, Ranked, Written
+from bertie.console import warn
+from bertie.data.memory import Rows
+from bertie.errors import UsageError, arguments
+from bertie.infer.candidates import choose_from, fill_in
+from bertie.infer.embed import Vector, embedder
+from bertie.infer.engine import Engine
+from bertie.infer.ensemble import Ensemble
+from bertie.infer.fill import MaskPrediction
+from bertie.infer.layers import TokenVectors
+from bertie.infer.predict import Predictor
+from bertie.infer.texts import check_text, check_top
+from bertie.tasks import Prediction, task_of
+from bertie.tasks.capabilities import Embeds
+from bertie.tasks.embed import similarity as alike
+from bertie.training_facts import TooLong
+
+if TYPE_CHECKING:
+    from bertie.api.options import ReadingOptions
+    from bertie.api.scores import Scores
+    from bertie.api.writing import Writer
+    from bertie.infer.pairs import PairVerdict
+    from bertie.infer.pseudo import PseudoPerplexity
+
+WHERE = {"torch_dtype": "precision", "dtype": "precision", "model_name_or_path": "model", "folder": "model"}
+THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
+    "normalize_embeddings": "normalize",
+    "prompt_name": "prompt",
+    "max_seq_length": "max_length",
+    "candidate_labels": "candidates",
+    "hypothesis_template": "hypothesis",
+    "multi_label": "multi",
+    "num_beams": "beams",
+    "do_sample": "sample",
+    "max_tokens": "max_new_tokens",
+    "top_k": "top",
+    **WHERE,
+}
+
+
+class Model(ModelHandle):
+    """A model that is ready to use, whatever engine runs it. `load` opens one, `Run.model` is one.
+
+    model = bertie.load("starter-en")
+    model.fill_mask("The [MASK] sat on the mat.")
+    """
+
+    def like(self, model: "Model | str | Path") -> "Model":
+        """Returns another model, which is opened as this one was."""
+        where = self.where
+        return usable(model, device=where.device, precision=where.precision, engine=where.engine)
+
+    @overload
+    def predict(
+        self,
+        texts: Rows,
+        *,
+        output: None = None,
+        ensemble: "Sequence[Model | str | Path]" = (),
+        **options: Unpack[PredictOptions],
+    ) -> Predictions: ...
+    @overload
+    def predict(
+        self,
+        texts: Rows,
+        *,
+        output: Output,
+        ensemble: "Sequence[Model | str | Path]" = (),
+        **options: Unpack[PredictOptions],
+    ) -> Written: ...
+    @arguments(**THEIRS)
+    def predict(
+        self,
+        texts: Rows,
+        *,
+        text: str | Sequence[str] = (),
+        candidates: Sequence[str] | None = None,
+        hypothesis: str | None = None,
+        multi: bool = False,
+        pattern: str = "",
+        words: Mapping[str, str] | None = None,
+        ensemble: "Sequence[Model | str | Path]" = (),
+        head: str = "",
+        max_length: int | None = None,
+        too_long: TooLong | None = None,
+        columns: Sequence[str] = (),
+        encoding: str = "utf-8",
+        format: str = "",
+        output: Output | None = None,
+        only_answers: bool = False,
+        excel: bool = False,
+        output_encoding: str = "utf-8",
+        overwrite: bool = False,
+    ) -> Predictions | Written:
+        """Predicts labels for texts.
+
+        Args:
+            texts: Texts, or tuples of texts for tasks on pairs; or rows with columns: a DataFrame, an Arrow table, a
+                data set, dicts, or the path of a file.
+            text: Column of the text, or two columns for a pair. Default: as in training, or recognized by name.
+            candidates: Labels that the model was not trained on (zero-shot classification).
+            hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
+            multi: With candidates, whether each is judged separately, so that several can apply.
+            pattern: A text with [MASK], for a masked language model, with `words`: "It was [MASK]."
+            words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
+            ensemble: Other models of the task. The mean of the logits decides.
+            head: The head of a model of several tasks. Default: all of them.
+            max_length: Maximum number of tokens of a text. Default: as in training.
+            too_long: Handling of longer texts: truncate, window or error. Default: as in training.
+            columns: Column names of a file without a header line.
+            encoding: Text encoding of a file.
+            format: Format of a file. Default: by its suffix.
+            output: File to write while the rows are read, which may be more than memory holds: .jsonl, .csv, .tsv,
+                .xlsx or .parquet; .json is an object of answers by id. A stream gets JSON lines.
+            only_answers: With output, whether to omit the columns of the rows.
+            excel: With output, whether to write .csv or .tsv as Excel does.
+            output_encoding: Text encoding of the output.
+            overwrite: Whether to replace the output.
+
+        Returns:
+            One `Prediction` per text: label, probability and the probabilities of all labels; `to_pandas()` has the
+            columns of the rows too. The prediction of a text that is missing (None, NaN) or empty has an `error`
+            instead, and a warning tells how many there are. With output, what was written.
+
+        Raises:
+            DataError: No text can be read, or one is a pair where the model reads single texts, or the reverse.
+            UsageError: The model has no task head, or options exclude each other.
+        """
+        if candidates is None and (hypothesis is not None or multi):
+            raise UsageError("`hypothesis` and `multi` need `candidates`.")
+        source = Source.of(texts, text, columns, encoding, format)
+        if candidates is None:
+            predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
+        else:
+            if too_long:
+                raise UsageError("`too_long` has no effect with `candidates`, which truncates texts. Omit `too_long`.")
+            for name, value in (("ensemble", ensemble), ("pattern", pattern or words), ("head", head)):
+                if value:
+                    raise UsageError(f"`{name}` does not work with `candidates`. Omit one of them.")
+            predictor = choose_from(
+                self.runner, candidates, self._tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
+            )
+        if output is None:
+            return predictions(predictor, source)
+        return write_predictions(predictor, source, Target.of(output, only_answers, excel, output_encoding, overwrite))
+
+    def _answering(
+        self,
+        ensemble: "Sequence[Model | str | Path]",
+        head: str,
+        pattern: str,
+        words: Mapping[str, str] | None,
+        max_length: int | None,
+        too_long: TooLong | None,
+    ) -> Predictor:
+        """Returns what predicts labels: the head of the model, several models, or the words of a pattern."""
+        if pattern or words:
+            for name, value in (("ensemble", ensemble), ("head", head)):
+                if value:
+                    raise UsageError(f"`{name}` does not work with `pattern`. Omit one of them.")
+            if not pattern or not words:
+                raise UsageError("Pass `pattern='It was [MASK].'` together with `words=good=great,bad=terrible`.")
+            return fill_in(self.runner, pattern, words, self._tokenizer, max_length=max_length, too_long=too_long)
+        self.check("predict")
+        if not ensemble:
+            return self.predictor(max_length=max_length, too_long=too_long, head=head)
+        models = [self, *map(self.like, ensemble)]
+        runner = Ensemble([one.runner for one in models], [one._tokenizer for one in models])
+        return Predictor(runner, self._tokenizer, max_length=max_length, too_long=too_long, head=head)
+
+    @arguments(**THEIRS)
+    def evaluate(
+        self,
+        examples: Rows | None = None,
+        *,
+        data: str = "",
+        data_dir: str | Path | None = None,
+        split: str = "dev",
+        text: str | Sequence[str] = (),
+        label: str = "",
+        label_names: Mapping[str, str] | None = None,
+        weight: str = "",
+        positive: str = "",
+        ensemble: "Sequence[Model | str | Path]" = (),
+        against: "Model | str | Path | None" = None,
+        perturb: Sequence[str] = (),
+        head: str = "",
+        pattern: str = "",
+        words: Mapping[str, str] | None = None,
+        max_length: int | None = None,
+        too_long: TooLong | None = None,
+        columns: Sequence[str] = (),
+        encoding: str = "utf-8",
+        format: str = "",
+        label_separator: str = "",
+        output: str | Path | None = None,
+        report: str | Path | None = None,
+        overwrite: bool = False,
+    ) -> "Scores":
+        """Computes the metrics of the model on labeled examples.
+
+        Args:
+            examples: Labeled examples: the path of a file (csv, tsv, jsonl, parquet ...), a DataFrame, an Arrow table,
+                a data set, dicts, tuples (text, label), or a tuple of two lists (texts, labels).
+            data: A published data set, instead of `examples`.
+            data_dir: Folder of the files of `data`.
+            split: Split of `data`.
+            text: Column of the text, or two columns for a pair. Default: recognized by name.
+            label: Column of the label. Default: recognized by name.
+            label_names: Names for the labels of the examples: {"0": "negative"}.
+            weight: Column of the weight of a row in the metrics. Default: all weigh 1.
+            positive: Label of a classification whose F1 is the main metric.
+            ensemble: Other models of the task. The mean of the logits decides.
+            against: A second model: whether the difference is significant.
+            perturb: Also measures changed texts: typos, spacing, lowercase, uppercase, punctuation, contrast.
+            head: The head of a model of several tasks.
+            pattern: As for `predict`.
+            words: As for `predict`.
+            max_length: Maximum number of tokens of a text. Default: as in training.
+            too_long: Handling of longer texts: truncate, window or error. Default: as in training.
+            columns: Column names of a file without a header line.
+            encoding: Text encoding of a file.
+            format: Format of a file. Default: by its suffix.
+            label_separator: What separates several labels in a cell. Default: as in training.
+            output: JSON file of the metrics to write.
+            report: HTML page to write: confusion matrix, subgroups, worst predictions.
+            overwrite: Whether to replace the files.
+
+        Returns:
+            Every metric with its 95% interval, as `bertie evaluate --json` prints them.
+
+        Raises:
+            DataError: There is no labeled example.
+            UsageError: Both or neither of examples and data are given, or the model has no task head.
+        """
+        from bertie.api.evaluating import Examples, Measures, evaluate
+
+        rows = Examples(
+            Source.of("" if examples is None else examples, text, columns, encoding, format),
+            data,
+            None if data_dir is None else Path(data_dir),
+            split,
+            label,
+            label_names or {},
+            label_separator,
+            weight,
+        )
+        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
+        second = None if against is None else self.like(against)
+        measures = Measures(
+            positive,
+            None if second is None else second._answering((), head, pattern, words, max_length, too_long),
+            perturb,
+            second="" if second is None else str(against if isinstance(against, str | Path) else second.folder or ""),
+            output=None if output is None else Path(output),
+            report=None if report is None else Path(report),
+            name=str(self.folder or self),
+            overwrite=overwrite,
+        )
+        return evaluate(predictor, rows, measures)
+
+    @overload
+    def embed(
+        self, texts: Rows, *, tokens: Literal[False] = False, output: None = None, **options: Unpack[EmbedOptions]
+    ) -> Vector: ...
+    @overload
+    def embed(
+        self, texts: Rows, *, tokens: Literal[True], output: None = None, **options: Unpack[EmbedOptions]
+    ) -> list[TokenVectors | None]: ...
+    @overload
+    def embed(
+        self, texts: Rows, *, output: Output, tokens: bool = False, **options: Unpack[EmbedOptions]
+    ) -> Written: ...
+    @arguments(**THEIRS)
+    def embed(
+        self,
+        texts: Rows,
+        *,
+        tokens: bool = False,
+        layers: str | Sequence[int] = "",
+        text: str | Sequence[str] = (),
+        prompt: str | None = None,
+        prefix: str | None = None,
+        pooling: str | Sequence[str] | None = None,
+        normalize: bool = False,
+        truncate_dim: int | None = None,
+        max_length: int | None = None,
+        columns: Sequence[str] = (),
+        encoding: str = "utf-8",
+        format: str = "",
+        output: Output | None = None,
+        only_answers: bool = False,
+        excel: bool = False,
+        output_encoding: str = "utf-8",
+        overwrite: bool = False,
+    ) -> Vector | list[TokenVectors | None] | Written:
+        """Computes a vector for each text, or for each of its tokens.
+
+        Args:
+            texts: The texts; or rows with columns: a DataFrame, an Arrow table, a data set, dicts, or the path of a
+                file.
+            tokens: Whether to return the vectors of the tokens.
+            layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
+            text: Column of the text. Default: recognized by name.
+            prompt: Name of a prompt in the model folder.
+            prefix: Text to put before every text: "query: ".
+            pooling: mean, cls, max, mean_sqrt_len, weighted_mean, last, or several. Default: as trained.
+            normalize: Whether to scale every vector to length 1.
+            truncate_dim: Number of dimensions to keep, from the first.
+            max_length: Maximum number of tokens of a text. Default: as in training.
+            columns: Column names of a file without a header line.
+            encoding: Text encoding of a file.
+            format: Format of a file. Default: by its suffix.
+            output: File to write while the rows are read, which may be more than memory holds: .npy, .jsonl, .parquet,
+                .csv, .tsv or .xlsx; with tokens .npz, .safetensors or .parquet. A stream gets JSON lines.
+            only_answers: With output, whether to omit the columns of the rows.
+            excel: With output, whether to write .csv or .tsv as Excel does.
+            output_encoding: Text encoding of the output.
+            overwrite: Whether to replace the output.
+
+        Returns:
+            (N, W) float32, one row per text; with tokens, a `TokenVectors` per text. Of a text that is missing (None,
+            NaN) or empty, the row is NaN, or None with tokens, and a warning tells how many there are. With output,
+            what was written.
+
+        Raises:
+            DataError: No text can be read.
+            UsageError: There is no such layer, layers without tokens, or options of texts with tokens.
+        """
+        numbers = layers if isinstance(layers, str) else [*layers]
+        if numbers and not tokens:
+            raise UsageError("`layers` chooses vectors of tokens. Pass `tokens=True`, or omit `layers`.")
+        pooled: dict[str, object] = {"prompt": prompt, "prefix": prefix, "pooling": pooling, "normalize": normalize}
+        pooled["truncate_dim"] = truncate_dim
+        if tokens and (names := [name for name, value in pooled.items() if value not in (None, False)]):
+            excluded = ", ".join(f"`{name}`" for name in names)
+            raise UsageError(f"`tokens` excludes {excluded}: vectors of tokens are not pooled. Pass one or the other.")
+        source = Source.of(texts, text, columns, encoding, format)
+        predictor = self.embedder(
+            max_length=max_length,
+            prompt=prompt,
+            prefix=prefix,
+            pooling=pooling,
+            normalize=normalize,
+            truncate_dim=truncate_dim,
+        )
+        if output is None and tokens:
+            return vectors_of_tokens(predictor, texts_of(predictor, source), numbers)
+        if output is None:
+            return vectors_of(predictor, texts_of(predictor, source))
+        target = Target.of(output, only_answers, excel, output_encoding, overwrite)
+        if tokens:
+            return write_vectors_of_tokens(predictor, source, target, numbers)
+        return write_vectors(predictor, source, target)
+
+    def embedder(self, **options: Unpack[SimilarityOptions]) -> Predictor:
+        """Returns what computes vectors for rows of a stream, with the options of `embed`."""
+        return embedder(self.runner, self._tokenizer, **options)
+
+    @arguments(*SimilarityOptions.__annotations__, **THEIRS)
+    def similarity(
+        self, first: Iterable[object], second: Iterable[object], **options: Unpack[SimilarityOptions]
+    ) -> Vector:
+        """Computes the similarity of each text of `first` to each text of `second`.
+
+        Args:
+            first: A texts.
+            second: B texts.
+            **options: Options of `embed`: prompt, prefix, pooling, normalize, truncate_dim, max_length.
+
+        Returns:
+            (A, B) float32: cosines, or what the folder names. Distances are negative, so a higher number is more
+            similar.
+        """
+        predictor = self.embedder(**options)
+        task, a_AH, b_BH = (
+            predictor.task,
+            vectors_of(predictor, first, "first"),
+            vectors_of(predictor, second, "second"),
+        )
+        return alike(a_AH, b_BH, task.similarity if isinstance(task, Embeds) else "cosine")
+
+    @arguments(*RankOptions.__annotations__, **THEIRS)
+    def rank(
+        self,
+        query: str,
+        passages: Iterable[object],
+        *,
+        top: int | None = None,
+        **options: Unpack[RankOptions],
+    ) -> list[Ranked]:
+        """Ranks passages by relevance to a query.
+
+        A cross-encoder reads the query and a passage together. A model of sentence vectors compares their vectors.
+
+        Args:
+            query: The query.
+            passages: The passages.
+            top: Number of passages to return. Default: all.
+            **options: head, too_long and max_length, as for `predict`; or options of `embed`.
+
+        Returns:
+            The passages, best first. Equal scores keep the order of the input. A passage that is missing (None, NaN)
+            or empty is the last, with the score NaN and a warning.
+
+        Raises:
+            UsageError: The model gives neither scores nor vectors, or top is negative.
+        """
+        check_text(query, "query")
+        check_top(top)
+        read = readable_texts(passages, "passages")
+        filled = [number for number, text in enumerate(read) if text is not None]
+        texts = [text or "" for text in read]
+        if isinstance(task_of(self.runner.facts), Embeds):
+            rest = cast("SimilarityOptions", options)
+            some = self.similarity([query], [texts[number] for number in filled], **rest)[0].tolist()
+        else:
+            if "rank" not in self.can:
+                raise UsageError("The model cannot rank: it needs one score, two labels, or sentence vectors.")
+            predictor = self.predictor(**cast("ReadingOptions", options))
+            answers = predictor.predict([(query, texts[number]) for number in filled])
+            some = [_score(answer, predictor.labels) for answer in answers]
+        scores = dict.fromkeys(range(len(texts)), math.nan) | dict(zip(filled, some, strict=True))
+        order = sorted(scores, key=lambda index: -scores[index] if scores[index] == scores[index] else math.inf)
+        return [Ranked(index, scores[index], texts[index]) for index in order[:top]]
+
+    @arguments(top_k="top", **WHERE)
+    def fill_mask(self, text: str, *, top: int = 5, max_length: int | None = None) -> list[list[MaskPrediction]]:
+        """Predicts masked tokens.
+
+        Args:
+            text: A text with one or more mask tokens.
+            top: Number of predictions per mask.
+            max_length: Maximum number of tokens of the text.
+
+        Returns:
+            For each mask, the most probable tokens, best first.
+
+        Raises:
+            DataError: The text has no mask.
+            UsageError: The model has no masked-LM head.
+        """
+        self.check("fill_mask")
+        return self.predictor(max_length=max_length).fill_mask(text, top=top)
+
+    @arguments(*WriteOptions.__annotations__, **THEIRS)
+    def write(self, texts: Iterable[object], **options: Unpack[WriteOptions]) -> list[str | None]:
+        """Generates a text for each text.
+
+        Args:
+            texts: The texts. A fine-tuned model reads them in the template of its training.
+            **options: max_new_tokens, beams (1 is greedy), length_penalty, max_length; sample (draws each token at
+                random) with temperature, top_k, top_p and seed. Default: as trained.
+
+        Returns:
+            The generated texts; None for a text that is missing (None, NaN) or empty, with a warning.
+
+        Raises:
+            DataError: No text can be read.
+            UsageError: The model generates no text, or an option has no effect.
+        """
+        read, writer = readable_texts(texts), self.writer(**options)
+        generated = [None if text is None else "".join(writer(text)) for text in read]
+        for note in writer.notes:
+            warn(note)
+        return generated
+
+    @arguments(*WriteOptions.__annotations__, **THEIRS)
+    def writer(self, **options: Unpack[WriteOptions]) -> "Writer":
+        """Returns what generates text word by word, `for word in model.writer()(text)`, with the options of `write`."""
+        from bertie.api.writing import Writer
+
+        self.check("write")
+        return Writer.of(self.module, **options)
+
+    @arguments(**THEIRS)
+    def perplexity(
+        self,
+        texts: Rows,
+        *,
+        text: str | Sequence[str] = (),
+        limit: int | None = None,
+        max_length: int | None = None,
+        columns: Sequence[str] = (),
+        encoding: str = "utf-8",
+        format: str = "",
+    ) -> "PseudoPerplexity":
+        """Computes the pseudo-perplexity of texts: each token is masked in turn. Salazar et al. 2020.
+
+        Args:
+            texts: The texts; or rows with columns, or the path of a file. They may be a stream.
+            text: Column of the text. Default: recognized by name.
+            limit: Maximum number of texts to read.
+            max_length: Longer texts are left out. Default: the maximum of the model.
+            columns: Column names of a file without a header line.
+            encoding: Text encoding of a file.
+            format: Format of a file. Default: by its suffix.
+
+        Returns:
+            per_word, per_token, and counts.
+
+        Raises:
+            DataError: No text can be scored.
+            UsageError: The model has no masked-LM head.
+        """
+        from bertie.api.scoring import perplexity
+
+        source = Source.of(texts, text, columns, encoding, format)
+        self.check("perplexity")
+        return perplexity(self.runner, self.tokenizer, source, limit, max_length)
+
+    @arguments(**THEIRS)
+    def next_sentence(self, first: str, second: str, *, max_length: int | None = None) -> "PairVerdict":
+        """Predicts whether one text follows another, or whether both are in order, by the head of pre-training.
+
+        Args:
+            first: The first text.
+            second: The second text.
+            max_length: Maximum number of tokens of both.
+
+        Returns:
+            The verdict and its probability.
+
+        Raises:
+            DataError: A text is empty.
+            UsageError: The model has no such head.
+        """
+        from bertie.infer.pairs import judge, kind_of
+
+        self.check("next_sentence")
+        predictor = self.predictor(max_length=max_length)
+        kind = "nsp" if self.folder is None else kind_of(self.folder)
+        (verdict,) = judge(self.runner, predictor.tokenizer, [(first, second)], kind, max_length=predictor.max_length)
+        return verdict
+
+
+def _score(answer: Prediction, labels: Sequence[str]) -> float:
+    """Returns a number, or the probability of the second of two labels."""
+    return answer.label if isinstance(answer.label, float) else answer.label_probabilities[labels[-1]]
+
+
+@arguments(**WHERE)
+def load(
+    model: str | Path,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+) -> Model:
+    """Opens a model for use, as the command line and the server do.
+
+    Args:
+        model: Name or folder of a model, a run or a checkpoint, or an exported ONNX graph. A run that has not finished
+            gives its best weights so far (select=best), or its newest checkpoint.
+        device: cpu, cuda, cuda:1, mps or auto, the fastest.
+        precision: fp32, bf16 (may change the third digit) or auto, the faster one here.
+        engine: torch, native or auto, the faster one here.
+
+    Returns:
+        The model.
+
+    Raises:
+        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
+        UsageError: There is no such model, or an option is unknown or impossible for it.
+    """
+    return Model.open(model, Where(device, precision, engine))
+
+
+def usable(model: object, *, device: str = "auto", precision: str = "fp32", engine: str = "auto") -> Model:
+    """Returns a model that is open already, or opens a name or a folder.
+
+    Raises UsageError for another value, and for a device, a precision or an engine of a model that is open.
+    """
+    if isinstance(model, str | PathLike):
+        return load(Path(model) if isinstance(model, PathLike) else model, device, precision, engine)
+    if not isinstance(model, Model):
+        if not (isinstance(model, Engine) or hasattr(model, "encoder")):
+            raise UsageError(f"model is {model!r:.60}; a name, a folder or what bertie.load returns was expected.")
+        model = Model(model)  # type: ignore[arg-type]  # a module in torch, or an engine
+    if Where(device, precision, engine) not in (Where(), model.where):
+        raise UsageError(
+            f"{model!r} is open already. Pass device, precision and engine to bertie.load, or pass the folder here."
+        )
+    return model

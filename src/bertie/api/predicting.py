@@ -1,0 +1,245 @@
+"""Predictions for rows in any form, as a value or as a file that is written while they are computed.
+
+N rows
+"""
+
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+from bertie import console
+from bertie.api.options import Output
+from bertie.api.results import Predictions, Written
+from bertie.data import memory
+from bertie.data.lines import check_encoding
+from bertie.data.memory import Rows
+from bertie.data.rows import kind_of
+from bertie.data.tables import Columns, InvalidRow, SkipReport, TableFormat
+from bertie.errors import DataError, UsageError
+from bertie.files import atomic_writes, check_new_file
+from bertie.infer.pipeline import TextCount
+from bertie.infer.predict import Predictor
+from bertie.infer.records import TEXT, WRITERS, Form
+from bertie.infer.texts import Row, tell_unread
+from bertie.tasks import Prediction
+from bertie.tasks.capabilities import Embeds
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where texts are read: rows in any form, and how their columns are chosen.
+
+    Attributes:
+        rows: The rows, or "-" for standard input.
+        text: Columns of the text.
+        columns: Column names of a file without a header line.
+        encoding: Text encoding of a file.
+        format: Format of a file. Default: by its suffix.
+    """
+
+    rows: Rows
+    text: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    format: str = ""
+
+    @classmethod
+    def of(cls, rows: Rows, text: str | Sequence[str], columns: Sequence[str], encoding: str, format: str) -> "Source":
+        """Returns the source. text: a column, or several."""
+        source = cls(rows, (text,) if isinstance(text, str) else tuple(text), tuple(columns), encoding, format)
+        if memory.is_path(rows):
+            source.kind_of_file(str(rows))
+        return source
+
+    @property
+    def standard_input(self) -> bool:
+        """Whether rows come from standard input, as they are typed."""
+        return memory.is_path(self.rows) and str(self.rows) == STDIN
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "Standard input" if self.standard_input else str(self.rows) if memory.is_path(self.rows) else "texts"
+
+    def kind_of_file(self, path: str) -> str:
+        """Returns the format of a file. Raises UsageError for a column of one that has one text per line."""
+        kind = self.format or kind_of(path)
+        if kind == "lines" and len(self.text) == 1 and not self.columns:
+            raise UsageError(
+                f"{self.name} is read as one text per line, without columns. "
+                f"Omit `text={self.text[0]}`, or pass a table: csv, tsv, jsonl ..."
+            )
+        return kind
+
+    def check_texts(self) -> bool:
+        """Returns whether the rows have columns. Raises UsageError for a column of texts that have none."""
+        if self.standard_input or isinstance(self.rows, PathLike):
+            return True
+        columns = memory.has_columns(self.rows)
+        if self.text and not columns:
+            raise UsageError("`text` names a column, and the texts have none. Omit `text`.")
+        return columns
+
+    @contextmanager
+    def table(self, *, keep: bool) -> Iterator[tuple[str, TableFormat]]:
+        """Context with a path that the rows can be read from, and their format. keep: whether to read all columns."""
+        with memory.open_as("texts", self.rows, labeled=False) as path:
+            kind = "jsonl" if memory.in_memory(path) else self.kind_of_file(path)
+            yield path, TableFormat(self.text, "", self.columns, self.encoding, kind, labelled=False, keep=keep)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where records are written, and how.
+
+    Attributes:
+        output: A file, whose suffix is its format, or an open binary stream, which gets JSON lines.
+        only_answers: Whether to omit the columns of the rows.
+        excel: Whether to write .csv or .tsv as Excel does: with a byte order mark.
+        encoding: Text encoding of the file.
+        overwrite: Whether to replace the file.
+    """
+
+    output: Path | IO[bytes]
+    only_answers: bool = False
+    excel: bool = False
+    encoding: str = "utf-8"
+    overwrite: bool = False
+
+    @classmethod
+    def of(cls, output: Output, only_answers: bool, excel: bool, encoding: str, overwrite: bool) -> "Target":
+        """Returns the target."""
+        path = Path(output) if isinstance(output, str | Path) else output
+        return cls(path, only_answers, excel, encoding, overwrite)
+
+    def kind(self, kinds: Iterable[str]) -> str:
+        """Returns the suffix of the file, one of `kinds`; .jsonl for a stream. Raises UsageError for another one."""
+        if not isinstance(self.output, Path):
+            return ".jsonl"
+        kind, known = self.output.suffix.lower(), tuple(kinds)
+        if kind not in known:
+            has = f"has the extension {kind!r}" if kind else "has no extension"
+            raise UsageError(f"{self.output} {has}. Use {'one of ' * (len(known) > 1)}{', '.join(known)}.")
+        return kind
+
+    def form(self, kind: str) -> Form:
+        """Returns the format of the records. Raises UsageError for options that it does not have."""
+        check_encoding(self.encoding)
+        if self.excel and kind not in TEXT:
+            raise UsageError(
+                f"`excel` works with {' and '.join(TEXT)} files. Pass `output=FILE.csv`, or `output=FILE.xlsx` without "
+                "`excel`."
+            )
+        if self.excel and codecs.lookup(self.encoding).name != "utf-8":
+            raise UsageError(f"`excel` writes UTF-8, and `output_encoding` is {self.encoding}. Omit one of them.")
+        if self.encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
+            raise UsageError(
+                f"`output_encoding` works with text files; {kind} files have a fixed encoding. Omit the option."
+            )
+        encoding = "utf-8" if self.excel else self.encoding
+        return Form(only_answers=self.only_answers, encoding=encoding, excel=self.excel)
+
+    def numbers(self, row: Row, number: int) -> dict[str, Any]:
+        """Returns the numbers of a row and of its last line, and its id unless one of its columns has that name."""
+        name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
+        return {**({} if self.only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
+
+
+def predictions(predictor: Predictor, source: Source) -> Predictions:
+    """Returns the predictions for texts, or for rows with columns."""
+    columns = predictor.task.table_columns
+    if not source.check_texts():
+        return Predictions(tuple(predictor.predict(source.rows)), columns=columns)  # type: ignore[arg-type]  # it checks
+    with source.table(keep=True) as (path, format):
+        rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)))
+        pairs = [*predictor.stream(rows)]
+    unread = [answer for _, answer in pairs if isinstance(answer, InvalidRow)]
+    tell_unread(unread, len(pairs))
+    answers = (Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for _, one in pairs)
+    return Predictions(tuple(answers), tuple(row.source for row, _ in pairs), columns)
+
+
+def paired(predictor: Predictor, format: TableFormat) -> TableFormat:
+    """Returns the format of lines FIRST<TAB>SECOND for a model of pairs."""
+    if format.kind == "lines" and predictor.pipeline.texts == 2 and not format.columns:
+        return replace(format, columns=format.text or ("text1", "text2"))
+    return format
+
+
+def check_columns(predictor: Predictor, columns: Columns, source: Source) -> None:
+    """Says which columns of a file are read. Raises DataError for pairs and a model of single texts, or the reverse."""
+    where, file = (str(source.rows), True) if memory.is_path(source.rows) else (source.name, False)
+    console.say(f"{where}: {columns}", level=0 if file and not source.standard_input else 1)
+    task, texts = predictor.pipeline.task_or_none, predictor.pipeline.texts
+    most = task.input_texts.stop - 1 if task else len(columns.text)  # of three, pairs are made
+    if texts not in (None, min(len(columns.text), most)):
+        wants = "pairs of texts" if texts == 2 else "single texts"
+        raise DataError(
+            f"{where}: the model reads {wants}, but the file has {' + '.join(columns.text)}. Choose "
+            f"the column{'s' if texts == 2 else ''} with `text`."
+        )
+
+
+def write_predictions(predictor: Predictor, source: Source, target: Target) -> Written:
+    """Writes one record per row, in order, while they are computed. Rows without a prediction have an error instead."""
+    kind = target.kind(WRITERS)
+    form = target.form(kind)
+    parts = predictor.task.by_id() if kind == ".json" else {"": ""}
+    output = target.output
+    paths = {output.with_stem(output.stem + end): key for end, key in parts.items()} if isinstance(output, Path) else {}
+    inputs = [str(source.rows)] if memory.is_path(source.rows) else []
+    for file in paths:
+        check_new_file(file, overwrite=target.overwrite, inputs=inputs)
+    columns = predictor.task.table_columns
+    forms = [replace(form, columns=columns, key=key, notes=[]) for key in paths.values()] or [form]
+    skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
+
+    def header(names: tuple[str, ...]) -> None:
+        for one in forms:
+            one.starts_with(names)
+
+    def check(columns: Columns) -> None:
+        check_columns(predictor, columns, source)
+        if isinstance(predictor.task, Embeds) and not predictor.task.labels and len(columns.text) == 1:
+            console.say(
+                "This model has no labels: the label of a text is its vector. `bertie embed` writes vectors; "
+                "`candidates` classifies."
+            )
+
+    with ExitStack() as stack:
+        path, format = stack.enter_context(source.table(keep=not target.only_answers))
+        format = replace(predictor.pipeline.reading(paired(predictor, format)), on_header=header)
+        rows = predictor.task.rows(path, format, on_columns=check)
+        outs = stack.enter_context(atomic_writes(paths)) if paths else [output]
+        advance = stack.enter_context(console.progress("predicting", unit="rows"))
+        with ExitStack() as writing:
+            writers = [
+                writing.enter_context(WRITERS[kind](out, form))  # type: ignore[arg-type]  # a stream, as no path is here
+                for out, form in zip(outs, forms, strict=True)
+            ]
+            for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
+                skipped.rows += 1
+                if isinstance(answer, InvalidRow):
+                    skipped.add(answer)
+                record = {"error": answer.reason} if isinstance(answer, InvalidRow) else answer.as_json()
+                for write in writers:
+                    write(row.source, target.numbers(row, skipped.rows), record)
+                advance(1)
+    notes = dict.fromkeys(note for one in forms for note in one.notes)
+    return written(source, tuple(paths), "predictions", skipped, long, notes)
+
+
+def written(
+    source: Source, files: tuple[Path, ...], what: str, skipped: SkipReport, long: TextCount, notes: Iterable[str] = ()
+) -> Written:
+    """Returns what was written, and warns of rows that were not read."""
+    empty = [] if skipped.rows else [f"{source.name} has no rows, so there are no {what}."]
+    for note in (lines := [*empty, *notes, *skipped.notes, *long.notes]):
+        console.warn(note)
+    return Written(files, skipped.rows, skipped.rows - skipped.total, tuple(lines))

@@ -1,0 +1,150 @@
+"""`Scores`: the metrics of a model on labeled examples, and their display as text."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from bertie.api.display import html_table, with_interval
+from bertie.evaluation import perturb
+from bertie.evaluation.compare import PairedDifference
+from bertie.metrics.base import called, summary, undefined, verdict
+from bertie.metrics.tags import split_tag
+from bertie.report.sections import unknown_labels
+
+if TYPE_CHECKING:
+    import pandas
+    from rich.table import Table
+
+TABLE = 50  # rows of the table of labels
+RENAMED = 10  # labels that a message names
+PER_LABEL = ("precision", "recall", "f1")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Mapping[str, Any]):
+    """The metrics of a model on labeled examples: `scores["macro_f1"]`, and what belongs to them by name.
+
+    Attributes:
+        report: Everything that was measured, as `bertie evaluate --json` prints it.
+        metrics: The names of the metrics, the main one first.
+        second: The name of the model that this one was compared with.
+    """
+
+    report: Mapping[str, Any]
+    metrics: tuple[str, ...]
+    second: str = ""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.report[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.report)
+
+    def __len__(self) -> int:
+        return len(self.report)
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """Returns the 95% interval of a metric, by the bootstrap over examples; None where it has none."""
+        self.report[name]  # an unknown name is a KeyError
+        bounds = self.report.get("interval_95", {}).get(name)
+        return None if bounds is None else (bounds[0], bounds[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything that was measured, as JSON values."""
+        return dict(self.report)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns a row for each metric: its value and interval, and those of the baselines."""
+        rows = []
+        for name in self.metrics:
+            if name not in self.report or name in self.report.get("undefined", {}):
+                continue
+            low, high = self.interval(name) or (None, None)
+            row = {"metric": called(name, self.report), "value": self.report[name], "low": low, "high": high}
+            rows.append(row | {one["name"]: one["figures"].get(name) for one in self.report.get("baselines", ())})
+        return rows
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns `to_dicts` as a DataFrame of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts())
+
+    def __repr__(self) -> str:
+        return f"Scores({', '.join(map(with_interval, self.to_dicts()))})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.to_dicts(), "")
+
+    @property
+    def summary(self) -> str:
+        """The metrics with their intervals and the number of examples, in one line."""
+        return summary(self.report, self.metrics)
+
+    def lines(self) -> "Iterator[str | Table]":
+        """Yields what `bertie evaluate` prints below the summary: parts, baselines, a table by label, comparisons."""
+        report, unknown = self.report, self.report.get("undefined", {})
+        for name, figures in report.get("parts", {}).items():
+            of_parts = {key: called(f"{name}/{key}", report).removeprefix(f"{name}/") for key in figures}
+            parts = [
+                f"{of_parts[key]} {value:z.3f}" for key, value in figures.items() if f"{name}/{key}" not in unknown
+            ]
+            yield f"{name}: {', '.join(parts) or 'nothing is defined'}"
+        known = [name for name in report if (name in self.metrics or not self.metrics) and name not in unknown]
+        for baseline in report.get("baselines", ()):
+            if figures := {name: value for name, value in baseline["figures"].items() if name in known}:
+                values = (f"{called(name, report)} {value:z.3f}" for name, value in figures.items())
+                yield f"{baseline['name']}: {', '.join(values)}"
+        yield from _label_table(report.get("per_label", {}))
+        if "ece" in report:
+            yield f"ECE {report['ece']:z.3f}"
+        sentence, beats = verdict(report, self.metrics[0] if self.metrics else "")
+        if sentence and beats:
+            yield sentence
+        for name in self.metrics:
+            if name in report.get("against", {}):
+                difference = PairedDifference(**report["against"][name])
+                yield f"{called(name, report)} minus that of {self.second or 'the second model'}: {difference}"
+        yield from perturb.lines(report.get("perturbed", {}), self.metrics, report)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual: unknown labels, metrics that are not defined, a model that beats no baseline."""
+        report, warnings = self.report, list[str]()
+        occur = {label for label, row in report.get("per_label", {}).items() if row["examples"]}
+        if unknown := report.get("unknown_labels"):
+            warnings += unknown_labels(report)[:1]
+            if occur and occur <= {name for tag in unknown for name in (tag, split_tag(tag)[1])}:
+                first = (label for label in report["per_label"] if label in occur)
+                renamed = ",".join(f"{label}=NAME" for label in islice(first, RENAMED))
+                warnings.append(
+                    "no label is one of the model's, which `bertie info` prints. To rename those of the file: "
+                    f"--label-names {renamed}{',...' * (len(occur) > RENAMED)}"
+                )
+        warnings += undefined(report)
+        sentence, beats = verdict(report, self.metrics[0] if self.metrics else "")
+        warnings += [] if beats else [sentence]
+        if report.get("all_given"):
+            warnings.append(f"the model predicts {report['all_given']!r} for every example")
+        return warnings
+
+
+def _label_table(per_label: Mapping[str, Mapping[str, Any]]) -> "Iterator[str | Table]":
+    """Yields the table of the labels that occur, and how many more there are."""
+    occur = {label: row for label, row in per_label.items() if row["examples"]}
+    if not occur:
+        return
+    from rich.table import Table
+
+    table = Table("label", box=None)
+    for name in (*PER_LABEL, "examples"):
+        table.add_column(name, justify="right")
+    most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
+    for label, row in ((label, row) for label, row in occur.items() if label in most):
+        table.add_row(label, *(f"{row[name]:z.3f}" for name in PER_LABEL), f"{row['examples']:,}")
+    yield table
+    if len(occur) > TABLE:
+        yield f"labels with fewer examples: {len(occur) - TABLE:,} (--json has all)"
+    if len(occur) < len(per_label):
+        yield f"labels without an example: {len(per_label) - len(occur):,}"

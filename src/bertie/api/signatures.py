@@ -1,0 +1,55 @@
+"""The signature and the documentation of a function that calls a method of a model."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import ParamSpec, TypeVar, get_type_hints
+
+from bertie.errors import arguments
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MODEL = "model: The model, or its name or folder, or those of a run or a checkpoint."
+WHERE = """\
+device: Of a model that is not open yet: cpu, cuda, cuda:1, mps or auto.
+            precision: fp32, bf16 (may change the third digit) or auto.
+            engine: torch, native or auto, the faster one here."""
+
+
+def function_of(
+    method: Callable[..., object], open_model: Callable[..., object], **others: str
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: a function `f(model, ...)` has the parameters and the documentation of a method, and those of `load`.
+
+    open_model: its parameters after the first. others: what another library calls an argument -> our name.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        own = [*chain.from_iterable(map(_named, [*inspect.signature(method).parameters.values()][1:]))]
+        where = [one.replace(kind=one.KEYWORD_ONLY) for one in inspect.signature(open_model).parameters.values()][1:]
+        model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        text = inspect.getdoc(method) or ""
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return function(*args, **kwargs)
+
+        signature = inspect.Signature([model, *own, *where])
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1).replace(
+            "\n\nReturns:", f"\n    {WHERE}\n\nReturns:".replace("            ", "    "), 1
+        )
+        return arguments(**others)(call)
+
+    return decorate
+
+
+def _named(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """Yields a parameter, or one for each name of `**options: Unpack[...]`."""
+    if parameter.kind is not parameter.VAR_KEYWORD:
+        yield parameter
+        return
+    (options,) = parameter.annotation.__args__
+    for name, kind in get_type_hints(options).items():
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
