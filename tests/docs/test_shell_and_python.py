@@ -24,21 +24,6 @@ TIMES = {
     *("elapsed_s", "seconds", "tokens_per_s", "step_ms", "waited", "peak_gb", "created", "input_mb_per_s", "usage"),
     *("cost", "forecast", "kwh", "identity", "folder"),
 }
-    "elapsed_s",
-    "seconds",
-    "tokens_per_s",
-    "step_ms",
-    "waited",
-    "peak_gb",
-    "created",
-    "input_mb_per_s",
-    "usage",
-    "cost",
-    "forecast",
-    "kwh",
-    "identity",
-    "folder",
-}
 
 
 def world(folder: Path) -> None:
