@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus, plan_corpus
     from bertie.api.describe import info, list_families, presets
-    from bertie.api.finetune import finetune
+    from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
     from bertie.api.results import Predictions, Written
-    from bertie.api.run import Run
+    from bertie.api.run import Plan, Run
     from bertie.api.scores import Scores
     from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.tune import Search, tune
     from bertie.api.use import (
         embed,
         evaluate,
@@ -70,6 +71,11 @@ _HOMES = {
     "extend_vocabulary": "bertie.api.change",
     "fill_mask": "bertie.api.use",
     "finetune": "bertie.api.finetune",
+    "finetune_against": "bertie.api.finetune",
+    "plan_finetune": "bertie.api.finetune",
+    "Plan": "bertie.api.run",
+    "Search": "bertie.api.tune",
+    "tune": "bertie.api.tune",
     "fit": "bertie.train.loop",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
@@ -104,11 +110,13 @@ __all__ = [
     "FinetuneConfig",
     "MLflow",
     "Model",
+    "Plan",
     "Predictions",
     "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
+    "Search",
     "StopTraining",
     "TensorBoard",
     "Tokenizer",
@@ -125,6 +133,7 @@ __all__ = [
     "extend_vocabulary",
     "fill_mask",
     "finetune",
+    "finetune_against",
     "fit",
     "grow",
     "info",
@@ -134,6 +143,7 @@ __all__ = [
     "next_sentence",
     "perplexity",
     "plan_corpus",
+    "plan_finetune",
     "predict",
     "presets",
     "pretrain",
@@ -144,6 +154,7 @@ __all__ = [
     "similarity",
     "train_tokenizer",
     "trim_vocabulary",
+    "tune",
     "verify",
     "words",
     "write",
