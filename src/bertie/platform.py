@@ -21,7 +21,7 @@ _MODULES = {
     "costs.meter": "THREAD_WATTS Rapl",
     "data.batch": "Batch",
     "data.collate": "pad_batch=pad",
-    "data.corpus": "CorpusFolder=Corpus CorpusConfig",
+    "data.corpus": "CorpusConfig CorpusFolder",
     "data.draws": "Draws random_key=key",
     "data.executors": "cores",
     "data.lines": "InvalidRow read_texts=texts_of",
@@ -96,7 +96,7 @@ _MODULES = {
     "report.page": "Html Report StatCard",
     "report.training": "TrainingCurve=Curve TrainingReport",
     "report.values": "text_of",
-    "runs.against": "finetune_against",
+    "runs.against": "run_against=finetune_against",
     "runs.config": "kind_of_run=kind_of",
     "runs.examples": "read_examples",
     "runs.finetune": "run_finetuning=finetune",
@@ -123,7 +123,7 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.normalize": "Normalizer",
     "text.particles": "resolved_particles=resolved",
-    "text.resize": "trim_tokenizer=trim",
+    "text.resize": "resized_vocabulary=trim",
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
     "text.vocabulary": "count_words train_vocabulary=train",
@@ -155,19 +155,19 @@ __all__ = [
     "SkipReport", "SourceFile", "SourceInputs", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
     "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedExample", "Targets", "Task",
     "TaskPart", "TaskSource", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable",
-    "TrainingCurve", "TrainingReport", "TurnedAttention", "Unshared", "UsageError", "VectorMath",
-    "VocabularyHead", "Window", "WrittenWords", "batch_of_examples", "call_hash", "carbon_kg", "check_names",
-    "check_text", "check_unchanged", "checked_arguments", "console", "cores", "count_parameters", "count_words",
-    "disk", "each_text", "embedder_of", "encode_examples", "encode_places", "ending", "energy_kwh", "engine_of",
-    "find_model", "finetune_against", "grouped", "held_out", "job_of", "kind_of_run", "load_settings",
+    "TrainingCurve", "TrainingReport", "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead",
+    "Window", "WrittenWords", "batch_of_examples", "call_hash", "carbon_kg", "check_names", "check_text",
+    "check_unchanged", "checked_arguments", "console", "cores", "count_parameters", "count_words", "disk",
+    "each_text", "embedder_of", "encode_examples", "encode_places", "ending", "energy_kwh", "engine_of",
+    "find_model", "grouped", "held_out", "job_of", "kind_of_run", "load_settings",
     "metric_called", "model_folder", "model_hint", "module_of", "nearest", "open_engine", "open_library",
-    "open_torch_model", "option", "optional_library", "pad_batch", "permutation", "pieces_of",
-    "pseudo_perplexity", "random_key", "ratio", "read_catalog", "read_examples", "read_log", "read_public_config",
-    "read_questions", "read_tagged", "read_texts", "read_trees", "read_yaml", "readable_texts",
-    "resolved_particles", "rotary_turns", "run_finetuning", "run_pretraining", "save_like", "seconds_of",
+    "open_torch_model", "option", "optional_library", "pad_batch", "permutation", "pieces_of", "pseudo_perplexity",
+    "random_key", "ratio", "read_catalog", "read_examples", "read_log", "read_public_config", "read_questions",
+    "read_tagged", "read_texts", "read_trees", "read_yaml", "readable_texts", "resized_vocabulary",
+    "resolved_particles", "rotary_turns", "run_against", "run_finetuning", "run_pretraining", "save_like", "seconds_of",
     "spaced_words", "split_names", "steps_of", "suffix_of", "task_of", "temporary_run", "text_of", "this_machine",
-    "train_vocabulary", "trim_tokenizer", "unlabelled_format", "unsupported", "usual_rate", "utilizations",
-    "with_last_pieces", "write_rows",
+    "train_vocabulary", "unlabelled_format", "unsupported", "usual_rate", "utilizations", "with_last_pieces",
+    "write_rows",
 ]
 # fmt: on
 
@@ -192,8 +192,7 @@ if TYPE_CHECKING:
     from bertie.costs.meter import THREAD_WATTS, Rapl
     from bertie.data.batch import Batch
     from bertie.data.collate import pad as pad_batch
-    from bertie.data.corpus import Corpus as CorpusFolder
-    from bertie.data.corpus import CorpusConfig
+    from bertie.data.corpus import CorpusConfig, CorpusFolder
     from bertie.data.draws import Draws
     from bertie.data.draws import key as random_key
     from bertie.data.executors import cores
@@ -285,7 +284,7 @@ if TYPE_CHECKING:
     from bertie.report.training import Curve as TrainingCurve
     from bertie.report.training import TrainingReport
     from bertie.report.values import text_of
-    from bertie.runs.against import finetune_against
+    from bertie.runs.against import finetune_against as run_against
     from bertie.runs.config import kind_of as kind_of_run
     from bertie.runs.examples import read_examples
     from bertie.runs.finetune import finetune as run_finetuning
@@ -316,7 +315,7 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.normalize import Normalizer
     from bertie.text.particles import resolved as resolved_particles
-    from bertie.text.resize import trim as trim_tokenizer
+    from bertie.text.resize import trim as resized_vocabulary
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
     from bertie.text.vocabulary import count_words

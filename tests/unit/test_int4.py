@@ -11,13 +11,14 @@ from safetensors.numpy import load_file, save_file
 from bertie import families
 from bertie.apps.compress import gate
 from bertie.apps.compress.quantize import compensated
-from bertie.apps.compress.weights_only import WORD, levels, nearest, quantize_weights
+from bertie.apps.compress.weights_only import levels, nearest, quantize_weights
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, groups
 from bertie.models.int8 import Int8Weight
+from bertie.models.weights import WORD
 from bertie.runs.models import load
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 

@@ -197,6 +197,35 @@ def test_answers_and_documents_of_questions(tmp_path: Path) -> None:
             read(path)
 
 
+def test_documents_of_questions_by_text_and_by_file(tmp_path: Path, bertie: Any, monkeypatch: Any) -> None:
+    """The text of a file ends in a line break, which the context of a question may lack."""
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for name in ("nile", "moon", "salt", "rain"):
+        Path(f"docs/{name}.txt").write_text(f"All about the {name} and water.\n")
+    assert bertie("index", "docs", "-o", "index")[0] == 0
+    asked = [
+        {"question": "nile water?", "context": "All about the nile and water."},
+        {"question": "salt water?", "relevant": ["docs/salt.txt"]},
+    ]
+    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    code, out, _ = bertie("evaluate-search", "index", "q.jsonl", "--json")
+    assert (code, json.loads(out)["without_document"]) == (0, 0)
+    assert bertie("negatives", "index", "--questions", "q.jsonl", "-o", "n.jsonl", "--count", 2)[0] == 0
+    for rows, count, told in (
+        (asked, 9, "2 questions have fewer wrong passages than --count"),
+        (
+            [{"question": "water?", "context": "Of no file."}],
+            1,
+            "1 questions have no document in this index, and there are no others",
+        ),
+    ):
+        Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        code, _, err = bertie("negatives", "index", "--questions", "q.jsonl", "-o", "none.jsonl", "--count", count)
+        assert (code, told in " ".join(err.split())) == (3, True), err
+        assert not Path("none.jsonl").exists()
+
+
 def test_a_second_ranking_is_joined_with_the_first(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bertie("index", "corpus.jsonl", "-o", "index")
     scores = {"a": 0.0, "b": 4.0, "c": 3.0}

@@ -144,16 +144,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (60_628, 45_000),
-    core_files: (405, 290),
-    imports_inside_functions: (338, 60),
-    uses_of_any: (1_341, 600),
-    asserts: (112, 50),
+    core_lines: (62_852, 45_000),
+    core_files: (424, 290),
+    imports_inside_functions: (222, 60),
+    uses_of_any: (1_335, 600),
+    asserts: (111, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (464, 60),
-    participles_as_names: (3_930, 0),
-    names_of_the_waist: (239, 120),
-    joined_packages: (43, 25),
+    names_in_several_modules: (478, 60),
+    participles_as_names: (3_801, 0),
+    names_of_the_waist: (261, 120),
+    joined_packages: (44, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

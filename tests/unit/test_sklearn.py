@@ -73,7 +73,7 @@ def test_a_classifier_gives_what_predict_gives_on_its_folder(fitted: TextClassif
 
 
 def test_it_learns_from_all_rows_and_says_nothing(start: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    once = TextClassifier(start, **QUICK).fit(["good film"] * 4 + ["bad film"], ["+"] * 4 + ["-"])
+    once = TextClassifier(start, **QUICK).fit(["good film"] * 4 + ["bad film"] * 2, ["+"] * 4 + ["-"] * 2)
     assert capsys.readouterr().err == ""
     run = bertie.finetune(
         start, (TEXTS, SIGNS), settings={"held_out": 0}, epochs=1, batch_size=8, max_length=16, device="cpu"
@@ -181,11 +181,11 @@ def test_scikit_learn_permutes_and_joins_columns(start: Path) -> None:
 def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
 
-    def interrupted(step: int) -> None:
+    def interrupted(callbacks: object, run: object, step: int, metrics: object) -> None:
         fits.append(step)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("bertie.runs.finetuning.Run._stepped", lambda run, step: interrupted(step))
+    monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", interrupted)
     search = GridSearchCV(TextClassifier(start, **QUICK), {"lr": [1e-3, 5e-3]}, cv=2)
     with pytest.raises(KeyboardInterrupt, match="SIGINT after step 1"):
         search.fit(TEXTS, SIGNS)
@@ -227,7 +227,8 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns; TextClassifier reads"),
         (lambda: new.fit([["a"], ["b", "c"]], [1, 2]), InputError, "different numbers of columns"),
-        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 36), UsageError, "sample_weight is not supported"),
+        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[0] * 36), InputError, "non-zero number"),
+        (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 35), InputError, "sample_weight.shape"),
         (lambda: new.fit(TEXTS, None), ValueError, "requires y to be passed"),
         (lambda: new.predict(TEXTS), ValueError, "is not fitted yet"),
         (lambda: new.set_params(max_length=999).fit(TEXTS, SIGNS), UsageError, "max_length is 999"),

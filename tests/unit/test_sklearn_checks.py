@@ -18,7 +18,7 @@ from toys import toy_model
 MODEL = "model"  # a folder of the current directory of the tests
 QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 64, "max_length": 16, "device": "cpu", "precision": "fp32"}
 
-WEIGHTS = "training has no weights of rows yet, so sample_weight is refused"
+WEIGHTS = "a row of weight 2 is in one batch, and a row that occurs twice is in two"
 INFINITE = "a number is read as a text, and so is an infinite one"
 FLAT = "a flat X is a list of texts, not a mistake"
 COMPLEX = "the error about a complex number says that it is no text"
@@ -27,18 +27,15 @@ WIDE = "X has three columns or more, and a model reads two texts at most; the jo
 
 ALL = {"check_estimators_nan_inf": INFINITE, "check_fit1d": FLAT, "check_fit2d_predict1d": FLAT}
 TRAINED = {
-    "check_sample_weights_pandas_series": WEIGHTS,
-    "check_sample_weights_not_an_array": WEIGHTS,
-    "check_sample_weights_list": WEIGHTS,
-    "check_all_zero_sample_weights_error": WEIGHTS,
-    "check_sample_weights_shape": WEIGHTS,
-    "check_sample_weights_not_overwritten": WEIGHTS,
     "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
-    "check_classifiers_one_label_sample_weights": WEIGHTS,
+    "check_class_weight_classifiers": SKILL,
     "check_classifiers_train": SKILL,
     "check_regressors_train": SKILL,
 }
 COLUMNS = (
+    "check_all_zero_sample_weights_error",
+    "check_classifiers_one_label_sample_weights",
+    "check_sample_weights_list",
     "check_classifiers_one_label",
     "check_classifiers_regression_target",
     "check_dict_unchanged",

@@ -90,7 +90,7 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     fake = Fake(fails=event)
     written(tmp_path, tracker=fake)
     err = " ".join(capsys.readouterr().err.split())
-    assert err.count("Fake failed, and the run goes on without it: no route to host") == 1
+    assert err.count("Fake failed, and the run continues without it: no route to host") == 1
     assert [call[0] for call in fake.calls].count(event) == 1, "it is left alone from then on"
     assert [line["step"] for line in log.read(tmp_path)][-1] == 12
 

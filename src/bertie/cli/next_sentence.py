@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
@@ -19,7 +18,9 @@ SAID = {
 
 
 def next_sentence(
-    model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
+    model: Annotated[
+        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+    ],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
     device: tables.Device = "auto",
@@ -34,7 +35,12 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    verdict = bertie.next_sentence(model, first, second, device=device)
+    from bertie.infer.pairs import judge, kind_of
+
+    predictor = tables.predictor(model, None, None, "fp32", device)
+    (verdict,) = judge(
+        predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
+    )
     if console.verbosity.json:
         emit(verdict.as_json())
     else:

@@ -200,13 +200,13 @@ def write_rows(
     description: str,
     *,
     total: int | None = None,
-    empty: str = "",
+    empty: Callable[[], str] | None = None,
     form: Callable[[Any], str] = json_line,
 ) -> int:
     """Writes rows with a progress bar, and returns their number.
 
-    total: the number of rows, where it is known. empty: the message of the DataError that is raised instead of an
-    empty file. form: gives a row's text in the file, with its line ends.
+    total: the number of rows, where it is known. empty: returns the message of the DataError that is raised instead of
+    an empty file. form: gives a row's text in the file, with its line ends.
     """
     from bertie.files import atomic_write
 
@@ -217,5 +217,5 @@ def write_rows(
             written += 1
             advance()
         if empty and not written:
-            raise DataError(empty)
+            raise DataError(empty())
     return written

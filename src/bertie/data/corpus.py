@@ -37,7 +37,7 @@ from bertie.files import atomic_write, file_hash, some_of
 from bertie.folders import ANYTHING, Kind, check, held
 from bertie.text.sentences import splitter
 
-__all__ = ["Corpus", "CorpusConfig", "build", "documents", "encode", "texts"]
+__all__ = ["CorpusConfig", "CorpusFolder", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
 TOKENS = Kind(
@@ -318,7 +318,7 @@ def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
     raise DataError(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")
 
 
-class Corpus:
+class CorpusFolder:
     """A corpus folder: how it is built from files, read, and encoded with a tokenizer."""
 
     build = staticmethod(build)

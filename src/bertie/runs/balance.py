@@ -70,8 +70,8 @@ def rare_labels(task: Task, train: Sequence[Example]) -> dict[str, int]:
     if not task.one_label or "class_weights" not in task.honours:
         return {}
     counts = Counter(str(example.label) for example in train)
-    least = min(RARE, 0.5 / max(1, len(counts))) * len(train)
-    rare = [label for label, count in counts.items() if count < max(least, FEW)]
+    half = 0.5 * len(train) / max(1, len(counts))  # of an equal share: labels that all have few are not rare
+    rare = [label for label, count in counts.items() if count < min(half, max(FEW, RARE * len(train)))]
     return {label: counts[label] for label in sorted(rare, key=lambda label: (counts[label], label))}
 
 

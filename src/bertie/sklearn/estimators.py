@@ -17,10 +17,11 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 from bertie.api.finetune import finetune
 from bertie.api.results import Predictions
 from bertie.console import without_notes
-from bertie.errors import Stopped
+from bertie.errors import Stopped, UsageError
 from bertie.runs.models import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
+    WEIGHT,
     Array,
     InputError,
     Labels,
@@ -30,9 +31,10 @@ from bertie.sklearn.inputs import (
     check_lengths,
     labels_of,
     names_of,
-    refuse_weights,
     texts_of,
     unread,
+    weights_of,
+    with_weights,
 )
 
 NEVER = 10**9  # steps
@@ -76,17 +78,19 @@ class FineTuned(TextEstimator):
         self.precision = precision
         self.settings = settings
 
-    def _learn(self, rows: Sequence[Row], labels: Sequence[Any], **fixed: Any) -> None:
+    def _learn(self, rows: Sequence[Row], labels: Sequence[Any], sample_weight: object, **fixed: Any) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
 
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
         """
-        task, texts = fixed.pop("task"), texts_of(rows)
+        task, texts, weights = fixed.pop("task"), texts_of(rows), weights_of(sample_weight, rows)
+        examples = (texts, labels) if weights is None else with_weights(texts, labels, weights)
+        fixed |= {} if weights is None else {"weight": WEIGHT}
         with _one_run, without_notes(), as_input_errors():
             try:
                 run = finetune(
                     self.model,
-                    (texts, labels),
+                    examples,
                     task=task,
                     epochs=self.epochs,
                     lr=self.lr,
@@ -122,6 +126,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
 
     The arguments are those of `bertie.finetune`. `settings` are others by their dotted names. All rows are learned
     from; predictions are computed in float32. A 2-D y of 0 and 1 has a column for each of several labels.
+    `class_weight` is "balanced" or a dictionary of labels and weights, as of scikit-learn.
 
         TextClassifier("starter-en", epochs=2).fit(texts, labels).predict(["a quiet, lovely film"])
 
@@ -129,6 +134,37 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         classes_: The labels, sorted, of the type of y; for a 2-D y, the numbers of its columns.
         folder_: The folder of the fitted model.
     """
+
+    def __init__(
+        self,
+        model: str | Path = "starter-en",
+        *,
+        epochs: float = 3,
+        lr: float | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        weight_decay: float | None = None,
+        warmup: float | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            epochs=epochs,
+            lr=lr,
+            batch_size=batch_size,
+            max_length=max_length,
+            weight_decay=weight_decay,
+            warmup=warmup,
+            seed=seed,
+            device=device,
+            precision=precision,
+            settings=settings,
+        )
+        self.class_weight = class_weight
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -141,19 +177,20 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         Args:
             X: N texts or pairs of texts.
             y: N labels: texts, whole numbers or booleans; or (N, L) of 0 and 1.
-            sample_weight: Not supported yet.
+            sample_weight: N weights of the rows in the loss.
 
         Raises:
             InputError: A row has no text or no label, or there are fewer than two labels.
-            UsageError: A setting is wrong, or weights are given.
+            UsageError: A setting is wrong.
         """
-        refuse_weights(sample_weight)
         rows, truth = self._rows(X, y=y), labels_of(y)
         check_lengths(rows, truth)
         if type_of_target(truth) == "multilabel-indicator":
+            if self.class_weight is not None:
+                raise UsageError("class_weight is for one label a row. Omit it for a 2-D y.")
             names = [str(name) for name in getattr(y, "columns", range(truth.shape[1]))]
             sets = [[name for name, value in zip(names, row, strict=True) if value] for row in truth]
-            self._learn(rows, sets, task="multilabel", **{"task_options.threshold": 0.5})
+            self._learn(rows, sets, sample_weight, task="multilabel", **{"task_options.threshold": 0.5})
             self.classes_, self._names, self._several = np.arange(len(names)), names, True
             return self
         truth = column_or_1d(truth, warn=True)
@@ -162,9 +199,17 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         if len(classes) < 2:
             raise InputError(f"A classifier needs at least two classes; y has one class, {classes.tolist()[0]!r}.")
         names = names_of(classes)
-        self._learn(rows, [names[number] for number in number_N], task="sequence")
+        chosen = {} if self.class_weight is None else {"class_weights": self._class_weights(classes, names)}
+        self._learn(rows, [names[number] for number in number_N], sample_weight, task="sequence", **chosen)
         self.classes_, self._names, self._several = classes, names, False
         return self
+
+    def _class_weights(self, classes: Array, names: Sequence[str]) -> str | dict[str, float]:
+        """Returns `class_weight` by the names that labels have in the model."""
+        if not isinstance(self.class_weight, Mapping):
+            return str(self.class_weight)
+        name = dict(zip(classes.tolist(), names, strict=True))
+        return {name.get(label, str(label)): weight for label, weight in self.class_weight.items()}
 
     def predict(self, X: Texts) -> Array:
         """Returns the label of each row. (N,), or (N, L) of 0 and 1"""
@@ -195,18 +240,17 @@ class TextRegressor(RegressorMixin, FineTuned):  # type: ignore[misc]
         Args:
             X: N texts or pairs of texts.
             y: N numbers.
-            sample_weight: Not supported yet.
+            sample_weight: N weights of the rows in the loss.
 
         Raises:
             InputError: A row has no text or no number.
-            UsageError: A setting is wrong, or weights are given.
+            UsageError: A setting is wrong.
         """
-        refuse_weights(sample_weight)
         rows = self._rows(X, y=y)
         truth = column_or_1d(labels_of(y), warn=True, dtype=np.float64)
         assert_all_finite(truth, input_name="y")
         check_lengths(rows, truth)
-        self._learn(rows, truth.tolist(), task="regression")
+        self._learn(rows, truth.tolist(), sample_weight, task="regression")
         return self
 
     def predict(self, X: Texts) -> NDArray[np.float64]:

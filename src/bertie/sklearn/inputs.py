@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import _check_sample_weight
 
 from bertie.console import counted
-from bertie.data.memory import frame_of, is_missing
+from bertie.data.memory import PAIR, frame_of, is_missing
 from bertie.data.tables import Columns, Example, InvalidRow, example
-from bertie.errors import BertieError, DataError, UsageError
+from bertie.errors import BertieError, DataError
 from bertie.infer.texts import each_row
 
 Texts = Any
@@ -18,6 +19,7 @@ Texts = Any
 Labels = Any
 """A list, an array or a Series."""
 Row = tuple[Any, ...]
+WEIGHT = "weight"  # the column of the rows' weights
 Array = NDArray[Any]
 
 
@@ -94,10 +96,25 @@ def check_lengths(rows: Sequence[Row], labels: Array) -> None:
         )
 
 
-def refuse_weights(sample_weight: object) -> None:
-    """Raises UsageError for weights, which training cannot read."""
-    if sample_weight is not None:
-        raise UsageError("sample_weight is not supported: training has no weights of rows yet. Omit sample_weight.")
+def weights_of(sample_weight: object, rows: Sequence[Row]) -> list[float] | None:
+    """Returns the weight of each row; None where all weigh 1. Raises InputError for other numbers than rows, and for
+    weights that are negative, missing or all 0."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return list(map(float, weights))
+
+
+def with_weights(texts: Sequence[Any], labels: Sequence[Any], weights: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns labeled texts as rows with a column `weight`."""
+    rows = []
+    for text, label, weight in zip(texts, labels, weights, strict=True):
+        parts = text if isinstance(text, tuple) else (text,)
+        rows.append({**dict(zip(PAIR, parts, strict=False)), "label": label, WEIGHT: weight})
+    return rows
 
 
 @contextmanager

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 ClassWeights = Literal["balanced"] | Mapping[str, float] | None
 LossFunction = Callable[["Tensor", "Tensor", "Tensor"], "tuple[Tensor, Tensor | float]"]
-"""(logits (B, L), labels (B,) or (B, L), weights (B,)) -> the sum over rows, and the count that it is divided by, which
-must not depend on the logits."""
+"""(logits (B, L), labels (B,) or (B, L), weights (B,)) -> the sum over rows, and the count that it is divided by. The
+count must not depend on the logits."""
 LEAST = 1e-6  # of 1 - p, whose power below 1 would have an infinite slope at 0
 
 

@@ -3,7 +3,7 @@
     settings, metrics at their steps, at the end scores, the report and the model
 
 metrics.jsonl is the truth, and a tracker is its mirror. RUN/track.json has the id of the tracked run, so that a resumed
-run goes on in it. A tracker that fails warns once, and training goes on without it.
+run is logged there too. A tracker that fails warns once, and training continues without it.
 """
 
 import os
@@ -51,7 +51,7 @@ class Tracker(Callback):
         self._thread: ThreadPoolExecutor | None = None
 
     def _open(self, run: TrainingRun, id: str | None) -> str:
-        """Begins a tracked run with the settings, or goes on in the one with this id. -> its id"""
+        """Begins a tracked run with the settings, or continues the one with this id. -> its id"""
         raise NotImplementedError
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
@@ -63,7 +63,7 @@ class Tracker(Callback):
         raise NotImplementedError
 
     def on_start(self, run: TrainingRun) -> None:
-        """Begins the tracked run, or goes on in it."""
+        """Begins the tracked run, or continues it."""
         self._failed, self._thread = False, ThreadPoolExecutor(1, thread_name_prefix=self.extra)
         self._record = {} if run.step == 0 else _records(run.folder).get(self.extra, {})
 
@@ -117,7 +117,7 @@ class Tracker(Callback):
         except Exception as error:  # of any kind: a mirror does not end a run
             self._failed = True
             reason = " ".join(str(error).split())[:300] or type(error).__name__
-            console.warn(f"{self.name} failed, and the run goes on without it: {reason}")
+            console.warn(f"{self.name} failed, and the run continues without it: {reason}")
 
 
 class TensorBoard(Tracker):
@@ -251,7 +251,7 @@ class Trackio(Tracker):
         self.project = project or os.environ.get("TRACKIO_PROJECT") or PROJECT
 
     def _open(self, run: TrainingRun, id: str | None) -> str:
-        id = id or f"{run.folder.resolve().name}-{uuid4().hex[:8]}"  # Trackio goes on in a run by its name
+        id = id or f"{run.folder.resolve().name}-{uuid4().hex[:8]}"  # Trackio finds a run by its name
         with redirect_stdout(sys.stderr):  # it prints
             self._run = self._library.init(self.project, id, resume="allow", config=dict(run.settings), embed=False)
         return id

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import FinetuneConfig
-from bertie.platform import RunFolder, console, disk, finetune_against, temporary_run
+from bertie.platform import RunFolder, console, disk, run_against, temporary_run
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -20,7 +20,7 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
         quick = config.model_copy(update={**QUICK, "model": str(before)})
         with temporary_run() as folder:
             runs = folder / "runs"
-            found = finetune_against(quick, str(after), runs, seeds)["runs"]
+            found = run_against(quick, str(after), runs, seeds)["runs"]
             metric = disk.read_json(runs / RunFolder.AGAINST[0] / RunFolder.RESULTS)["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")

@@ -48,7 +48,7 @@ def cloze(
     asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
     form = as_document if output.suffix.lower() == ".txt" else as_json
-    made = write_rows(output, asked, "questions", total=rows, empty=empty, form=form)
+    made = write_rows(output, asked, "questions", total=rows, empty=lambda: empty, form=form)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
         console.emit(facts)

@@ -336,7 +336,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
 
     assert found.tokenizer is not None
-    return platform.Surgery.with_vocabulary(found, platform.trim_tokenizer(found.tokenizer, texts))
+    return platform.Surgery.with_vocabulary(found, platform.resized_vocabulary(found.tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:

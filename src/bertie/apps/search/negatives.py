@@ -27,6 +27,17 @@ class Left:
     without_document: int = 0
     without_negatives: int = 0
 
+    def why_none(self) -> str:
+        """Returns why no question gave an example, and what to do."""
+        absent = f"{self.without_document:,} questions have no document in this index"
+        if not self.without_negatives:
+            return (
+                f"{absent}, and there are no others. A question names its document by the text (context), by the id or "
+                "by the path of the file (relevant)."
+            )
+        few = f"{self.without_negatives:,} questions have fewer wrong passages than --count asks for"
+        return f"{few}. Ask for fewer, or index more documents." + (f" {absent}." if self.without_document else "")
+
 
 def negatives(
     searcher: Searcher, questions: Sequence[Question], *, count: int, form: Form = "lists", seed: int = 0, left: Left

@@ -17,7 +17,7 @@ from typing import Any
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.index import IndexConfig
-from bertie.apps.search.store import FORMAT, Passage, text_hash
+from bertie.apps.search.store import FORMAT, Passage, document_hash
 from bertie.platform import DataError, UsageError, console
 
 SENT = 500  # passages in one request
@@ -78,12 +78,12 @@ class Remote(ABC):
         return nullcontext()
 
     def documents_named(self, name: str) -> list[int]:
-        """Returns the documents of a name."""
-        return self._documents("name", name)
+        """Returns the documents of a name, or else those of the file of this path."""
+        return self._documents("name", name) or self._documents("source", name)
 
     def documents_of(self, text: str) -> list[int]:
         """Returns the documents with this text."""
-        return self._documents("hash", text_hash(text))
+        return self._documents("hash", document_hash(text))
 
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Returns passages in the order of their ids; ids without a passage are left out."""

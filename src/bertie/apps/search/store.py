@@ -196,7 +196,7 @@ class Store:
 
     def add_document(self, source: str, number: int, name: str, title: str, page: int, text: str) -> int:
         """Adds a document without passages. -> its id"""
-        row = (source, number, name, title, page, text_hash(text))
+        row = (source, number, name, title, page, document_hash(text))
         sql = "INSERT INTO documents (source, number, name, title, page, hash) VALUES (?, ?, ?, ?, ?, ?)"
         return int(self.db.execute(sql, row).lastrowid or 0)
 
@@ -290,12 +290,14 @@ class Store:
         return dict(self._among("SELECT id, document FROM passages WHERE id IN", ids))
 
     def documents_named(self, name: str) -> list[int]:
-        """Returns the documents of a name."""
-        return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE name = ?", (name,))]
+        """Returns the documents of a name, or else those of the file of this path."""
+        rows = self.db.execute("SELECT id FROM documents WHERE name = ?", (name,)).fetchall()
+        rows = rows or self.db.execute("SELECT id FROM documents WHERE source = ?", (name,)).fetchall()
+        return [row[0] for row in rows]
 
     def documents_of(self, text: str) -> list[int]:
         """Returns the documents with this text."""
-        return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE hash = ?", (text_hash(text),))]
+        return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE hash = ?", (document_hash(text),))]
 
     def rejected(self) -> list[DroppedRecord]:
         """Returns the records that could not be read."""
@@ -313,3 +315,8 @@ def _reader(path: Path, mode: str) -> sqlite3.Connection:
 def text_hash(text: str) -> str:
     """Returns xxh3-128 of a text as 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def document_hash(text: str) -> str:
+    """Returns `text_hash` of a document without white space around it: a file ends in a line break, a cell does not."""
+    return text_hash(text.strip())

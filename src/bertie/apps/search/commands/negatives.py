@@ -52,9 +52,7 @@ def negatives(
     asked, left = asking.read(questions, qrels), mining.Left()
     kind = cast("mining.Form", form)
     mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    rows = write_rows(
-        output, mined, "negatives", empty="No question has its document in this index and enough negatives."
-    )
+    rows = write_rows(output, mined, "negatives", empty=left.why_none)
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
         console.emit(facts)

@@ -1,0 +1,129 @@
+"""What helps a rare label? Real sets cut to few positives, fine-tuned with each measure against imbalance.
+
+    python -m benchmarks.imbalance --glue GLUE --nsmc NSMC     measures what is not in results/imbalance.jsonl yet
+    python -m benchmarks.imbalance --table                     prints the table that the log shows
+
+A seed draws the rows, the order and dropout. Training and evaluation rows have the same share of positives, and are
+different rows. SST-2's rows are phrases of its training file.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any
+
+import bertie
+from bertie import console
+from bertie.data.tables import TableFormat, read
+from bertie.errors import UsageError
+from bertie.evaluation.compare import over_seeds
+
+RESULTS = Path(__file__).parent / "results" / "imbalance.jsonl"
+MODELS = {"SST-2": "starter-en", "NSMC": "starter-ko"}
+SHARES, SEEDS = (0.05, 0.01), (0, 1, 2)
+TRAIN, DEV = 1200, {0.05: 1000, 0.01: 2000}
+METHODS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "class weights": {"class_weights": "balanced"},
+    "balanced sampling": {"sampling": "balanced"},
+    "focal loss": {"loss": "focal"},
+}
+SCORES = ("f1", "recall", "precision", "macro_f1")
+
+
+def main() -> None:
+    """Measures, or prints the table."""
+    parser = argparse.ArgumentParser(description="Measures what helps a rare label.")
+    parser.add_argument("--glue", type=Path)
+    parser.add_argument("--nsmc", type=Path)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    if options.table:
+        print("\n".join(table()))
+        return
+    files = {"SST-2": options.glue and options.glue / "SST-2/train.tsv", "NSMC": options.nsmc}
+    known = {(one["set"], one["share"], one["method"], one["seed"]) for one in lines()}
+    if None in files.values():
+        raise UsageError("Pass --glue FOLDER and --nsmc FILE.")
+    texts = {name: of_labels(file) for name, file in files.items() if file is not None}
+    for seed, share, name in product(SEEDS, SHARES, texts):
+        train, dev = drawn(*texts[name], share, seed)
+        for method, settings in METHODS.items():
+            if (name, share, method, seed) not in known:
+                line = {"set": name, "share": share, "method": method, "seed": seed}
+                line |= measured(MODELS[name], train, dev, settings, seed)
+                console.show(str(line))
+                with RESULTS.open("a") as results:
+                    results.write(json.dumps(line) + "\n")
+
+
+def of_labels(file: Path) -> tuple[list[str], list[str]]:
+    """Returns the texts of a file with the label 1 and those with the label 0, without repeats."""
+    examples, _ = read(file, TableFormat(kind="tsv"))
+    texts = {example.texts[0].strip(): example.label for example in examples}
+    return [text for text, label in texts.items() if label == "1"], [t for t, label in texts.items() if label == "0"]
+
+
+def drawn(
+    positives: list[str], negatives: list[str], share: float, seed: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Returns training and evaluation rows with a share of positives."""
+    random = Random(seed)
+    some, others = random.sample(positives, 400), random.sample(negatives, 6000)
+    parts = []
+    for count in (TRAIN, DEV[share]):
+        few = round(share * count)
+        rows = [(some.pop(), "rare") for _ in range(few)] + [(others.pop(), "common") for _ in range(count - few)]
+        random.shuffle(rows)
+        parts.append(rows)
+    return parts[0], parts[1]
+
+
+def measured(
+    model: str, train: list[tuple[str, str]], dev: list[tuple[str, str]], settings: dict[str, Any], seed: int
+) -> dict[str, float]:
+    """Returns the scores of a run."""
+    plain = {"baselines": False, "label_check": "none", "train.eval_every": 10**6, "train.save_every": 10**6}
+    run = bertie.finetune(
+        model,
+        train,
+        dev,
+        epochs=2,
+        batch_size=16,
+        max_length=48,
+        seed=seed,
+        precision="fp32",
+        settings=plain,
+        **settings,
+    )
+    rare = run.scores["per_label"]["rare"]
+    return {**{name: round(rare[name], 4) for name in SCORES[:3]}, "macro_f1": round(run.scores["macro_f1"], 4)}
+
+
+def lines() -> Iterator[dict[str, Any]]:
+    """Yields the results so far."""
+    if RESULTS.exists():
+        yield from map(json.loads, RESULTS.read_text().splitlines())
+
+
+def table() -> list[str]:
+    """Returns the rows of a Markdown table: means over seeds, with the interval of F1."""
+    found: dict[tuple[str, float, str], list[dict[str, Any]]] = {}
+    for one in lines():
+        found.setdefault((one["set"], one["share"], one["method"]), []).append(one)
+    rows = [f"| set | positives | measure | {' | '.join(SCORES)} |", f"|---|---|---|{'---|' * len(SCORES)}"]
+    for (name, share, method), runs in found.items():
+        means = [f"{mean(run[score] for run in runs):.3f}" for score in SCORES]
+        summary = over_seeds([run["f1"] for run in runs], "f1")
+        if summary.low is not None:
+            means[0] += f" ({summary.low:.3f} to {summary.high:.3f})"
+        rows.append(f"| {name} | {share:.0%} | {method} | {' | '.join(means)} |")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
