@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
-    from bertie.api.pretrain import pretrain
+    from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.results import Predictions, Written
     from bertie.api.run import Plan, Run
     from bertie.api.scores import Scores
@@ -76,6 +76,7 @@ _HOMES = {
     "Plan": "bertie.api.run",
     "Search": "bertie.api.tune",
     "tune": "bertie.api.tune",
+    "plan_pretrain": "bertie.api.pretrain",
     "fit": "bertie.train.loop",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
@@ -144,6 +145,7 @@ __all__ = [
     "perplexity",
     "plan_corpus",
     "plan_finetune",
+    "plan_pretrain",
     "predict",
     "presets",
     "pretrain",

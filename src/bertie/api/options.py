@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
-    from bertie.runs.config import FinetuneConfig
+    from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.tasks.losses import LossFunction
 
 Output = str | Path | IO[bytes]
@@ -172,3 +172,30 @@ class FinetuneOptions(TypedDict, total=False):
     settings: Mapping[str, Any] | None
     overrides: Sequence[str]
     config: "FinetuneConfig | str | Path | None"
+
+
+class PretrainOptions(TypedDict, total=False):
+    """The settings of `pretrain`, which its plan takes too."""
+
+    model: str | Path | None
+    objectives: Sequence[str] | Mapping[str, Any] | None
+    steps: int | None
+    lr: float | None
+    batch_size: int | None
+    max_length: int | None
+    weight_decay: float | None
+    warmup: float | None
+    seed: int | None
+    device: str | None
+    precision: str | None
+    patience: int | None
+    metric: str | None
+    track: str | Sequence[str] | None
+    features: str
+    from_: str | Path | None
+    minutes: float | None
+    settings: Mapping[str, Any] | None
+    overrides: Sequence[str]
+    config: "PretrainConfig | str | Path | None"
+    output: str | Path | None
+    overwrite: bool

@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from bertie import families
 from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
@@ -17,10 +18,13 @@ from bertie.errors import Stopped
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
+from bertie.models.variant import read_public
+from bertie.runs.domains import table as perplexity_table
 from bertie.runs.folder import REPORT, RUN, read_results
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
+from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import read_training_facts
 
 if TYPE_CHECKING:
@@ -79,7 +83,10 @@ class Run:
         return self.folder / ("seed-*" if self.seeds else "") / MODEL
 
     def lines(self) -> "Iterator[str | Table]":
-        """Yields what `bertie finetune` prints: the scores on dev, of several seeds their mean and interval."""
+        """Yields what the command prints: scores on dev, of several seeds their mean, or the figures of a last step."""
+        if "valid" in self.results:
+            yield from self._figures()
+            return
         if not self.seeds:
             yield f"dev: {self.scores.summary}"
             yield from self.scores.lines()
@@ -89,9 +96,22 @@ class Run:
             yield f"{called(name, self.results)} on dev: {SeedSummary(**summed) if known else 'not defined'}"
         yield from filter(None, (self.results.get("worth"), self.results.get("chosen")))
 
+    def _figures(self) -> Iterator[str]:
+        """Yields the figures of pre-training."""
+        results, last = self.results, self.results["valid"] or self.results["train"]
+        figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(MEASURED))
+        yield f"step {results['step']:,}: {figures}"
+        if "pseudo_perplexity" in results:
+            yield perplexity_table(results["pseudo_perplexity"])
+        if "repeats" in results:
+            same = "identical" if results["repeats"]["same_weights"] else "other ones"
+            yield f"Weights compared with {results['repeats']['run']}: {same}"
+
     @property
     def warnings(self) -> list[str]:
         """What is unusual about the scores."""
+        if "valid" in self.results:
+            return []
         if not self.seeds:
             return self.scores.warnings
         failed = self.results["degenerate"].items()
@@ -102,6 +122,8 @@ class Run:
 
     def next_commands(self) -> list[str]:
         """Returns commands that use the trained model, ready to copy into a shell."""
+        if "valid" in self.results:
+            return commands_after_pretraining(self.folder / MODEL)
         first = self.folder if not self.seeds or "chosen" in self.results else self.folder / f"seed-{self.seeds[0]}"
         return commands_after(first / MODEL)
 
@@ -134,6 +156,20 @@ def commands_after(model: Path) -> list[str]:
     return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE{head}"]
 
 
+def commands_after_pretraining(model: Path) -> list[str]:
+    """Returns commands that use a pre-trained model, ready to copy into a shell."""
+    folder, filling = shlex.quote(str(model)), list[str]()
+    if "mlm" in (read_heads(model) or ()):
+        mask = Tokenizer.load(model).special_tokens["mask"]
+        filling = [f'bertie fill-mask {folder} "Some text with a {mask} in it."']
+    return [*filling, f"bertie finetune {folder} --train FILE -o runs/NAME"]
+
+
+def read_heads(model: Path) -> tuple[str, ...] | None:
+    """Returns the heads of a model folder; None for an unknown class."""
+    return families.family(model).heads(read_public(model))
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a run would do, without doing it: `bertie finetune --dry-run` and `bertie pretrain --dry-run`.
@@ -143,6 +179,12 @@ class Plan:
     """
 
     facts: Mapping[str, Any]
+    _summary: "Callable[[dict[str, Any]], str] | None" = field(default=None, repr=False)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual."""
+        return [*self.facts.get("warnings", ())]
 
     @property
     def forecast(self) -> RunForecast | None:
@@ -155,6 +197,8 @@ class Plan:
         return {**self.facts}
 
     def __str__(self) -> str:
+        if self._summary is not None:
+            return self._summary(self.to_dict())
         apart = ("forecast", "notes", "warnings")
         lines = [f"{name}: {value}" for name, value in self.facts.items() if name not in apart]
         lines += self.facts.get("notes", ())
