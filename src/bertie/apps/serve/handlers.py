@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
-    Array,
     BertieError,
     Chooses,
     EmbedTask,
@@ -104,7 +104,7 @@ def as_list(call: Call, inputs: Any, name: str = "inputs") -> tuple[list[Any], b
 # Vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Array:
+async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
     return task.finished(await call.logits(encoded, task))
@@ -469,7 +469,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     return found[0] if single else found
 
 
-def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: Array, top: int) -> Any:
+def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: NDArray[np.float32], top: int) -> Any:
     """Returns the tokens for the mask of a text; for several masks, a list for each."""
     best = one.proposals(logits_NV, tokenizer, top=top)
     masks = [[filled(tokenizer, token) for token in tokens] for tokens in best]
