@@ -159,17 +159,12 @@ def finetune(
     with ExitStack() as stack:
         ready = stack.enter_context(settings_ready(locals()))
         number = seeds_of(ready, seeds, keep_best)
-        if number > 1 and (callbacks or function):
-            raise UsageError("Callbacks and a loss function are of one run. Pass `seeds=1`.")
         folder, temporary = stack.enter_context(run_folder(output))
+        own: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "callbacks": callbacks, "loss": function}
         if number == 1:
-            results = runs.finetune(
-                ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function
-            )
+            results = runs.finetune(ready, folder, **own)
         else:
-            results = runs.finetune_seeds(
-                ready, folder, number, resume=resume, overwrite=overwrite, keep_best=keep_best
-            )
+            results = runs.finetune_seeds(ready, folder, number, keep_best=keep_best, **own)
     return Run(folder, results, temporary)
 
 
