@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -160,11 +161,9 @@ def finetune(
         ready = stack.enter_context(settings_ready(locals()))
         number = seeds_of(ready, seeds, keep_best)
         folder, temporary = stack.enter_context(run_folder(output))
-        own: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "callbacks": callbacks, "loss": function}
-        if number == 1:
-            results = runs.finetune(ready, folder, **own)
-        else:
-            results = runs.finetune_seeds(ready, folder, number, keep_best=keep_best, **own)
+        several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
+        run = runs.finetune if number == 1 else several
+        results = run(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
 
 

@@ -113,17 +113,12 @@ def finetune_seeds(
             "another folder, or pass --overwrite to start again."
         )
     with folder.held(overwrite=overwrite):
-        return _all_seeds(config, folder, seeds, resume, keep_best, callbacks, loss)
+        one = partial(finetune, resume=resume, callbacks=callbacks, loss=loss)
+        return _all_seeds(config, folder, seeds, keep_best, one)
 
 
 def _all_seeds(
-    config: FinetuneConfig,
-    folder: RunFolder,
-    seeds: int,
-    resume: str,
-    keep_best: bool,
-    callbacks: Sequence[Callback],
-    loss: LossFunction | None,
+    config: FinetuneConfig, folder: RunFolder, seeds: int, keep_best: bool, one: Callable[..., dict[str, Any]]
 ) -> dict[str, Any]:
     results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
@@ -131,8 +126,7 @@ def _all_seeds(
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         if config.per_label:
             without = Without()  # each seed has other training examples
-        place = run / f"seed-{seed}"
-        results[seed] = finetune(seeded, place, resume=resume, callbacks=callbacks, loss=loss, without=without)
+        results[seed] = one(seeded, run / f"seed-{seed}", without=without)
     first = next(iter(results.values()))
     metrics = first["metrics"]
     summed = {
