@@ -1,5 +1,6 @@
 """`patience`, `metric` and `select` of a fine-tuning run: what ends it, which rows choose, and what the report says."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 
 import bertie as library
+from bertie.api.options import FinetuneOptions, PretrainOptions
 from bertie.errors import UsageError
+from bertie.runs.arguments import FINETUNE, PRETRAIN
 from bertie.train import log
 from toys import CommandLine, toy_model
 
@@ -105,6 +108,16 @@ def test_an_unknown_metric_is_refused_before_a_run_is_replaced(model: Path, tmp_
     assert run.report.exists()
     with pytest.raises(UsageError, match="has no metric 'f1'"):
         library.finetune(model, [("a", 1.0), ("b", 2.5)] * 20, task="regression", metric="f1")
+
+
+def test_each_setting_with_a_name_is_an_argument_everywhere() -> None:
+    for names, function, options in (
+        (FINETUNE, library.finetune, FinetuneOptions),
+        (PRETRAIN, library.pretrain, PretrainOptions),
+    ):
+        parameters = inspect.signature(function).parameters
+        assert names.keys() <= {*parameters} | {*options.__annotations__}, function
+        assert names.keys() <= {*options.__annotations__}, options
 
 
 def test_options_that_a_search_varies_are_refused(model: Path, tmp_path: Path, bertie: CommandLine) -> None:
