@@ -149,6 +149,7 @@ class FinetuneOptions(TypedDict, total=False):
     loss: "str | LossFunction | None"
     focal_gamma: float | None
     label_smoothing: float | None
+    optimize: str
     data: str
     data_dir: str | Path | None
     epochs: float | None
