@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from bertie.platform import (
-    LAST_PIECES,
     Alternating,
     EncoderOutput,
     Facts,
@@ -27,10 +26,10 @@ from bertie.platform import (
     OnnxFolder,
     OnnxSignature,
     Padded,
+    ParseHead,
     TorchModel,
     UsageError,
     console,
-    with_last_pieces,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Graph(nn.Module):
         self.choices = tuple(model.heads) == ("choice",)
         names = ["input_ids", "attention_mask"]
         names += ["token_type_ids"] * (model.config.type_vocab_size > 1)
-        self.inputs = (*names, *[LAST_PIECES] * ("parse" in model.heads))
+        self.inputs = (*names, *[ParseHead.LAST] * ("parse" in model.heads))
         self.signature = _signature(model)
         self.outputs = tuple(name for names in self.signature.outputs.values() for name in names)
 
@@ -90,7 +89,7 @@ class Graph(nn.Module):
     def _parsed(self, name: str, output: EncoderOutput, last: Tensor) -> Tensor:
         hidden = output.last_hidden_state
         tokens = replace(output, last_hidden_state=hidden.flatten(0, 1))
-        logits = self.model.logits(name, with_last_pieces(tokens, last.flatten()))
+        logits = self.model.logits(name, ParseHead.with_last_pieces(tokens, last.flatten()))
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
