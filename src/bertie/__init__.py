@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
     from bertie.api.pretrain import pretrain
+    from bertie.api.register import register
     from bertie.api.results import Predictions, Written
     from bertie.api.run import Run
     from bertie.api.scores import Scores
@@ -84,6 +85,7 @@ _HOMES = {
     "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",
+    "register": "bertie.api.register",
     "report_tokenizer": "bertie.api.tokenizer",
     "shrink": "bertie.api.change",
     "similarity": "bertie.api.use",
@@ -139,6 +141,7 @@ __all__ = [
     "pretrain",
     "probe",
     "rank",
+    "register",
     "report_tokenizer",
     "shrink",
     "similarity",

@@ -225,9 +225,13 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
 
 
 def ranked(prediction: Prediction) -> list[dict[str, Any]]:
-    """Returns labels with probabilities, the most probable first; a number is the score of its name."""
+    """Returns labels with probabilities, the most probable first; a number is the score of its name.
+
+    Where a threshold decides, the predicted label is the first one.
+    """
     scores = prediction.scores or {"score": float(prediction.label)}
-    return [{"score": score, "label": label} for label, score in sorted(scores.items(), key=lambda one: -one[1])]
+    order = sorted(scores.items(), key=lambda one: (one[0] != prediction.label, -one[1]))
+    return [{"score": score, "label": label} for label, score in order]
 
 
 def raw_scores(call: Call, answer: Answer) -> Answer:
