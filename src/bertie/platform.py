@@ -132,8 +132,8 @@ __all__ = [
 # fmt: on
 
 if TYPE_CHECKING:
-    from bertie.api.use import module_of, readable_texts
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
+    from bertie.api.use import module_of, readable_texts
     from bertie.cli.app import asked as call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
@@ -170,7 +170,7 @@ if TYPE_CHECKING:
     from bertie.infer.choose import engine_of
     from bertie.infer.embed import embedder as embedder_of
     from bertie.infer.engine import Engine, EngineName, check_names
-    from bertie.infer.fill import MaskPrediction, Masked
+    from bertie.infer.fill import Masked, MaskPrediction
     from bertie.infer.layers import Layers
     from bertie.infer.native.folder import FolderEngine
     from bertie.infer.native_engine import NativeEngine
@@ -193,8 +193,8 @@ if TYPE_CHECKING:
     from bertie.models.heads.parse import ParseHead
     from bertie.models.int4 import Int4Weight
     from bertie.models.int8 import Int8Weight
-    from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
     from bertie.models.kinds import MOST as MOST_POSITIONS
+    from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
     from bertie.models.loss import LossReport, LossTerm
     from bertie.models.model import TorchModel
     from bertie.models.model_files import ModelFiles
@@ -220,8 +220,8 @@ if TYPE_CHECKING:
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import pieces_of
     from bertie.tasks.parse import NONE as NO_HEAD
+    from bertie.tasks.parse import pieces_of
     from bertie.tasks.places import encode_places
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
