@@ -34,7 +34,7 @@ _MODULES = {
     "data.tables": "Columns Example SkipReport TableFormat",
     "data.tagged": "TaggedFile",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
-    "evaluation.compare": "Paired PairedDifference",
+    "evaluation.compare": "Paired",
     "families": "Families",
     "files": "disk",
     "folders": "FolderKind=Kind",
@@ -46,14 +46,13 @@ _MODULES = {
     "infer.layers": "Layers",
     "infer.native.folder": "FolderEngine",
     "infer.native_engine": "NativeEngine",
-    "infer.onnx_engine": "OnnxEngine OnnxFolder OnnxSignature=Signature",
+    "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
     "infer.write": "WrittenWords=Words",
-    "metrics.answers": "ANSWER_SCRIPTS=SCRIPTS",
     "metrics.base": "metric_called=called",
     "metrics.calibration": "CALIBRATION_BINS=BINS",
     "metrics.resample": "Bootstrap Reservoir",
@@ -65,7 +64,7 @@ _MODULES = {
     "models.int4": "Int4Weight",
     "models.int8": "Int8Weight",
     "models.kinds": "MOST_POSITIONS=MOST Alternating Full Residual Unshared Window",
-    "models.loss": "LossReport LossTerm",
+    "models.loss": "LossTerm",
     "models.model": "TorchModel",
     "models.model_files": "ModelFiles",
     "models.surgery": "Surgery",
@@ -90,11 +89,10 @@ _MODULES = {
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
-    "tasks.parse": "NO_HEAD=NONE pieces_of",
-    "tasks.places": "encode_places",
+    "tasks.parse": "ParseTask",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
-    "tasks.source": "Targets TaskSource",
+    "tasks.source": "TaskSource",
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
@@ -110,24 +108,23 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "ANSWER_SCRIPTS", "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "NO_HEAD", "TASKS",
-    "Alternating", "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder",
-    "Costs", "DataError", "Diverged", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine",
-    "EngineName", "Example", "Facts", "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full",
-    "Generates", "GenerationConfig", "Html", "Int4Weight", "Int8Weight", "InvalidRow", "Job", "Layer", "Layers",
-    "LossReport", "LossTerm", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard",
-    "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder", "OnnxSignature", "OptimConfig", "Packed", "Padded",
-    "PairHead", "Paired", "PairedDifference", "ParseHead", "Parts", "Planning", "PowerGrid", "Prediction",
-    "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry", "RelationExample", "Report", "Reservoir",
-    "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings", "Shards", "SkipReport", "SourceFile",
-    "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions",
-    "TagPrediction", "TaggedFile", "Targets", "Task", "TaskPart", "TaskSource", "TextPipeline", "Texts", "TooLong",
-    "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees", "TurnedAttention",
-    "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords",
-    "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "embedder_of", "encode_places",
-    "ending", "engine_of", "grouped", "metric_called", "module_of", "nearest", "option", "permutation", "pieces_of",
-    "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
-    "usual_rate", "write_rows",
+    "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "Batch",
+    "Batches", "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError",
+    "Diverged", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName", "Example",
+    "Facts", "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
+    "GenerationConfig", "Html", "Int4Weight", "Int8Weight", "InvalidRow", "Job", "Layer", "Layers", "LossTerm",
+    "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine",
+    "OnnxEngine", "OnnxFolder", "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask",
+    "Parts", "Planning", "PowerGrid", "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "Rapl",
+    "Registry", "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences",
+    "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery",
+    "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource",
+    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport",
+    "Trees", "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining",
+    "Window", "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk",
+    "embedder_of", "ending", "engine_of", "grouped", "metric_called", "module_of", "nearest", "option",
+    "permutation", "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining",
+    "text_of", "usual_rate", "write_rows",
 ]
 # fmt: on
 
@@ -162,7 +159,7 @@ if TYPE_CHECKING:
     from bertie.data.tagged import TaggedFile
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
-    from bertie.evaluation.compare import Paired, PairedDifference
+    from bertie.evaluation.compare import Paired
     from bertie.families import Families
     from bertie.files import disk
     from bertie.folders import Kind as FolderKind
@@ -175,14 +172,12 @@ if TYPE_CHECKING:
     from bertie.infer.native.folder import FolderEngine
     from bertie.infer.native_engine import NativeEngine
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
-    from bertie.infer.onnx_engine import Signature as OnnxSignature
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.write import Words as WrittenWords
-    from bertie.metrics.answers import SCRIPTS as ANSWER_SCRIPTS
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.calibration import BINS as CALIBRATION_BINS
     from bertie.metrics.resample import Bootstrap, Reservoir
@@ -195,7 +190,7 @@ if TYPE_CHECKING:
     from bertie.models.int8 import Int8Weight
     from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
-    from bertie.models.loss import LossReport, LossTerm
+    from bertie.models.loss import LossTerm
     from bertie.models.model import TorchModel
     from bertie.models.model_files import ModelFiles
     from bertie.models.surgery import Surgery
@@ -220,12 +215,10 @@ if TYPE_CHECKING:
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import NONE as NO_HEAD
-    from bertie.tasks.parse import pieces_of
-    from bertie.tasks.places import encode_places
+    from bertie.tasks.parse import ParseTask
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.source import Targets, TaskSource
+    from bertie.tasks.source import TaskSource
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding

@@ -24,7 +24,6 @@ from bertie.platform import (
     Facts,
     Full,
     OnnxFolder,
-    OnnxSignature,
     Padded,
     ParseHead,
     TorchModel,
@@ -93,7 +92,7 @@ class Graph(nn.Module):
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
-def _signature(model: TorchModel) -> OnnxSignature:
+def _signature(model: TorchModel) -> OnnxFolder.Signature:
     facts = Facts.of(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
@@ -105,7 +104,7 @@ def _signature(model: TorchModel) -> OnnxSignature:
         if not model.config.pooler and model.config.pooler_dense:
             del outputs["pooler_output"], of_encoder["pooler_output"]
     facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return OnnxSignature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
+    return OnnxFolder.Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
 def refusal(model: TorchModel) -> str | None:
