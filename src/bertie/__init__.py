@@ -10,15 +10,16 @@ if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus, plan_corpus
     from bertie.api.describe import info, list_families, presets
-    from bertie.api.finetune import finetune
+    from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
-    from bertie.api.pretrain import pretrain
+    from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
     from bertie.api.results import Predictions, Written
-    from bertie.api.run import Run
+    from bertie.api.run import Plan, Run
     from bertie.api.scores import Scores
     from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.tune import Search, tune
     from bertie.api.use import (
         embed,
         evaluate,
@@ -71,6 +72,12 @@ _HOMES = {
     "extend_vocabulary": "bertie.api.change",
     "fill_mask": "bertie.api.use",
     "finetune": "bertie.api.finetune",
+    "finetune_against": "bertie.api.finetune",
+    "plan_finetune": "bertie.api.finetune",
+    "Plan": "bertie.api.run",
+    "Search": "bertie.api.tune",
+    "tune": "bertie.api.tune",
+    "plan_pretrain": "bertie.api.pretrain",
     "fit": "bertie.train.loop",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
@@ -106,11 +113,13 @@ __all__ = [
     "FinetuneConfig",
     "MLflow",
     "Model",
+    "Plan",
     "Predictions",
     "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
+    "Search",
     "StopTraining",
     "TensorBoard",
     "Tokenizer",
@@ -127,6 +136,7 @@ __all__ = [
     "extend_vocabulary",
     "fill_mask",
     "finetune",
+    "finetune_against",
     "fit",
     "grow",
     "info",
@@ -136,6 +146,8 @@ __all__ = [
     "next_sentence",
     "perplexity",
     "plan_corpus",
+    "plan_finetune",
+    "plan_pretrain",
     "predict",
     "presets",
     "pretrain",
@@ -147,6 +159,7 @@ __all__ = [
     "similarity",
     "train_tokenizer",
     "trim_vocabulary",
+    "tune",
     "verify",
     "words",
     "write",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bertie import families
-from bertie.cli.finetune import what_next
+from bertie.api.run import commands_after
 from bertie.infer.predict import Predictor
 from bertie.runs.models import load
 from bertie.tasks import TASKS, with_task
@@ -112,7 +112,7 @@ def test_json_lines_are_known_by_their_first_line(models, cli, name, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_line_shown_after_a_run_works_in_a_shell(models, cli, name):
     """`echo LINE | bertie predict MODEL`: an answer for one row, without an error."""
-    echo, _, rest = what_next(models / name)[0].partition(" | ")
+    echo, _, rest = commands_after(models / name)[0].partition(" | ")
     line = subprocess.run(["bash", "-c", echo], capture_output=True, text=True, check=True).stdout
     program, *arguments = shlex.split(rest)
     assert program == "bertie"
@@ -124,7 +124,7 @@ def test_the_line_shown_after_a_run_works_in_a_shell(models, cli, name):
 def test_the_line_shown_for_pairs_is_a_pair(models, cli, name, tmp_path):
     shutil.copytree(models / name, tmp_path / "pairs")
     write_training_facts(tmp_path / "pairs", replace(read_training_facts(tmp_path / "pairs"), texts=2))
-    echo, _, rest = what_next(tmp_path / "pairs")[0].partition(" | ")
+    echo, _, rest = commands_after(tmp_path / "pairs")[0].partition(" | ")
     (record,) = cli.good(*shlex.split(rest)[1:], stdin=shlex.split(echo)[1] + "\n").splitlines()
     assert "error" not in json.loads(record), record
 

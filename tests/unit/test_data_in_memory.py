@@ -134,7 +134,7 @@ def test_what_is_wrong_is_told_in_the_terms_of_the_data(trained: bertie.Run, sta
         (train(frame.assign(stars=None), **COLUMNS), DataError, r"train contains no usable example.*no stars"),
         (train(frame[:0], **COLUMNS), DataError, "train contains no usable example. It has no rows"),
         (train(3), UsageError, "These are no rows: int. A path, a DataFrame"),
-        (train(None), UsageError, "No training examples given. Pass train"),
+        (train(None), UsageError, "No training examples given. Pass `train=FILE`"),
         (train((["a"], ["x", "y"])), UsageError, "1 texts and 2 labels"),
         (train({"text": ["a"], "label": ["x", "y"]}), UsageError, "different numbers of rows"),
         (train([(1, 2, 3, 4)]), UsageError, "A row has 4 values"),
@@ -221,9 +221,10 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     table = json.loads(f"[{','.join(bertie.good('sample', 'reviews', '--json').splitlines())}]")
     pandas.DataFrame(table).rename(columns={"text": "review", "label": "stars"}).to_csv("reviews.csv", index=False)
     for page in ("python.md", "python.ko.md"):
-        code, *_ = re.findall(
+        one_model, code, *_ = re.findall(
             r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8"), re.DOTALL
         )
+        exec(one_model, {})
         assert "starter-en" in code
         small = code.replace("starter-en", str(toy_model(tmp_path / page, WORDS))).replace(
             "max_length=128", "max_length=16"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertie import families, settings
-from bertie.cli.finetune import settings_of
+from bertie.api.finetune import settings_of
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
@@ -30,7 +30,7 @@ PUBLISHED = {  # batch size, epochs, learning rate. Devlin et al. 2018, 4.1 to 4
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_set_s_recipe_is_chosen_by_its_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = settings_of("m", [], None, {"data": name})
+    chosen = settings_of({"model": "m", "data": name})
     assert chosen.data == name
     assert DATASETS[name].recipe in "".join(capsys.readouterr().err.split())
     batch, epochs, rate = PUBLISHED.get(name, (chosen.train.batch_size, chosen.epochs, chosen.optim.lr))
@@ -40,7 +40,7 @@ def test_a_set_s_recipe_is_chosen_by_its_name(name: str, capsys: pytest.CaptureF
 
 
 def test_what_is_typed_counts_more_than_the_recipe() -> None:
-    chosen = settings_of("m", ["epochs=2", "train.batch_size=12"], None, {"data": "squad"})
+    chosen = settings_of({"model": "m", "data": "squad"}, overrides=("epochs=2", "train.batch_size=12"))
     assert (chosen.epochs, chosen.train.batch_size, chosen.max_length, chosen.optim.lr) == (2, 12, 384, 5e-5)
 
 
@@ -50,14 +50,14 @@ def test_what_is_typed_counts_more_than_the_recipe() -> None:
 )
 def test_a_published_rate_is_for_wide_models(width: int, typed: list[str], rate: float) -> None:
     model = TorchModel(Encoder(families.config("bert-tiny", hidden_size=width, num_hidden_layers=0, vocab_size=9)))
-    assert with_rate(settings_of("m", typed, None, {"data": "rte"}), model, []).optim.lr == rate
-    named = settings_of("m", typed, Path(DATASETS["rte"].recipe), {"data": "rte"})
+    assert with_rate(settings_of({"model": "m", "data": "rte"}, overrides=tuple(typed)), model, []).optim.lr == rate
+    named = settings_of({"model": "m", "data": "rte"}, DATASETS["rte"].recipe, tuple(typed))
     assert with_rate(named, model, []).optim.lr == named.optim.lr
 
 
 def test_a_file_that_is_named_is_taken_instead(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("epochs: 7\n")
-    chosen = settings_of("m", [], tmp_path / "mine.yaml", {"data": "squad"})
+    chosen = settings_of({"model": "m", "data": "squad"}, tmp_path / "mine.yaml")
     assert (chosen.epochs, chosen.max_length) == (7, 128)
 
 

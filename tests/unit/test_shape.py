@@ -144,16 +144,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (63_350, 45_000),
-    core_files: (428, 290),
-    imports_inside_functions: (150, 60),
-    uses_of_any: (1_338, 600),
+    core_lines: (63_858, 45_000),
+    core_files: (429, 290),
+    imports_inside_functions: (131, 60),
+    uses_of_any: (1_347, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (477, 60),
-    participles_as_names: (3_795, 0),
-    names_of_the_waist: (186, 120),
-    joined_packages: (44, 25),
+    names_in_several_modules: (479, 60),
+    participles_as_names: (3_790, 0),
+    names_of_the_waist: (192, 120),
+    joined_packages: (42, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

@@ -1,22 +1,31 @@
 """`bertie.finetune`: from labeled examples in any form to a trained model."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from bertie import settings as configs
-from bertie.api.run import Run, run_folder
+from bertie.api.folders import Comparison
+from bertie.api.options import FinetuneOptions
+from bertie.api.run import Plan, Run, run_folder
 from bertie.console import say
 from bertie.data import memory
+from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
 from bertie.runs import finetune as runs
+from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
+FEW_SHOT = "finetune-few-shot"
+FILES = {  # arguments that are settings of the files alone
+    **{name: name for name in ("positive", "columns", "encoding", "format", "label_separator")},
+    "features": "features.column",
+}
 THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
     "learning_rate": "lr",
     "num_train_epochs": "epochs",
@@ -43,8 +52,8 @@ THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
 @arguments(**THEIRS)
 def finetune(
     model: str | Path | None = None,
-    train: Any = None,
-    dev: Any = None,
+    train: Rows | None = None,
+    dev: Rows | None = None,
     *,
     text: str | tuple[str, ...] | list[str] = (),
     label: str = "",
@@ -71,8 +80,18 @@ def finetune(
     patience: int | None = None,
     metric: str | None = None,
     track: str | Sequence[str] | None = None,
+    positive: str = "",
+    columns: Sequence[str] = (),
+    encoding: str = "",
+    format: str = "",
+    label_separator: str = "",
+    features: str = "",
+    few_shot: bool = False,
+    seeds: int | None = None,
+    keep_best: bool = False,
     settings: Mapping[str, Any] | None = None,
-    config: FinetuneConfig | None = None,
+    overrides: Sequence[str] = (),
+    config: FinetuneConfig | str | Path | None = None,
     output: str | Path | None = None,
     resume: str = "auto",
     overwrite: bool = False,
@@ -110,8 +129,19 @@ def finetune(
         patience: Evaluations without an improvement after which the run ends, with the best weights.
         metric: Metric that selects weights and stops the run. Default: the main metric of the task.
         track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
+        positive: Label of a classification whose F1 is the main metric.
+        columns: Column names of files without a header line.
+        encoding: Text encoding of files.
+        format: Format of files. Default: by their suffix.
+        label_separator: What separates several labels in a cell.
+        features: Column of feature vectors.
+        few_shot: Whether to train on pairs of texts, for 2 to 64 examples per label.
+        seeds: Number of runs with different seeds, from `seed` up. Default: 5 on small published data, otherwise 1.
+        keep_best: With several seeds, whether the model is that of the seed with the best score on dev.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
-        config: All settings of a run, instead of the arguments above. With `train` or `dev`, these are its examples.
+        overrides: Settings as texts, "optim.betas=[0.9, 0.98]", which override all others.
+        config: YAML file of settings, or the name of a recipe, which the arguments override; or all settings of a
+            run, instead of the arguments above. With `train` or `dev`, these are its examples.
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
@@ -125,22 +155,136 @@ def finetune(
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    chosen = {"model": None if model is None else str(model), **chosen_of(FINETUNE, locals())}
     function = loss if callable(loss) else None
-    check_alone(config, chosen)
-    if config is None and train is None and not data:
-        raise UsageError("No training examples given. Pass train, or data and data_dir.")
+    with ExitStack() as stack:
+        ready = stack.enter_context(settings_ready(locals()))
+        number = seeds_of(ready, seeds, keep_best)
+        if number > 1 and (callbacks or function):
+            raise UsageError("Callbacks and a loss function are of one run. Pass `seeds=1`.")
+        folder, temporary = stack.enter_context(run_folder(output))
+        if number == 1:
+            results = runs.finetune(
+                ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function
+            )
+        else:
+            results = runs.finetune_seeds(
+                ready, folder, number, resume=resume, overwrite=overwrite, keep_best=keep_best
+            )
+    return Run(folder, results, temporary)
+
+
+@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+def finetune_against(
+    model: str | Path | None,
+    against: str | Path,
+    train: Rows | None = None,
+    dev: Rows | None = None,
+    *,
+    output: str | Path,
+    seeds: int | None = None,
+    resume: str = "auto",
+    overwrite: bool = False,
+    **options: Unpack[FinetuneOptions],
+) -> Comparison:
+    """Fine-tunes two models alike, seed by seed, and compares them.
+
+    Args:
+        model: Name or folder of the first pre-trained model.
+        against: Name or folder of the second.
+        train: Labeled examples, as for `finetune`.
+        dev: Examples to evaluate on.
+        output: Folder to write: first/, second/ and compare.html.
+        seeds: Number of runs of each model. Default: 5 on small published data, otherwise 1.
+        resume: As for `finetune`.
+        overwrite: Whether to delete first what Bertie wrote to the folder.
+        **options: The settings of `finetune`.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        As `finetune`.
+    """
+    with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
+        number = seeds_of(ready, seeds, False)
+        return Comparison(runs_against(ready, str(against), Path(output), number, resume=resume, overwrite=overwrite))
+
+
+@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+def plan_finetune(
+    model: str | Path | None = None,
+    train: Rows | None = None,
+    dev: Rows | None = None,
+    *,
+    against: str | Path | None = None,
+    seeds: int | None = None,
+    keep_best: bool = False,
+    trial: float | None = None,
+    **options: Unpack[FinetuneOptions],
+) -> Plan:
+    """Checks everything that a run needs, without training, and forecasts its cost by a trial on this machine.
+
+    Args:
+        model: Name or folder of a pre-trained model.
+        train: Labeled examples, as for `finetune`.
+        dev: Examples to evaluate on.
+        against: A second model, which is checked too.
+        seeds: As for `finetune`.
+        keep_best: As for `finetune`.
+        trial: Seconds of the trial. Default: 30, or a stored trial of the same run. 0: no trial.
+        **options: The settings of `finetune`.
+
+    Returns:
+        The plan.
+
+    Raises:
+        As `finetune`.
+    """
+    with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
+        number = seeds_of(ready, seeds, keep_best)
+        facts = {**runs.plan(ready, trial=trial), "seeds": number}
+        if against is not None:
+            runs.plan(ready.model_copy(update={"model": str(against)}), trial=0)
+        return Plan(facts)
+
+
+def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
+    """Returns the number of seeds. Raises UsageError for the best of one."""
+    number = runs.usual_seeds(ready) if seeds is None else seeds
+    if seeds is None and number > 1:
+        say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")
+    if keep_best and number == 1:
+        raise UsageError("`keep_best` chooses among several seeds. Pass `seeds=5` too.")
+    return number
+
+
+@contextmanager
+def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
+    """Context with the settings of a call, in which its examples can be read. call: its arguments."""
+    call = dict.fromkeys(FinetuneOptions.__annotations__) | {"settings": None} | dict(call)
+    model, config = call["model"], call["config"]
+    chosen = {"model": None if model is None else str(model), **chosen_of({**FINETUNE, **FILES}, call)}
+    if isinstance(config, FinetuneConfig):
+        check_alone(config, chosen)
+    elif call["few_shot"] and config is not None:
+        raise UsageError(f"`few_shot` and -c {config} exclude each other. Write `extends: {FEW_SHOT}` in the file.")
+    overrides, train = tuple(call["overrides"] or ()), call["train"]
+    if config is None and train is None and not (chosen.get("data") or chosen.get("train_file") or overrides):
+        raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
         files: dict[str, Any] = {}
-        for name, examples in (("train", train), ("dev", dev)):
-            if examples is not None:
-                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, examples))
+        for name in ("train", "dev"):
+            if call[name] is not None:
+                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name]))
                 if memory.in_memory(path):
                     files["format"] = "jsonl"
-        ready = config.model_copy(update=files) if config is not None else settings_of(chosen | files)
-        folder, temporary = stack.enter_context(run_folder(output))
-        results = runs.finetune(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
-    return Run(folder, results, temporary)
+        if isinstance(config, FinetuneConfig):
+            yield config.model_copy(update=files)
+            return
+        ready = settings_of(chosen | files, FEW_SHOT if call["few_shot"] else config, overrides)
+        if call["few_shot"] and ready.task != "few-shot":
+            raise UsageError(f"`few_shot` and `task={ready.task}` exclude each other. Omit one of them.")
+        yield ready
 
 
 def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +296,7 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     for key, value in chosen.items():
         if isinstance(value, Path):
             chosen[key] = str(value)
-        elif key in ("text", "train.track") and value is not None:
+        elif key in ("text", "columns", "train.track") and value is not None:
             chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
         elif value == "":
             chosen[key] = None

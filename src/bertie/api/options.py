@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from bertie.training_facts import TooLong
+
+if TYPE_CHECKING:
+    from bertie.runs.config import FinetuneConfig, PretrainConfig
+    from bertie.tasks.losses import LossFunction
 
 Output = str | Path | IO[bytes]
 """A file to write, or an open stream."""
@@ -130,3 +134,69 @@ class WhereOptions(TypedDict, total=False):
     device: str
     precision: str
     engine: str
+
+
+class FinetuneOptions(TypedDict, total=False):
+    """The settings of `finetune`, which its plan and a comparison take too."""
+
+    text: str | Sequence[str]
+    label: str
+    task: str | None
+    label_names: Mapping[str, str] | None
+    weight: str
+    class_weights: str | Mapping[str, float] | None
+    sampling: str | None
+    loss: "str | LossFunction | None"
+    focal_gamma: float | None
+    label_smoothing: float | None
+    data: str
+    data_dir: str | Path | None
+    epochs: float | None
+    lr: float | None
+    batch_size: int | None
+    max_length: int | None
+    weight_decay: float | None
+    warmup: float | None
+    seed: int | None
+    device: str | None
+    precision: str | None
+    patience: int | None
+    metric: str | None
+    track: str | Sequence[str] | None
+    positive: str
+    columns: Sequence[str]
+    encoding: str
+    format: str
+    label_separator: str
+    features: str
+    few_shot: bool
+    settings: Mapping[str, Any] | None
+    overrides: Sequence[str]
+    config: "FinetuneConfig | str | Path | None"
+
+
+class PretrainOptions(TypedDict, total=False):
+    """The settings of `pretrain`, which its plan takes too."""
+
+    model: str | Path | None
+    objectives: Sequence[str] | Mapping[str, Any] | None
+    steps: int | None
+    lr: float | None
+    batch_size: int | None
+    max_length: int | None
+    weight_decay: float | None
+    warmup: float | None
+    seed: int | None
+    device: str | None
+    precision: str | None
+    patience: int | None
+    metric: str | None
+    track: str | Sequence[str] | None
+    features: str
+    from_: str | Path | None
+    minutes: float | None
+    settings: Mapping[str, Any] | None
+    overrides: Sequence[str]
+    config: "PretrainConfig | str | Path | None"
+    output: str | Path | None
+    overwrite: bool

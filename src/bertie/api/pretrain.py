@@ -1,22 +1,27 @@
 """`bertie.pretrain`: from a corpus and a tokenizer to a pre-trained model."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 from bertie import settings as configs
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.finetune import check_alone, chosen_of
-from bertie.api.run import Run, run_folder
+from bertie.api.options import PretrainOptions
+from bertie.api.run import Plan, Run, run_folder
+from bertie.console import warn
 from bertie.errors import UsageError, arguments
 from bertie.runs import pretrain as runs
 from bertie.runs.arguments import COMMON, PRETRAIN
 from bertie.runs.config import PretrainConfig
+from bertie.runs.pretraining import PreparedRun
+from bertie.runs.work import with_minutes
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import Callback
-from bertie.train.rendezvous import one_process
+from bertie.train.rendezvous import is_main, one_process
 
 THEIRS = {  # arguments of transformers
     **{name: ours for name, ours in TRAINERS.items() if ours in {*COMMON, "output"}},
@@ -33,7 +38,7 @@ THEIRS = {  # arguments of transformers
 
 @arguments(**THEIRS)
 def pretrain(
-    corpus: str | Path | None = None,
+    corpus: str | PathLike[str] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     *,
     model: str | Path | None = None,
@@ -50,8 +55,12 @@ def pretrain(
     patience: int | None = None,
     metric: str | None = None,
     track: str | Sequence[str] | None = None,
+    features: str = "",
+    from_: str | Path | None = None,
+    minutes: float | None = None,
     settings: Mapping[str, Any] | None = None,
-    config: PretrainConfig | None = None,
+    overrides: Sequence[str] = (),
+    config: PretrainConfig | str | Path | None = None,
     output: str | Path | None = None,
     resume: str = "auto",
     overwrite: bool = False,
@@ -77,8 +86,13 @@ def pretrain(
         patience: Validations without an improvement after which the run ends.
         metric: Metric of a validation that stops the run. Default: the loss.
         track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
+        features: Column of feature vectors.
+        from_: Run to repeat, on the same corpus and tokenizer: its settings, which the arguments override.
+        minutes: Approximate training time, which sets the steps after a trial of a few steps.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
-        config: All settings of a run, instead of the arguments above.
+        overrides: Settings as texts, "optim.betas=[0.9, 0.98]", which override all others.
+        config: YAML file of settings, or the name of a recipe, which the arguments override; or all settings of a
+            run, instead of the arguments above.
         output: Run folder to write. Default: a temporary one, which `Run.save` keeps.
         resume: "auto" continues a run that was stopped, from its newest checkpoint; "never" refuses; or a checkpoint.
         overwrite: Whether to delete first what Bertie wrote to the folder.
@@ -93,28 +107,102 @@ def pretrain(
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
     """
+    with ExitStack() as stack:
+        ready = stack.enter_context(_ready(locals()))
+        if output is None:
+            one_process("pretrain without output")
+        run, temporary = stack.enter_context(run_folder(output))
+        results = runs.pretrain(
+            ready,
+            run,
+            resume=resume,
+            overwrite=overwrite,
+            allow_change=tuple(allow_change),
+            reference_run=None if from_ is None else Path(from_),
+            callbacks=callbacks,
+        )
+    return Run(run, results, temporary)
+
+
+@arguments(*PretrainOptions.__annotations__, **THEIRS)
+def plan_pretrain(
+    corpus: str | PathLike[str] | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    *,
+    trial: float | None = None,
+    **options: Unpack[PretrainOptions],
+) -> Plan:
+    """Checks everything that a run needs, without training, and forecasts its cost by a trial on this machine.
+
+    The corpus is encoded for the plan, and the run uses that.
+
+    Args:
+        corpus: Folder that `bertie corpus` wrote.
+        tokenizer: A tokenizer, or its folder.
+        trial: Seconds of the trial. Default: 30, or a stored trial of the same run. 0: no trial.
+        **options: The settings of `pretrain`.
+
+    Returns:
+        The plan.
+
+    Raises:
+        As `pretrain`.
+    """
+    with _ready({**options, "corpus": corpus, "tokenizer": tokenizer}) as ready:
+        return Plan(runs.plan(ready, trial=trial), runs.summary)
+
+
+@contextmanager
+def _ready(call: Mapping[str, Any]) -> Iterator[PretrainConfig]:
+    """Context with the settings of a call. call: its arguments."""
+    call = dict.fromkeys(PretrainOptions.__annotations__) | {"output": None, "overwrite": False} | dict(call)
+    corpus, tokenizer, objectives, config = (call[name] for name in ("corpus", "tokenizer", "objectives", "config"))
     chosen: dict[str, Any] = {
-        "corpus": None if corpus is None else str(corpus),
+        "corpus": None if corpus is None else fspath(corpus),
         "tokenizer": str(tokenizer) if isinstance(tokenizer, str | Path) else None,
         "objectives": None if objectives is None else options_of(objectives),
-        **chosen_of(PRETRAIN, locals()),
+        "features.column": call["features"] or None,
+        **chosen_of(PRETRAIN, call),
     }
-    check_alone(config, chosen)
+    overrides, again = tuple(call["overrides"] or ()), None if call["from_"] is None else Path(call["from_"])
+    if again is not None and config is not None:
+        raise UsageError(
+            f"`config` and `from_` cannot be combined. `from_` is `config={again / 'run.yaml'}` with a check of the "
+            "data."
+        )
+    if again is not None and not (again / "run.yaml").is_file():
+        raise UsageError(f"{again} is not a run: it has no run.yaml. Pass the folder of a run of bertie pretrain.")
     with ExitStack() as stack:
         if isinstance(tokenizer, Tokenizer):
             folder = stack.enter_context(TemporaryDirectory(prefix="bertie-tokenizer-"))
             tokenizer.save(folder)
             chosen["tokenizer"] = folder
-        ready = config or configs.load(PretrainConfig, **chosen)
+        if isinstance(config, PretrainConfig):
+            check_alone(config, chosen)
+            ready = config
+        else:
+            ready = configs.load(PretrainConfig, config if again is None else again / "run.yaml", overrides, **chosen)
+        typed = {one.partition("=")[0] for one in overrides} | {key for key, one in chosen.items() if one is not None}
+        if call["minutes"] is not None and "train.steps" in typed:
+            raise UsageError("`minutes` sets train.steps. Pass only one of the two.")
         if not (ready.corpus or ready.corpora):
-            raise UsageError("No corpus given. Pass the folder that `bertie corpus` wrote.")
-        if output is None:
-            one_process("pretrain without output")
-        run, temporary = stack.enter_context(run_folder(output))
-        results = runs.pretrain(
-            ready, run, resume=resume, overwrite=overwrite, allow_change=allow_change, callbacks=callbacks
+            raise UsageError("No corpus given. Pass the folder that `bertie corpus` wrote: `corpus=FOLDER`.")
+        if call["minutes"] is not None:
+            begun = None if call["overwrite"] or call["output"] is None else Path(call["output"])
+            ready = with_minutes(ready, call["minutes"], begun, PreparedRun)
+        if "train.batch_size" in typed:
+            _tell_of_phases(ready)
+        yield ready
+
+
+def _tell_of_phases(ready: PretrainConfig) -> None:
+    """Warns of phases that have a batch size of their own."""
+    own = ", ".join(str(number) for number, phase in enumerate(ready.phases, 1) if phase.batch_size)
+    if own and is_main():
+        warn(
+            f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
+            "`phases`, or lower train.micro_batch_size to save memory."
         )
-    return Run(run, results, temporary)
 
 
 def options_of(objectives: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

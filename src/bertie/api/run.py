@@ -1,21 +1,34 @@
 """`Run`: a finished run, its scores and its model."""
 
+import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bertie import families
 from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
 from bertie.errors import Stopped
+from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
+from bertie.metrics.base import called, undefined
+from bertie.models.variant import read_public
+from bertie.runs.domains import table as perplexity_table
 from bertie.runs.folder import REPORT, RUN, read_results
+from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
+from bertie.tasks import TASKS
+from bertie.text.tokenizer import Tokenizer
+from bertie.training_facts import read_training_facts
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MEASURED = ("loss", "accuracy")  # ends of the names of what pre-training measures
 
@@ -40,7 +53,15 @@ class Run:
 
     @property
     def scores(self) -> Scores:
-        """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training."""
+        """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training.
+
+        Of several seeds, the mean of each metric, with the 95% interval of the mean.
+        """
+        if self.seeds:
+            summed = self.results["over_seeds"]
+            intervals = {name: [one["low"], one["high"]] for name, one in summed.items() if one["low"] is not None}
+            means = {name: one["mean"] for name, one in summed.items()}
+            return Scores({**means, "interval_95": intervals}, tuple(self.results["metrics"]))
         if "dev" in self.results:
             return Scores(self.results["dev"], tuple(self.results["metrics"]))
         report = self.results["valid"] or self.results["train"]
@@ -50,6 +71,61 @@ class Run:
     def model(self) -> Model:
         """The trained model, loaded from the folder."""
         return load(self.folder / MODEL).lasting(self._temporary)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of a folder of several runs; empty for a single run."""
+        return tuple(map(int, self.results.get("seeds", ())))
+
+    @property
+    def places(self) -> Path:
+        """The folder of the model; of several seeds, a pattern of theirs."""
+        return self.folder / ("seed-*" if self.seeds else "") / MODEL
+
+    def lines(self) -> "Iterator[str | Table]":
+        """Yields what the command prints: scores on dev, of several seeds their mean, or the figures of a last step."""
+        if "valid" in self.results:
+            yield from self._figures()
+            return
+        if not self.seeds:
+            yield f"dev: {self.scores.summary}"
+            yield from self.scores.lines()
+            return
+        for name, summed in self.results["over_seeds"].items():
+            known = name not in self.results.get("undefined", ())
+            yield f"{called(name, self.results)} on dev: {SeedSummary(**summed) if known else 'not defined'}"
+        yield from filter(None, (self.results.get("worth"), self.results.get("chosen")))
+
+    def _figures(self) -> Iterator[str]:
+        """Yields the figures of pre-training."""
+        results, last = self.results, self.results["valid"] or self.results["train"]
+        figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(MEASURED))
+        yield f"step {results['step']:,}: {figures}"
+        if "pseudo_perplexity" in results:
+            yield perplexity_table(results["pseudo_perplexity"])
+        if "repeats" in results:
+            same = "identical" if results["repeats"]["same_weights"] else "other ones"
+            yield f"Weights compared with {results['repeats']['run']}: {same}"
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual about the scores."""
+        if "valid" in self.results:
+            return []
+        if not self.seeds:
+            return self.scores.warnings
+        failed = self.results["degenerate"].items()
+        return [
+            *(f"seed {seed} failed: the model predicts {label!r} for every dev example" for seed, label in failed),
+            *undefined(self.results),
+        ]
+
+    def next_commands(self) -> list[str]:
+        """Returns commands that use the trained model, ready to copy into a shell."""
+        if "valid" in self.results:
+            return commands_after_pretraining(self.folder / MODEL)
+        first = self.folder if not self.seeds or "chosen" in self.results else self.folder / f"seed-{self.seeds[0]}"
+        return commands_after(first / MODEL)
 
     @property
     def report(self) -> Path:
@@ -67,6 +143,69 @@ class Run:
 
     def _repr_html_(self) -> str:
         return f"{self.scores._repr_html_()}<p>{escape(self.results.get('worth', ''))}</p>"
+
+
+def commands_after(model: Path) -> list[str]:
+    """Returns commands that use a fine-tuned model, ready to copy into a shell."""
+    facts, folder = read_training_facts(model), shlex.quote(str(model))
+    if facts.features:
+        return [f"bertie {command} {folder} FILE" for command in ("predict", "evaluate")]
+    task, heads = TASKS[facts.task], [*facts.task_options.get("members", ())]
+    head = f" --head {shlex.quote(heads[0])}" if heads else ""
+    sample = shlex.quote(task.sample(facts.texts or 1))
+    return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE{head}"]
+
+
+def commands_after_pretraining(model: Path) -> list[str]:
+    """Returns commands that use a pre-trained model, ready to copy into a shell."""
+    folder, filling = shlex.quote(str(model)), list[str]()
+    if "mlm" in (read_heads(model) or ()):
+        mask = Tokenizer.load(model).special_tokens["mask"]
+        filling = [f'bertie fill-mask {folder} "Some text with a {mask} in it."']
+    return [*filling, f"bertie finetune {folder} --train FILE -o runs/NAME"]
+
+
+def read_heads(model: Path) -> tuple[str, ...] | None:
+    """Returns the heads of a model folder; None for an unknown class."""
+    return families.family(model).heads(read_public(model))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do, without doing it: `bertie finetune --dry-run` and `bertie pretrain --dry-run`.
+
+    Attributes:
+        facts: The model, the examples, the steps, notes and the forecast, as `--json` prints them.
+    """
+
+    facts: Mapping[str, Any]
+    _summary: "Callable[[dict[str, Any]], str] | None" = field(default=None, repr=False)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual."""
+        return [*self.facts.get("warnings", ())]
+
+    @property
+    def forecast(self) -> RunForecast | None:
+        """The time, memory and energy to expect; None where the trial was interrupted."""
+        forecast = self.facts.get("forecast")
+        return None if forecast is None else RunForecast(**forecast)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the facts as JSON values."""
+        return {**self.facts}
+
+    def __str__(self) -> str:
+        if self._summary is not None:
+            return self._summary(self.to_dict())
+        apart = ("forecast", "notes", "warnings")
+        lines = [f"{name}: {value}" for name, value in self.facts.items() if name not in apart]
+        lines += self.facts.get("notes", ())
+        if (forecast := self.forecast) is not None:
+            seeds = self.facts.get("seeds", 1)
+            lines.append((f"each of {seeds} seeds:\n" if seeds > 1 else "") + str(forecast))
+        return "\n".join(lines)
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """`bertie pretrain`: a pre-trained model from a corpus and a tokenizer."""
 
-import shlex
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
 from bertie.cli.options import OptionValues, configured
@@ -60,70 +61,27 @@ def pretrain(
       bertie pretrain --from runs/tiny -o runs/again
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
-    from bertie import settings as configs
-    from bertie.runs import pretrain as run
-    from bertie.runs.config import PretrainConfig
-    from bertie.runs.domains import table
-    from bertie.runs.pretraining import PreparedRun
-    from bertie.runs.work import with_minutes
-    from bertie.text.tokenizer import Tokenizer
-    from bertie.train.rendezvous import is_main
-
-    if from_ is not None and config is not None:
-        raise UsageError(
-            f"--config and --from cannot be combined. --from is --config {from_ / 'run.yaml'} with a check of the data."
-        )
-    if from_ is not None and not (from_ / "run.yaml").is_file():
-        raise UsageError(f"{from_} is not a run: it has no run.yaml. Pass the folder of a run of bertie pretrain.")
-    settings = configs.load(
-        PretrainConfig,
-        from_ / "run.yaml" if from_ is not None else config,
-        overrides or (),
-        **given,
-    )
-    if minutes is not None:
-        if "train.steps" in given or any(override.startswith("train.steps=") for override in overrides or ()):
-            raise UsageError("--minutes sets train.steps. Pass only one of the two.")
-        settings = with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
-    own = ", ".join(str(number) for number, phase in enumerate(settings.phases, 1) if phase.batch_size)
-    sizes = "train.batch_size" in given or any(one.startswith("train.batch_size=") for one in overrides or ())
-    if own and is_main() and sizes:
-        console.warn(
-            f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
-            "`phases`, or lower train.micro_batch_size to save memory."
-        )
+    settings: dict[str, Any] = {"settings": given, "overrides": overrides or [], "config": config, "from_": from_}
+    settings |= {"minutes": minutes, "output": output, "overwrite": overwrite}
     if dry_run:
-        planned = run.plan(settings, trial=trial)
-        emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)
-        for warning in () if console.verbosity.json else planned["warnings"]:
+        plan = bertie.plan_pretrain(trial=trial, **settings)
+        if console.verbosity.json:
+            emit(plan.to_dict())
+            return
+        console.show(str(plan), markup=True)
+        for warning in plan.warnings:
             console.warn(warning)
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
-    results = run.pretrain(
-        settings,
-        output,
-        resume=resume,
-        overwrite=overwrite,
-        allow_change=tuple(allow_change or ()),
-        reference_run=from_,
-    )
-    if not is_main():
+    run = bertie.pretrain(resume=resume, allow_change=allow_change or (), **settings)
+    if int(os.environ.get("RANK", 0)):  # one process of several tells
         return
     if console.verbosity.json:
-        emit(results)
+        emit(dict(run.results))
         return
-    last = results["valid"] or results["train"]
-    figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(("loss", "accuracy")))
-    console.show(f"step {results['step']:,}: {figures}")
-    if "pseudo_perplexity" in results:
-        console.show(table(results["pseudo_perplexity"]))
-    if "repeats" in results:
-        same = "identical" if results["repeats"]["same_weights"] else "other ones"
-        console.show(f"Weights compared with {results['repeats']['run']}: {same}")
-    console.say(f"Model: {output / 'model'}. Report: {output / 'report.html'}. Next steps:")
-    model = shlex.quote(str(output / "model"))
-    if settings.objectives.get("mlm") is not None:
-        mask = Tokenizer.load(output / "model").special_tokens["mask"]
-        console.say(f'  bertie fill-mask {model} "Some text with a {mask} in it."')
-    console.say(f"  bertie finetune {model} --train FILE -o runs/NAME")
+    for line in run.lines():
+        console.show(line)
+    console.say(f"Model: {run.places}. Report: {run.report}. Next steps:")
+    for line in run.next_commands():
+        console.say(f"  {line}")

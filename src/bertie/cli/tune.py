@@ -1,15 +1,19 @@
 """`bertie tune`: hyperparameter search over fine-tuning runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, emit
-from bertie.cli.finetune import SETTINGS, StartModel, settings_of
+from bertie.cli.finetune import SETTINGS, StartModel, start_of
 from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertie.api.tune import Search
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
@@ -45,37 +49,33 @@ def tune(
       bertie tune starter-en --data rte --data-dir glue -o runs/rte-grid --hours 2
       bertie tune starter-en --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
-    from bertie.runs import tune as run
-    from bertie.runs.space import parse_space
-
-    settings = settings_of(model, overrides, config, given)
+    start, texts = start_of(model, overrides)
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
-    space = parse_space(vary or ())
-    if both := [key for key in given if key in space]:
-        raise UsageError(
-            f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: --vary."
-        )
-    results = run.tune(settings, output, space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
-    if console.verbosity.json:
-        emit(results)
-    else:
-        _show(results, output)
+    search = bertie.tune(
+        start,
+        output=output,
+        vary=vary or (),
+        trials=trials,
+        hours=hours,
+        prune=prune,
+        overwrite=overwrite,
+        settings=given,
+        overrides=texts,
+        config=config,
+    )
+    emit(search.to_dict()) if console.verbosity.json else _show(search, output)
 
 
-def _show(results: dict[str, Any], output: Path) -> None:
+def _show(search: "Search", output: Path) -> None:
     from rich.table import Table
 
-    from bertie.metrics.base import called
-
-    metric, names = results["metric"], list(results["best"]["settings"])
-    shown = called(metric, results)
-    table = Table(title=f"{results['done']} runs finished, {results['given up']} pruned, {results['failed']} failed")
-    for name in (*names, shown, "seconds"):
+    rows = [*search.rows()]
+    table = Table(title=search.title)
+    for name in rows[0] if rows else ():
         table.add_column(name, justify="right")
-    for row in results["trials"][:10]:
-        value = row["state"] if row[metric] is None else f"{row[metric]:z.4f}"
-        table.add_row(*(str(row["settings"][name]) for name in names), value, f"{row['seconds']:,.0f}")
+    for row in rows:
+        table.add_row(*row.values())
     console.show(table)
-    console.show(f"best: {results['best']['folder']}, {shown} {results['best'][metric]:z.4f} on dev")
+    console.show(search.summary)
     console.say(f"Model: {output / 'model'}. All trials: {output / 'results.json'} and report.html.")

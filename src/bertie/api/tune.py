@@ -1,0 +1,156 @@
+"""`bertie.tune`: a search over fine-tuning runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from bertie.api.display import html_table
+from bertie.api.finetune import THEIRS, settings_ready
+from bertie.api.model import Model, load
+from bertie.api.options import FinetuneOptions
+from bertie.data.memory import Rows
+from bertie.errors import UsageError, arguments
+from bertie.metrics.base import called
+from bertie.runs import tune as runs
+from bertie.runs.arguments import FINETUNE
+from bertie.runs.models import MODEL
+from bertie.runs.space import PAPER, Range, Space, parse_space
+
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 10  # trials of a display
+
+
+@dataclass(frozen=True)
+class Search:
+    """A finished search.
+
+    Attributes:
+        folder: The folder of the search.
+        results: The contents of results.json.
+    """
+
+    folder: Path
+    results: Mapping[str, Any]
+
+    @property
+    def model(self) -> Model:
+        """The model of the best trial."""
+        return load(self.folder / MODEL)
+
+    @property
+    def metric(self) -> str:
+        """The metric that was maximized."""
+        return str(self.results["metric"])
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """The best trial: its settings, its score and its folder."""
+        best: Mapping[str, Any] = self.results["best"]
+        return best
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the results as JSON values."""
+        return {**self.results}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns a row for each trial, the best first: its settings, its score or its state, and its seconds."""
+        return [
+            {
+                **row["settings"],
+                self.metric: row["state"] if row[self.metric] is None else row[self.metric],
+                "seconds": row["seconds"],
+            }
+            for row in self.results["trials"]
+        ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns `to_dicts` as a DataFrame of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts())
+
+    @property
+    def title(self) -> str:
+        """How many runs there were."""
+        results = self.results
+        return f"{results['done']} runs finished, {results['given up']} pruned, {results['failed']} failed"
+
+    @property
+    def summary(self) -> str:
+        """The best trial in one line."""
+        shown = called(self.metric, self.results)
+        return f"best: {self.best['folder']}, {shown} {self.best[self.metric]:z.4f} on dev"
+
+    def rows(self, most: int = SHOWN) -> Iterator[dict[str, str]]:
+        """Yields the best trials as texts by column."""
+        for row in self.to_dicts()[:most]:
+            score = row.pop(self.metric)
+            seconds = row.pop("seconds")
+            shown = f"{score:z.4f}" if isinstance(score, float) else str(score)
+            own = {name: str(value) for name, value in row.items()}
+            yield {**own, called(self.metric, self.results): shown, "seconds": f"{seconds:,.0f}"}
+
+    def _repr_html_(self) -> str:
+        return html_table([*self.rows()], f"{self.title}. {self.summary}")
+
+
+@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+def tune(
+    model: str | Path | None = None,
+    train: Rows | None = None,
+    dev: Rows | None = None,
+    *,
+    output: str | Path,
+    vary: Sequence[str] | Mapping[str, Sequence[object]] = (),
+    trials: int | None = None,
+    hours: float | None = None,
+    prune: bool = False,
+    overwrite: bool = False,
+    **options: Unpack[FinetuneOptions],
+) -> Search:
+    """Searches fine-tuning hyperparameters. The same call resumes an interrupted search.
+
+    Args:
+        model: Name or folder of a pre-trained model.
+        train: Labeled examples, as for `finetune`.
+        dev: Examples to evaluate on.
+        output: Folder to write.
+        vary: Choices by name: {"lr": [1e-5, 1e-4]}, or texts "optim.lr=1e-5,1e-4" and "optim.lr=1e-5..1e-3", a range.
+            Default: the grid of BERT's paper.
+        trials: Number of runs. Default: the whole grid.
+        hours: Hours after which no further run starts.
+        prune: Whether to stop runs whose dev score is below the median of earlier runs.
+        overwrite: Whether to delete first what Bertie wrote to the folder.
+        **options: The settings of `finetune`.
+
+    Returns:
+        The search, with its trials and the best model.
+
+    Raises:
+        DataError: Examples cannot be read.
+        UsageError: A setting is wrong, or the folder contains another search, or optuna is missing.
+        Stopped: The search was interrupted. The same call resumes it.
+    """
+    space = _space(vary)
+    chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
+    chosen |= {name: name for name in options.get("settings") or {}}
+    if both := [name for key, name in chosen.items() if key in space]:
+        raise UsageError(
+            f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: `vary`."
+        )
+    with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
+        results = runs.tune(ready, Path(output), space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
+    return Search(Path(output), results)
+
+
+def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
+    """Returns the search space of texts, or of choices by name."""
+    if not isinstance(vary, Mapping):
+        return parse_space(vary)
+    if wrong := next((name for name, values in vary.items() if isinstance(values, str) or not len(values)), None):
+        raise UsageError(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
+    space: dict[str, tuple[Any, ...] | Range] = {FINETUNE.get(name, name): (*values,) for name, values in vary.items()}
+    return space or PAPER
