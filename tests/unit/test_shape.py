@@ -144,7 +144,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (63_826, 45_000),
+    core_lines: (63_858, 45_000),
     core_files: (429, 290),
     imports_inside_functions: (131, 60),
     uses_of_any: (1_347, 600),
@@ -152,7 +152,7 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     longest_function: (92, 80),
     names_in_several_modules: (479, 60),
     participles_as_names: (3_790, 0),
-    names_of_the_waist: (214, 120),
+    names_of_the_waist: (192, 120),
     joined_packages: (42, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
