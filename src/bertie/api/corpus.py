@@ -67,6 +67,18 @@ class Corpus:
         facts = card.load(Path(folder))
         return cls(Path(folder), shards.num_documents, shards.num_sentences, facts["words"], facts)
 
+    @staticmethod
+    def plan(
+        inputs: str | PathLike[str] | Iterable[object],
+        *,
+        format: str | None = None,
+        text: str | None = None,
+        encoding: str | None = None,
+        config: str | Path | None = None,
+    ) -> "CorpusPlan":
+        """Returns what `build_corpus` would read, with the same arguments. Nothing is written."""
+        return plan_corpus(inputs, format=format, text=text, encoding=encoding, config=config)
+
     def __fspath__(self) -> str:
         return str(self.folder)
 
