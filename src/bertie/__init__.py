@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bertie.api.hub import data_sets, download, list_models, upload
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
+    from bertie.api.register import register
     from bertie.api.results import Predictions, Written
     from bertie.api.run import Run
     from bertie.api.scores import Scores
@@ -92,6 +93,7 @@ _HOMES = {
     "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",
+    "register": "bertie.api.register",
     "report_tokenizer": "bertie.api.tokenizer",
     "shrink": "bertie.api.change",
     "similarity": "bertie.api.use",
@@ -151,6 +153,7 @@ __all__ = [
     "pretrain",
     "probe",
     "rank",
+    "register",
     "report_tokenizer",
     "shrink",
     "similarity",

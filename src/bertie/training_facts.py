@@ -50,6 +50,7 @@ class TrainingFacts:
         encoding: Of the training files, where it was not UTF-8.
         features: How the feature vectors of a table are read, if it had any.
         task: The name of the task.
+        task_package: The package that the task came from, as pip calls it; empty for those of Bertie.
         task_options: The settings of the task, with those that were fitted, such as thresholds.
     """
 
@@ -62,6 +63,7 @@ class TrainingFacts:
     encoding: str = ""
     features: FeatureConfig | None = None
     task: str = ""
+    task_package: str = ""
     task_options: Mapping[str, Any] = field(default_factory=dict)
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)

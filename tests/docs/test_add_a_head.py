@@ -1,20 +1,20 @@
 """The head of docs/add-a-head.md works as the page says: one file and one row, and all else asks what it needs."""
 
-import importlib.util
-import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+import bertie
 from bertie import families
 from bertie.models import heads
 from bertie.models.facts import OF_ENCODER
 from bertie.models.heads import HeadSpec
 from bertie.nn.layout import Packed
 from bertie.registry import Registry
+from packages import blocks, install, python
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-head.md"
 TINY = {
@@ -28,20 +28,21 @@ TINY = {
 }
 
 
-@pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[HeadSpec]]:
-    """HEADS with the page's file and row."""
-    code, row = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "mean.py").write_text(code, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("mean", tmp_path / "mean.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "mean", module)
-    spec.loader.exec_module(module)
-    (added,) = eval(row, {"HeadSpec": HeadSpec, "MeanHead": module.MeanHead})
-    monkeypatch.setattr(heads.HEADS, "_rows", {**dict(heads.HEADS.items()), added[0]: added[1]})
-    return heads.HEADS
+@pytest.fixture(scope="module")
+def table() -> Iterator[Registry[HeadSpec]]:
+    """HEADS with the page's head, registered as in a script."""
+    (code,) = blocks(PAGE, "python")
+    module = ModuleType("bertie_mean")
+    exec(code, module.__dict__)
+    bertie.register("head", "average", module.AVERAGE)
+    yield heads.HEADS
+    del heads.HEADS._own["average"]
+
+
+def test_the_package_of_the_page(tmp_path: Path) -> None:
+    (code,), (pyproject,) = blocks(PAGE, "python"), blocks(PAGE, "toml")
+    site = install(pyproject, code, tmp_path)
+    assert "MeanHead" in python(site, "from bertie.models.heads import HEADS; print(HEADS['average'])")
 
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "gpt2", "electra-small-discriminator"])

@@ -1,23 +1,19 @@
-"""The task that docs/add-a-task.md shows works as the page says: it trains, is saved, recognised and used."""
+"""The task that docs/add-a-task.md shows works as the page says: installed by pip, it trains, is saved and used."""
 
-import importlib.util
+import json
 import random
-import re
 import string
-import sys
 from pathlib import Path
 
-import bertie
-from bertie import families, tasks
-from bertie.infer.predict import Predictor
+import pytest
+
+from bertie import families
 from bertie.models.config import EncoderConfig
-from bertie.registry import Registry
-from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
-from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
+from packages import blocks, install, python, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-task.md"
+SETTINGS = ("optim.lr=3e-3", "max_length=24", "train.precision=fp32", "task_options.threshold=0.45")
 
 
 def pretrained(folder: Path) -> Path:
@@ -38,41 +34,72 @@ def pretrained(folder: Path) -> Path:
     return folder
 
 
-def test_the_task_of_the_page_learns_an_order(tmp_path, monkeypatch):
-    (shown,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "ordinal.py").write_text(shown, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("ordinal", tmp_path / "ordinal.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "ordinal", module)
-    spec.loader.exec_module(module)
-    registry = Registry("task", [*tasks.TASKS.items(), ("ordinal", module.OrdinalTask)])
-    monkeypatch.setattr(tasks, "TASKS", registry)
-    monkeypatch.setattr("bertie.runs.examples.TASKS", registry)
-
-    rng = random.Random(0)  # the more z, the more stars
+@pytest.fixture(scope="module")
+def stars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a pre-trained model and a table: the more z, the more stars."""
+    folder, rng = tmp_path_factory.mktemp("stars"), random.Random(0)
     rows = []
     for number in range(240):
         letters = ["z"] * (number % 3) + [rng.choice("abcd") for _ in range(4)]
         rng.shuffle(letters)
         rows.append(f"{' '.join(letters)}\t{number % 3 + 1}\n")
-    (tmp_path / "stars.tsv").write_text("text\tlabel\n" + "".join(rows))
-    config = FinetuneConfig.model_validate(
-        {
-            "model": str(pretrained(tmp_path / "pretrained")),
-            "task": "ordinal",
-            "task_options": {"threshold": 0.45, "calibrate": True},
-            "train_file": str(tmp_path / "stars.tsv"),
-            "epochs": 12,
-            "optim": {"lr": 3e-3},
-            "max_length": 24,
-            "train": {"batch_size": 16, "precision": "fp32"},
-        }
+    (folder / "stars.tsv").write_text("text\tlabel\n" + "".join(rows))
+    (folder / "new.txt").write_text("a b c d\na z c z b d\n")
+    pretrained(folder / "pretrained")
+    return folder
+
+
+def test_the_package_of_the_page(stars: Path) -> None:
+    (module,), (pyproject,) = blocks(PAGE, "python"), blocks(PAGE, "toml")
+    site = install(pyproject, module, stars / "package")
+    train = (
+        "--task",
+        "ordinal",
+        "--train",
+        stars / "stars.tsv",
+        "-o",
+        stars / "run",
+        "--epochs",
+        12,
+        "--batch-size",
+        16,
     )
-    results = finetune(config, tmp_path / "run")
+    run(site, "finetune", stars / "pretrained", *train, *SETTINGS, "task_options.calibrate=true")
+    results = json.loads((stars / "run" / "results.json").read_text())
     assert results["dev"]["accuracy"] > 0.8
     assert "ece" not in results["dev"]  # its answers have no probability
-    model = load(tmp_path / "run" / "model")
-    assert Predictor(model).task == module.OrdinalTask(("1", "2", "3"), threshold=0.45, calibrate=True)
-    assert [p.label for p in bertie.predict(model, ["a b c d", "a z c z b d"])] == ["1", "3"]
+    facts = json.loads((stars / "run" / "model" / "bertie.json").read_text())
+    assert (facts["task"], facts["task_package"]) == ("ordinal", "bertie-ordinal")
+    assert facts["task_options"] == {"threshold": 0.45, "calibrate": True} | facts["task_options"]
+
+    labels = run(site, "predict", stars / "run" / "model", stars / "new.txt", "-q")
+    assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
+    model = str(stars / "run" / "model")
+    asked = f"import bertie; print(bertie.load({model!r}).predict(['a b c d', 'a z c z b d']).labels)"
+    assert python(site, asked).strip().endswith("['1', '3']")
+    run(site, "export", stars / "run" / "model", "-o", stars / "onnx")
+    labels = run(site, "predict", stars / "onnx", stars / "new.txt", "-q")
+    assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
+
+    told = run(None, "predict", stars / "run" / "model", stars / "new.txt", code=3)
+    assert "trained for the task 'ordinal'" in told
+    assert "pip install bertie-ordinal" in told
+
+
+def test_the_task_of_the_page_in_a_script(stars: Path) -> None:
+    (module,) = blocks(PAGE, "python")
+    script = f"""
+import bertie, json
+bertie.register("task", "ordinal", OrdinalTask)
+run = bertie.finetune({str(stars / "pretrained")!r}, {str(stars / "stars.tsv")!r}, task="ordinal", epochs=12,
+    batch_size=16, lr=3e-3, max_length=24, precision="fp32", settings={{"task_options.threshold": 0.45}})
+assert run.scores["accuracy"] > 0.8
+print(run.model.predict(["a b c d", "a z c z b d"]).labels)
+try:
+    bertie.register("task", "ordinal", OrdinalTask)
+except bertie.errors.UsageError as error:
+    print(error)
+"""
+    printed = python(None, f"import bertie.errors\n{module}\n{script}")
+    assert "['1', '3']" in printed
+    assert "There is a task 'ordinal' already" in printed

@@ -16,7 +16,7 @@ from bertie.data.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.model import Model
+from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.tasks.losses import LossOptions, class_weights_of
 from bertie.tasks.multilabel import MultiLabelTask
@@ -55,7 +55,7 @@ def gradients(task, tokenizer, micro, world=1):
         vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=32, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
     )  # fmt: skip
-    model = Model(Encoder(config), task.heads(config))
+    model = TorchModel(Encoder(config), task.heads(config))
     torch.manual_seed(0)
     initialize(model, std=0.2)
     rows = examples(task.labels if isinstance(task, SequenceTask) else ((), ("a", "b"), ("c",)))

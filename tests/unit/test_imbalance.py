@@ -121,7 +121,7 @@ def test_a_loss_of_ones_own(model: Path) -> None:
 
     own, usual = trained(model, loss=loss), trained(model)
     assert own.results["dev"]["accuracy"] == usual.results["dev"]["accuracy"]
-    one, other = (run.model.state_dict() for run in (own, usual))
+    one, other = (run.model.module.state_dict() for run in (own, usual))
     assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
     assert {shape[1] for shape in seen} == {2}
     assert "loss: function" in (own.folder / "run.yaml").read_text()

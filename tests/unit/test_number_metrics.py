@@ -7,9 +7,10 @@ from sklearn import metrics as sk
 
 from bertie.metrics.calibration import Calibration, temperature
 from bertie.metrics.confusion import Confusion
-from bertie.metrics.label_sets import LabelSets, best_threshold
+from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.ranking import Accuracy, Ranking
+from bertie.metrics.thresholds import choose_threshold
 
 LABELS = ("joy", "anger", "fear")
 
@@ -75,10 +76,10 @@ def test_the_best_threshold_is_the_best_of_all(seed):
     rng = np.random.default_rng(seed)
     truth = rng.random(40) < 0.3
     scores = np.round(np.clip(truth * 0.3 + rng.random(40) * 0.7, 0, 1), 2)  # with ties
-    found = best_threshold(scores, truth)
+    found = choose_threshold(scores, truth).threshold
     best = max(sk.f1_score(truth, scores >= cut) for cut in np.unique(scores))
     assert sk.f1_score(truth, scores >= found) == pytest.approx(best)
-    assert best_threshold(scores, np.zeros(40, bool)) == 0.5
+    assert choose_threshold(scores, np.zeros(40, bool)).threshold == 0.5
 
 
 def test_rankings_against_scikit_learn_and_by_hand():

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import bertie as library
 from bertie.apps.probe import contexts, labels, probes, run, trees
@@ -144,7 +145,7 @@ def test_a_probe_and_its_control_are_told_apart() -> None:
     train, test = ([random_sentence(rng, 6) for _ in range(n)] for n in (80, 40))
     probe = probes.PROBES["pos"]
 
-    def vectors(sentences: list[Sentence]) -> labels.Array:
+    def vectors(sentences: list[Sentence]) -> NDArray[np.float32]:
         tags = [list(WORDS).index(tag) for one in sentences for tag in one.upos]
         return (np.eye(8)[tags] + rng.normal(size=(len(tags), 8)) * 0.1).astype(np.float32)
 

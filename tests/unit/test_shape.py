@@ -144,15 +144,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (62_852, 45_000),
-    core_files: (424, 290),
-    imports_inside_functions: (222, 60),
+    core_lines: (62_958, 45_000),
+    core_files: (426, 290),
+    imports_inside_functions: (150, 60),
     uses_of_any: (1_335, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
     names_in_several_modules: (478, 60),
-    participles_as_names: (3_801, 0),
-    names_of_the_waist: (261, 120),
+    participles_as_names: (3_797, 0),
+    names_of_the_waist: (207, 120),
     joined_packages: (44, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

@@ -72,3 +72,17 @@ main()
 
 def test_help_needs_no_torch():
     assert not imported("predict", "--help") & {"torch", "numpy"}
+
+
+def test_no_command_imports_torch_to_show_its_help():
+    """What a command calls, its application's modules and the waist, are imported when it runs."""
+    script = """
+import sys
+from bertie.cli.table import ROWS, load
+for row in ROWS.values():
+    load(row).get_help(load(row).make_context(row.name, ["--help"], resilient_parsing=True))
+    if heavy := sorted({"torch", "onnxruntime", "matplotlib"} & set(sys.modules)):
+        sys.exit(f"{row.name} imports {heavy}")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

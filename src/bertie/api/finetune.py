@@ -65,6 +65,7 @@ def finetune(
     loss: str | LossFunction | None = None,
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
+    optimize: str = "",
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -113,6 +114,7 @@ def finetune(
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
         focal_gamma: The power of the focal loss.
         label_smoothing: Share of a target that all labels have in equal parts.
+        optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9 or precision@recall=0.95.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.

@@ -103,6 +103,7 @@ class Model(ModelHandle):
         words: Mapping[str, str] | None = None,
         ensemble: "Sequence[Model | str | Path]" = (),
         head: str = "",
+        threshold: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
@@ -127,6 +128,7 @@ class Model(ModelHandle):
             words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
             ensemble: Other models of the task. The mean of the logits decides.
             head: The head of a model of several tasks. Default: all of them.
+            threshold: Probability from which on a label is predicted. Default: as chosen in training.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
@@ -153,10 +155,12 @@ class Model(ModelHandle):
         source = Source.of(texts, text, columns, encoding, format)
         if candidates is None:
             predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
+            predictor = predictor.with_threshold(threshold)
         else:
             if too_long:
                 raise UsageError("`too_long` has no effect with `candidates`, which truncates texts. Omit `too_long`.")
-            for name, value in (("ensemble", ensemble), ("pattern", pattern or words), ("head", head)):
+            others = (("ensemble", ensemble), ("pattern", pattern or words), ("head", head))
+            for name, value in (*others, ("threshold", threshold is not None)):
                 if value:
                     raise UsageError(f"`{name}` does not work with `candidates`. Omit one of them.")
             predictor = choose_from(
@@ -209,6 +213,7 @@ class Model(ModelHandle):
         head: str = "",
         pattern: str = "",
         words: Mapping[str, str] | None = None,
+        threshold: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
@@ -238,6 +243,7 @@ class Model(ModelHandle):
             head: The head of a model of several tasks.
             pattern: As for `predict`.
             words: As for `predict`.
+            threshold: As for `predict`.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
@@ -267,7 +273,7 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
+        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).with_threshold(threshold)
         second = None if against is None else self.like(against)
         measures = Measures(
             positive,

@@ -45,6 +45,7 @@ class PatternOptions(ReadingOptions, total=False):
 
     pattern: str
     words: Mapping[str, str] | None
+    threshold: float | None
 
 
 class PredictOptions(FileOptions, PatternOptions, RecordOptions, total=False):

@@ -70,7 +70,7 @@ def train_tokenizer(
     """
     options = {name: value for name, value in locals().items() if name not in ("texts", "output", "overwrite")}
     model_type = family if family in families.VARIANTS else families.family(family).model_type
-    format, normalized = formats.of(model_type), lowercase or strip_accents is not None
+    format, normalized = formats.BY_FAMILY[model_type], lowercase or strip_accents is not None
 
     def write(folder: Path) -> dict[str, Any]:
         vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted

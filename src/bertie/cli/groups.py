@@ -73,6 +73,7 @@ class PredictorOptions:
     head: tables.Head = ""
     pattern: tables.Pattern = ""
     words: tables.Words = ""
+    threshold: tables.Threshold = None
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
@@ -85,6 +86,7 @@ class PredictorOptions:
             "head": self.head,
             "pattern": self.pattern,
             "words": tables.pairs(self.words, "--words", "good=great,bad=terrible"),
+            "threshold": self.threshold,
             "precision": self.precision,
             "engine": self.engine,
             "device": self.device,

@@ -14,6 +14,7 @@ import typer.core
 
 from bertie import console
 from bertie.cli.app import Commands
+from bertie.registry import offered
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,22 @@ GROUPS: dict[str, tuple[Row, ...]] = {
 # fmt: on
 """Heading of --help -> its commands, in the order of the list."""
 ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
+
+
+@cache
+def groups() -> Mapping[str, tuple[Row, ...]]:
+    """Returns GROUPS, and the commands of installed packages below a heading of their own."""
+    offers = offered().get("bertie.commands", {})
+    more = [Row(name, f"{one.module}:{one.name}", f"Of the package {one.package}.") for name, one in offers.items()]
+    more = [row for row in more if row.name not in ROWS]  # a name that exists keeps its meaning
+    return {**GROUPS, "Of installed packages": tuple(more)} if more else GROUPS
+
+
+def rows() -> dict[str, Row]:
+    """Returns all commands by name."""
+    return {row.name: row for rows in groups().values() for row in rows}
+
+
 FIRST_STEPS = """\
 Bertie trains and uses BERT-style models, from raw text to predictions. Three commands to begin with:
 
@@ -120,13 +137,13 @@ class _Table(Mapping[str, Any]):
     """Name -> click command, imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        return load(ROWS[name])
+        return load(rows()[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(ROWS)
+        return iter(rows())
 
     def __len__(self) -> int:
-        return len(ROWS)
+        return len(rows())
 
 
 class _Root(typer.core.TyperGroup):
@@ -136,13 +153,13 @@ class _Root(typer.core.TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands below the headings of GROUPS."""
-        width = max(map(len, ROWS))
-        for heading, rows in GROUPS.items():
+        width = max(map(len, rows()))
+        for heading, commands in groups().items():
             with formatter.section(heading):
-                formatter.write_dl([(row.name.ljust(width), row.help) for row in rows])
+                formatter.write_dl([(row.name.ljust(width), row.help) for row in commands])
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(ROWS)
+        return list(rows())
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -57,6 +57,10 @@ Pattern = Annotated[
 ]
 Head = Annotated[str, typer.Option("--head", help="Name of a task, of a model of several tasks. Default: all.")]
 Words = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", help="Probability from which on a label is predicted. Default: as chosen in training."),
+]
 TooLong = Annotated[
     str | None,
     typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),

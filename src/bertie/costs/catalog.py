@@ -61,6 +61,11 @@ class Catalog:
     priced: Month | None = None
     source: str = ""
 
+    @staticmethod
+    def read(path: Path | None = None, prices: Path | None = None) -> "Catalog":
+        """Returns Bertie's catalog with the entries of the user's file. See `read`."""
+        return read(path, prices)
+
     def device(self, key: str, *others: str) -> Device:
         """Returns a device. Raises UsageError for an unknown key, with the choices. others: further ones."""
         if key not in self.devices:

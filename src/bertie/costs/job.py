@@ -48,6 +48,11 @@ class Job:
         return sum(parameters(self.config).values()) + self.head
 
     @property
+    def layer_parameters(self) -> int:
+        """Parameters of the layers of the encoder."""
+        return parameters(self.config)["layers"]
+
+    @property
     def tokens(self) -> int:
         """Tokens of the entire run."""
         return sum(phase.tokens for phase in self.phases)

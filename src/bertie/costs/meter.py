@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bertie.costs import catalog
-from bertie.costs.cost import GPU_LOAD
+from bertie.costs.cost import GPU_LOAD, THREAD_WATTS
 
 POWERCAP = Path("/sys/class/powercap")
 STATUS = Path("/proc/self/status")
-THREAD_WATTS = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual (codecarbon has 4, too)
 JOULES = 3.6e6  # of a kWh
 THEN = "; then "  # between the methods of a run's starts
 

@@ -28,6 +28,7 @@ from bertie.console import progress, say, warn
 from bertie.data import card, dedup, executors, sources
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
+from bertie.data.plans import held_out
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
 from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
 from bertie.data.statistics import Statistics
@@ -321,7 +322,9 @@ def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
 class CorpusFolder:
     """A corpus folder: how it is built from files, read, and encoded with a tokenizer."""
 
+    Config = CorpusConfig
     build = staticmethod(build)
     documents = staticmethod(documents)
     encode = staticmethod(encode)
+    held_out = staticmethod(held_out)
     texts = staticmethod(texts)

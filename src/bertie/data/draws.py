@@ -41,6 +41,11 @@ class Draws:
 
     keys: U64
 
+    @classmethod
+    def of(cls, *parts: int | NDArray[np.integer]) -> "Draws":
+        """Returns the draws under the key of some integers or arrays: seed, epoch, samples."""
+        return cls(key(*parts))
+
     def bits(self, stream: int, n: int) -> U64:
         """Returns (B, n) random 64-bit integers. Each use of randomness has its own `stream`, so that draws are
         independent."""

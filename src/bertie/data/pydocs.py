@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -53,6 +53,11 @@ class Module:
     def text(self) -> str:
         """The whole document, with paragraphs in the order of the file, separated by empty lines."""
         return "\n\n".join(paragraph for passage in self.passages for paragraph in passage.paragraphs)
+
+    @classmethod
+    def stored(cls, package: str, name: str, passages: Iterable[tuple[str, Iterable[str]]]) -> "Module":
+        """Returns a module whose documentation was stored: the name and the paragraphs of each passage."""
+        return cls(package, name, tuple(Passage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
 
     READER: ClassVar[Path] = Path(__file__)
     """The file that decides what is read."""

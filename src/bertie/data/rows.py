@@ -37,6 +37,7 @@ from bertie.data.orientations import table_of
 from bertie.data.sheets import sheet_rows
 from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
+from bertie.registry import Registry
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -596,13 +597,19 @@ def as_text(value: Any) -> Any:
     return str(value) if isinstance(value, (str, int, float, Decimal)) and value == value else None
 
 
-FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[Row]]] = {
-    "csv": _csv,
-    "tsv": _tsv,
-    "json": _json,
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "xlsx": _xlsx,
-    "lines": _lines,
-    "fasttext": _fasttext,
-}
+Reader = Callable[[Any, TableFormat, str], Iterable[Row]]
+"""Protocol of a reader: (open file of bytes, format, its name in messages) -> (number of the line, its fields)."""
+FORMATS: Registry[Reader] = Registry(
+    "table format",
+    [
+        ("csv", _csv),
+        ("tsv", _tsv),
+        ("json", _json),
+        ("jsonl", _jsonl),
+        ("parquet", _parquet),
+        ("xlsx", _xlsx),
+        ("lines", _lines),
+        ("fasttext", _fasttext),
+    ],
+    group="bertie.readers",
+)

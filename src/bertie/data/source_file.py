@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
+from pathlib import Path
 from typing import IO, TypeVar
 
 from bertie.data import formats, isolated, pages, sources, streams
+from bertie.data.lines import texts_of
 from bertie.data.records import DroppedRecord, ReadOptions, file_size
 
 T = TypeVar("T")
@@ -64,6 +66,11 @@ class SourceFile:
     def isolated(self, read: Callable[..., Iterator[T]], *arguments: object) -> Iterator[T]:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
+
+    @staticmethod
+    def lines(path: Path | str) -> list[str]:
+        """Returns the lines of a text file, or of standard input, without empty ones."""
+        return texts_of(path)
 
     @staticmethod
     def cause(error: Exception) -> str:

@@ -103,6 +103,7 @@ SOURCES: Registry[Source] = Registry(
         ("epub", Later("bertie.data.books", "EPUB")),
         ("python", Source(formats.modules, formats.documentation, scheme=True)),
     ],
+    group="bertie.sources",
 )
 
 

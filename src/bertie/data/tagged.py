@@ -93,3 +93,10 @@ def _in_bioes(rows: Iterator[Example | InvalidRow]) -> Iterator[Example | Invali
         if isinstance(row, TaggedExample) and row.label is not None:
             row = replace(row, label=tuple(map(in_bioes, row.label)))
         yield row
+
+
+class TaggedFile:
+    """Files of sentences with a tag for each word. TABLES: the formats that are tables."""
+
+    FORMATS, TABLES = FORMATS, TABLES
+    read = staticmethod(sentences)

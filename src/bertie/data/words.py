@@ -27,6 +27,11 @@ class TaggedExample(Example):
     spans: tuple[Span, ...] = ()
     widened: int = field(default=0, compare=False)
 
+    @staticmethod
+    def spaced(words: Sequence[str]) -> "TaggedExample":
+        """Returns words without tags, with a space between each two."""
+        return spaced(words, (), 0)
+
 
 def blocks(
     file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""

@@ -56,6 +56,7 @@ VARIANTS: Registry[Variant] = Registry(
             for name in ("elmo", "xlnet", "vilbert", "lxmert")
         ),
     ],
+    group="bertie.families",
 )
 """Those with encoders of their own need torch, and are opened when they are asked for."""
 

@@ -49,6 +49,11 @@ class NativeEngine(TorchEngine):
 
     name = "native"
 
+    @staticmethod
+    def unsupported(model: "TorchModel") -> str | None:
+        """Returns why the native library cannot run a model's encoder, or None where it can."""
+        return unsupported(model)
+
     def __init__(self, model: "TorchModel", precision: Precision = "fp32", *, target: str | None = None) -> None:
         super().__init__(model)
         if reason := unsupported(model):

@@ -189,6 +189,13 @@ class Predictor:
             raise DataError(f"There is no labeled example to evaluate on.{why}")
         return scores
 
+    def with_threshold(self, threshold: float | None) -> "Predictor":
+        """Returns the model with another threshold of its labels' probabilities; None: as chosen in training.
+
+        Raises UsageError for a task without thresholds, and for what is no probability.
+        """
+        return self if threshold is None else self.replace(task_or_none=self.task.with_threshold(threshold))
+
     def score(
         self,
         path: Path | str,

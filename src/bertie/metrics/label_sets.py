@@ -102,20 +102,3 @@ def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:
         "macro_f1": ratio((f1 * occurs).sum(-1), occurs.sum(-1)),
         "exact": ratio(sums[..., -2], sums[..., -1]),
     }
-
-
-def best_threshold(scores: ArrayLike, truth: ArrayLike) -> float:
-    """Returns the threshold of scores with the best F1. scores (N,), truth (N,) bool.
-
-    It is the mean of the lowest positive and the highest negative score; 0.5 where nothing is true.
-    """
-    scores_N, truth_N = np.asarray(scores, np.float64), np.asarray(truth, bool)
-    if not truth_N.any():
-        return 0.5
-    order = np.argsort(-scores_N, kind="stable")
-    scores_N, right_N = scores_N[order], np.cumsum(truth_N[order])
-    f1_N = 2 * right_N / (np.arange(1, len(scores_N) + 1) + truth_N.sum())
-    f1_N[:-1][scores_N[:-1] == scores_N[1:]] = -1  # equal scores go together
-    best = int(f1_N.argmax())
-    after = scores_N[best + 1] if best + 1 < len(scores_N) else scores_N[best] - 2e-6
-    return float((scores_N[best] + after) / 2)

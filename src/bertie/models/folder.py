@@ -322,12 +322,3 @@ def _problem_type(public: Mapping[str, Any], where: str) -> str | None:
     if kind is not None and kind not in PROBLEM_TYPES:
         raise DataError(f"{where}: problem_type is {str(kind)[:80]!r}. Known: {', '.join(PROBLEM_TYPES)}.")
     return kind
-
-
-class ModelFiles:
-    """What a command that changes a model asks of its folder."""
-
-    check_trainable = staticmethod(check_trainable)
-    copy_other_files = staticmethod(copy_other_files)
-    fingerprint = staticmethod(fingerprint)
-    randomized = staticmethod(randomized)

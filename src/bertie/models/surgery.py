@@ -21,7 +21,7 @@ from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
 from bertie.models.weights import WORD
 from bertie.nn.init import shapes_only
-from bertie.text.resize import Resized
+from bertie.text.resize import Resized, trim
 
 Fill = Literal["tile", "interpolate"]
 Depth = Literal["stack", "interleave", "identity"]
@@ -261,4 +261,5 @@ class Surgery:
 
     rebuilt = staticmethod(rebuilt)
     take_layers = staticmethod(take_layers)
+    trim = staticmethod(trim)
     with_vocabulary = staticmethod(with_vocabulary)

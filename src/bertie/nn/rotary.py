@@ -52,6 +52,11 @@ def turns(position_ids: Tensor, head_size: int, theta: float) -> tuple[Tensor, T
 class TurnedAttention(SelfAttention):
     """Self-attention with rotary positions of base theta (None: without), within a radius (None: to all)."""
 
+    @staticmethod
+    def turns(places: Tensor, size: int, theta: float) -> tuple[Tensor, Tensor]:
+        """Returns the cosines and sines of the angles of places. See `turns`."""
+        return turns(places, size, theta)
+
     def __init__(self, *sizes: int, theta: float | None = None, radius: int | None = None, **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.theta, self.radius = theta, radius

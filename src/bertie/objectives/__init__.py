@@ -61,6 +61,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("frames", MaskedFrames),
         ("hidden", HiddenStates),
     ],
+    group="bertie.objectives",
 )
 
 

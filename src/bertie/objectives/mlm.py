@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
+from bertie.data.collate import pad
 from bertie.data.draws import Draws
 from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of, replacements, wanted
 from bertie.data.rates import Rate, Rates, rate_of
@@ -32,6 +33,8 @@ from bertie.objectives.base import LossReport, LossTerm, Objective
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
+    from bertie.text.encoding import Encoding
+    from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ class MaskedLM(Objective):
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the vocabulary head, tied to the word embeddings."""
         return {"mlm": HEADS["mlm"](config)}
+
+    def sample(self, encoding: "Encoding", tokenizer: "Tokenizer", seed: int) -> Batch:
+        """Returns the batch of one text with its masks."""
+        plain = pad([encoding], pad_id=tokenizer.pad_id)
+        return self.corrupt(plain, Draws.of(seed, 0, plain.sample_ids.numpy()), Vocabulary.of(tokenizer))
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Masks tokens and adds their labels. A packed and a padded batch have the same masks."""

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,6 +279,7 @@ def tick(value: float) -> str:
 class Chart:
     """A chart as an `<svg>` element, in the colors of the page."""
 
+    Series: TypeAlias = Line
     bars = staticmethod(bar_chart)
     front = staticmethod(front_chart)
     intervals = staticmethod(interval_chart)

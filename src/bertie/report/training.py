@@ -89,5 +89,6 @@ class TrainingReport(Report):
     """The page of a run that trained: with curves, and with predictions of masked tokens."""
 
     BLANK = BLANK
+    Chart = Curve
     curves = curves
     masked_tokens = masked_tokens

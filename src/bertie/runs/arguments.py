@@ -30,6 +30,7 @@ FINETUNE = {
     "loss": "loss",
     "focal_gamma": "focal_gamma",
     "label_smoothing": "label_smoothing",
+    "optimize": "optimize",
     "epochs": "epochs",
     **COMMON,
 }

@@ -11,13 +11,14 @@ from typing import Any
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.confusion import RARE
+from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import TASKS, Task
 from bertie.tasks.losses import LossFunction, LossOptions, class_weights_of
 
 FEW, LITTLE = 10, 0.02  # examples, and share of all: a label with less is hardly learned
-SHOWN = 50  # rare labels in a report
+SHOWN, DRAWN = 50, 6  # rare labels in a report; curves of labels
 
 
 def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
@@ -29,6 +30,7 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "loss": config.loss == "focal",
         "loss_function": config.loss == "function",
         "label_smoothing": config.label_smoothing,
+        "optimize": config.optimize,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())
@@ -36,6 +38,8 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
             able = ", ".join(task for task, other in TASKS.items() if name in other.honours)
             what = {"loss_function": "loss=function", "loss": "loss=focal"}.get(name, name)
             raise UsageError(f"{what} has no effect under task={config.task}. Omit it. Tasks that have it: {able}.")
+    if config.optimize and (fixed := {"threshold", "thresholds"} & config.task_options.keys()):
+        raise UsageError(f"optimize chooses the threshold that task_options.{min(fixed)} sets. Omit one of them.")
     if config.loss == "function" and (config.label_smoothing or config.focal_gamma != LossOptions.gamma):
         raise UsageError("A loss of your own replaces label_smoothing and focal_gamma. Omit them.")
 
@@ -61,6 +65,7 @@ def measures(config: FinetuneConfig) -> list[str]:
         *(["sampling=balanced"] if config.sampling == "balanced" else []),
         *([f"loss=focal (focal_gamma={config.focal_gamma:g})"] if config.loss == "focal" else []),
         *(["a loss function"] if config.loss == "function" else []),
+        *([f"optimize={config.optimize}"] if config.optimize else []),
         *([f"weights of rows in {config.weight!r}"] if config.weight else []),
     ]
 
@@ -104,6 +109,24 @@ def as_json(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: M
         for label, count in list(counts.items())[:SHOWN]
     ]
     return {"rare_labels": {"labels": rows, "done": measures(config)}} if rows else {}
+
+
+def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
+    """Adds the section about thresholds to a report, where some were chosen."""
+    if not (chosen := results.get("thresholds")):
+        return
+    rows, lines = [], []
+    for label, one in chosen["labels"].items():
+        note = "" if one["reached"] else "the goal was not reached"
+        figures = (one["threshold"], one["precision"], one["recall"])
+        rows.append([label, *figures, f"{one['positives']:,} of {one['examples']:,}", note])
+        _, precision, recall = zip(*one["curve"], strict=True) if one["curve"] else ((), (), ())
+        lines.append(Line(label, recall, precision))
+    about = f"Chosen on {chosen['on']} examples for {chosen['goal']}. Precision and recall are those of these examples."
+    head = ["label", "threshold", "precision", "recall", "examples of the label", "note"]
+    report.section("Thresholds", about).table(head, rows)
+    if drawn := [line for line in lines if len(line.x) > 1][:DRAWN]:
+        report.chart(line_chart(drawn, x_label="recall", y_label="precision"))
 
 
 def section(report: Report, results: Mapping[str, Any]) -> None:

@@ -262,6 +262,9 @@ class FinetuneConfig(LabeledFiles):
     """Power of 1 - p in the focal loss; 0: cross-entropy. Source: Lin et al. 2017, 3.2."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of a target that all labels have in equal parts. Source: Szegedy et al. 2016, 7: 0.1."""
+    optimize: str = ""
+    """Choose the threshold of a label's probability on held-out examples for f1, f2, recall@precision=0.9 or
+    precision@recall=0.95: of positive, of the second of two labels, or of each of several. Default: none."""
     label_check: Literal["none", "words", "folds"] = "words"
     """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
     characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""

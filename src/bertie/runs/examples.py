@@ -1,7 +1,7 @@
 """The data of a fine-tuning run: the files in its config, read by their task, and a dev split."""
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -123,21 +123,11 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
     options |= {"positive": config.positive} if config.positive else {}
+    options |= {"optimize": config.optimize} if config.optimize else {}
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
-    if unused := [label for label, name in named.items() if name not in task.given_names]:
-        raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
-    others = [label for label in task.given_names if label not in named.values()]
-    if named and others and (task.one_label or kind.several_labels):
-        left_out = {*others}
-        count = sum(
-            not left_out.isdisjoint(example.label if kind.several_labels else (example.label,)) for example in train
-        )
-        shown = ", ".join(map(repr, others[:10]))
-        notes.append(
-            f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"
-        )
+    notes += _check_names(task, named, train)
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
@@ -183,7 +173,9 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     select: list[Example] = []
     if _selects_apart(config, train):
         train, select = _split(kind, train, config.held_out or HELD_OUT)
-        notes.append(f"{len(select):,} training examples are held out to select the weights; dev is only reported")
+        notes.append(
+            f"{len(select):,} training examples are held out to select weights and thresholds; dev is only reported"
+        )
     task.check(train, remedy)
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
@@ -196,6 +188,18 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
 
 
+def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example]) -> list[str]:
+    """Returns a note on labels that `label_names` leaves out. Raises UsageError for one that is no label."""
+    if unused := [label for label, name in names.items() if name not in task.given_names]:
+        raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
+    others = [label for label in task.given_names if label not in names.values()]
+    if not (names and others and (task.one_label or task.several_labels)):
+        return []
+    own = [example.label if task.several_labels else (example.label,) for example in train]
+    count, shown = sum(not {*others}.isdisjoint(labels) for labels in own), ", ".join(map(repr, others[:10]))
+    return [f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"]
+
+
 def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
     """Holds out a share of the examples; equal texts stay together where there are enough different ones."""
     many = len({example.texts for example in examples}) >= DIFFERENT
@@ -204,7 +208,7 @@ def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[lis
 
 def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
     """Whether training examples, and not dev, select the weights. A published set has a protocol of its own: dev."""
-    if not config.keeps_best and config.train.patience is None:
+    if not config.keeps_best and config.train.patience is None and not config.optimize:
         return False
     return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
 

@@ -75,6 +75,7 @@ def page(run: Path | str) -> Report:
         untuned = with_intervals(before) if before else None
         sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
         balance.section(report, results)
+        balance.thresholds_section(report, results)
         usage.section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)

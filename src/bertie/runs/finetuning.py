@@ -391,6 +391,12 @@ class Run:
         chosen = f"of {len(looks)} evaluations on {rows}, step {step:,} is the best ({self.metric} {best:.4g})"
         return [*ended, f"{chosen}, and the model has its weights{leak}"]
 
+    def _thresholds(self) -> dict[str, Any]:
+        """Returns how the thresholds of labels were chosen, for results.json; {} where none was."""
+        choices = {label: one.as_json() for label, one in self.task.choices.items()}
+        goal, on = self.config.optimize or "f1", "held-out training" if self.selecting else "dev"
+        return {"thresholds": {"goal": goal, "on": on, "labels": choices}} if choices else {}
+
     def _finish(self, forecast: RunForecast | None, trained: Result) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
@@ -423,6 +429,7 @@ class Run:
             "metrics": list(examples.metrics),
             "dev": (dev := self._beside(scores.report(), answers)),
             **balance.as_json(config, self.task, examples.train, dev),
+            **self._thresholds(),
             "notes": [*self.warnings, *self.notes, *self._selection(trained)],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),

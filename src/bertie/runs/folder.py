@@ -98,6 +98,8 @@ class RunFolder:
     """The folder of one run."""
 
     AGAINST, MODEL, REPORT, RESULTS = AGAINST, MODEL, REPORT, RESULTS
+    check_unchanged = staticmethod(check_unchanged)
+    read_log = staticmethod(log.read)
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

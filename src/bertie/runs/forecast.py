@@ -17,7 +17,6 @@ from bertie.runs.usage import energy_in_words
 from bertie.train import precision
 from bertie.train.rendezvous import world_size
 
-PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
 LEAST_UTILIZATION = 0.05  # of a GPU: a model of 6 layers of 384 had 0.08 on an H100, docs/log/training-speed.md
 
 
@@ -105,10 +104,10 @@ def _from_rates(work: Work) -> RunForecast:
     gpu = catalog.named(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     threads, rates = torch.get_num_threads(), machine.cpu_rates()
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
-    used = cost.UTILIZATION if gpu else PROCESSOR_UTILIZATION
+    used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION
     seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
     longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
-    watts = cost.GPU_LOAD * gpu.watts if gpu else meter.THREAD_WATTS * threads
+    watts = cost.GPU_LOAD * gpu.watts if gpu else cost.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES

@@ -1,17 +1,20 @@
 """The job of a config, for the planner: every sequence counts as full, and no file of text is needed."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from bertie import families, objectives
+from bertie import settings as configs
 from bertie.console import counted
 from bertie.costs.catalog import Device
+from bertie.costs.cost import THREAD_WATTS
 from bertie.costs.job import Job, JobPhase
-from bertie.costs.meter import THREAD_WATTS
 from bertie.data.rates import rate_of
 from bertie.data.tables import Example
 from bertie.errors import UsageError
@@ -21,7 +24,9 @@ from bertie.nn import machine
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.config import kind_of as kind_of_run
 from bertie.runs.examples import kind_of, read_examples
+from bertie.runs.here import utilizations
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
@@ -114,3 +119,20 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     if rate is None:
         return predictions(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
+
+
+def settings_of(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
+    """Returns the settings of a run, whichever kind they are of."""
+    named = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    tree = configs.read_yaml(config) if config is not None else {}
+    kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
+    return configs.load(kind, config, overrides)
+
+
+class Planning:
+    """A run before it starts: its settings, its job, and what this machine makes of it."""
+
+    job_of = staticmethod(job_of)
+    settings_of = staticmethod(settings_of)
+    this_machine = staticmethod(this_machine)
+    utilizations = staticmethod(utilizations)

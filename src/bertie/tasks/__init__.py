@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
-from bertie.registry import Registry
+from bertie.registry import Registry, package_of
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.choice import ChoiceTask
@@ -45,6 +45,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("pattern", PatternTask),
         ("several", SeveralTask),
     ],
+    group="bertie.tasks",
 )
 """Tasks by name. A model folder without a task has the first task whose head it has."""
 
@@ -56,15 +57,23 @@ def name_of(task: Task) -> str:
 
 def with_task(facts: TrainingFacts, task: Task) -> TrainingFacts:
     """Returns the facts of a training for a task with its settings."""
-    return replace(facts, task=name_of(task), task_options=task.settings())
+    module = type(task).__module__
+    package = "" if module.startswith("bertie.") else package_of(module)
+    return replace(facts, task=name_of(task), task_package=package, task_options=task.settings())
 
 
 def task_of(facts: Facts) -> Task | None:
     """Returns the task of a model: the one that its folder names, or the first one for its head, or None.
 
-    Raises DataError when the folder names a task with another head, or unknown settings.
+    Raises DataError when the folder names a task with another head, one that is not installed, or unknown settings.
     """
     trained = facts.training_facts
+    if trained.task and trained.task not in TASKS:
+        add = f"pip install {trained.task_package}" if trained.task_package else "bertie.register('task', NAME, CLASS)"
+        raise DataError(
+            f"The model was trained for the task {trained.task!r}, which is not part of Bertie and not installed here. "
+            f"Add it: {add}"
+        )
     if trained.task not in TASKS:
         found = (kind.of_model(facts, {}) for _, kind in TASKS.items())
         return next((task for task in found if task is not None), None)

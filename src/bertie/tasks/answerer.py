@@ -18,6 +18,7 @@ from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
+from bertie.metrics.thresholds import ChosenThreshold
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -83,6 +84,8 @@ class Answerer(ABC):
     """Whether examples have places in their texts, which another text would not have."""
     at_once: ClassVar[int | None] = None
     """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
+    choices: ClassVar[Mapping[str, ChosenThreshold]] = {}
+    """How thresholds were chosen after training, by label."""
     tokens: ClassVar[Any] = None
     """What `tokens_of` returned for the tokenizer of the model."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability", "scores")
@@ -143,6 +146,16 @@ class Answerer(ABC):
     def by_id(self) -> Mapping[str, str]:
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""
         return {"": self.csv_columns[0]}
+
+    def with_threshold(self, threshold: float) -> Self:
+        """Returns the task with another threshold. Raises UsageError for a task without thresholds."""
+        raise UsageError("The answers of this model have no threshold. Omit threshold.")
+
+    def with_choices(self, choices: Mapping[str, ChosenThreshold]) -> Self:
+        """Returns the task with what is known about the choice of its thresholds, by label."""
+        task = copy.copy(self)
+        object.__setattr__(task, "choices", choices)
+        return task
 
     @property
     def tunes(self) -> bool:

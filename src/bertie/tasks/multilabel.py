@@ -18,8 +18,9 @@ from bertie.data.rows import as_text
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
-from bertie.metrics.label_sets import LabelSets, best_threshold
+from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
+from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
@@ -67,16 +68,18 @@ class MultiLabelTask(Task):
     predicted.
 
     threshold: for all labels; None: the one with the best micro F1 on dev, after training. per_label: choose a
-    threshold per label instead, by its F1; they are stored in `thresholds`.
+    threshold per label instead, by its F1; they are stored in `thresholds`. optimize: choose one per label for this
+    goal (metrics/thresholds.py).
     """
 
     threshold: float | None = None
     per_label: bool = False
     thresholds: tuple[float, ...] = ()
+    optimize: str = ""
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss"})
+    honours = frozenset({"weight", "loss", "optimize"})
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
@@ -88,6 +91,8 @@ class MultiLabelTask(Task):
     def __post_init__(self) -> None:
         if not self.labels:
             raise DataError("None of the training examples has a label.")
+        if self.optimize:
+            Goal.of(self.optimize)
 
     @classmethod
     def rows(
@@ -262,10 +267,16 @@ class MultiLabelTask(Task):
             truth = np.array([label in one.label for label in self.labels])
             kept.add((np.fromiter(answer.scores.values(), np.float32), truth))
         scores_EL, truth_EL = (np.array(part) for part in zip(*kept.items, strict=True))
-        if not self.per_label:
-            return replace(self, threshold=best_threshold(scores_EL.ravel(), truth_EL.ravel()))
-        columns = zip(scores_EL.T, truth_EL.T, strict=True)
-        return replace(self, thresholds=tuple(best_threshold(scores, truth) for scores, truth in columns))
+        if not self.per_label and not self.optimize:
+            return replace(self, threshold=choose_threshold(scores_EL.ravel(), truth_EL.ravel()).threshold)
+        columns = zip(self.labels, scores_EL.T, truth_EL.T, strict=True)
+        choices = {label: choose_threshold(scores, truth, self.optimize or "f1") for label, scores, truth in columns}
+        return replace(self, thresholds=tuple(one.threshold for one in choices.values())).with_choices(choices)
+
+    def with_threshold(self, threshold: float) -> Self:
+        """Returns the task with one threshold for all labels."""
+        check_threshold(threshold)
+        return replace(self, threshold=threshold, thresholds=())
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the sum of the losses of all decisions."""

@@ -24,6 +24,7 @@ from bertie.metrics.base import Scores
 from bertie.metrics.calibration import temperature
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
+from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax, vote
@@ -50,19 +51,26 @@ class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
     calibrate: after training, fit the temperature of the softmax on dev. positive: the label whose F1 is the main
-    metric; "": f1 is that of the second of two labels. main: the main metric; None: F1 of `positive` if it is set,
-    macro F1 where a label is rare in training, otherwise accuracy.
+    metric; "": f1 is that of the second of two labels. optimize: after training, choose the threshold of a label's
+    probability for this goal (metrics/thresholds.py), and of which label: `positive`, or the second of two.
+    threshold, threshold_of: such a threshold; None: the most probable label is predicted. main: the main metric;
+    None: F1 of `positive` if it is set, macro F1 where a label is rare in training, otherwise accuracy.
     """
 
     calibrate: bool = False
     temperature: float = 1.0
     positive: str = ""
     main: Main | None = None
+    optimize: str = ""
+    threshold: float | None = None
+    threshold_of: str = ""
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
-    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"})
+    honours = frozenset(
+        {"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing", "optimize"}
+    )
     one_label = True
     exclusive = True
     reads_vectors: ClassVar[bool] = True
@@ -79,6 +87,12 @@ class SequenceTask(Task):
             raise UsageError(
                 f"The positive label {self.positive!r} does not exist. {nearest(self.positive, self.labels)}"
             )
+        if self.optimize:
+            Goal.of(self.optimize)
+        if self.threshold is not None:
+            check_threshold(self.threshold)
+        if self.optimize or self.threshold is not None:
+            self.labels.index(self.threshold_label)
 
     @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -160,19 +174,44 @@ class SequenceTask(Task):
         correct = (weight_B * right(logits, target_B)).sum()
         return {"label": LossTerm(total, SequenceTask.counts(self, batch.host)["label"], correct.detach())}
 
+    @property
+    def threshold_label(self) -> str:
+        """The label that a threshold is for. Raises UsageError where none of several labels is chosen."""
+        if not self.threshold_of and not self.positive and len(self.labels) > 2:
+            raise UsageError(
+                f"A threshold is for one label, and there are {len(self.labels):,}. Name it: --positive LABEL."
+            )
+        return self.threshold_of or self.positive or self.labels[1]
+
+    def with_threshold(self, threshold: float) -> Self:
+        """Returns the task with another threshold of the label's probability."""
+        return replace(self, threshold=threshold)
+
+    def _winner(self, row_L: Sequence[float]) -> int:
+        """Returns the number of the predicted label: the one of the threshold, or the most probable (other) one."""
+        best = max(range(len(row_L)), key=row_L.__getitem__)
+        if self.threshold is None:
+            return best
+        own = self.labels.index(self.threshold_label)
+        if row_L[own] >= self.threshold:
+            return own
+        return best if best != own else max((i for i in range(len(row_L)) if i != own), key=row_L.__getitem__)
+
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""
+        """Returns the label with the highest mean probability over the windows of a text, the first label for a tie,
+        or the label of the threshold."""
         predictions = []
         probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
-                best = max(range(len(row)), key=row.__getitem__)
+                best = self._winner(row)
                 predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
             return predictions
         for row in probability_EL:
             numbers = _highest(row, SHOWN)
             scores = dict(zip((self.labels[number] for number in numbers), row[numbers].tolist(), strict=True))
-            predictions.append(Prediction(self.labels[numbers[0]], scores[self.labels[numbers[0]]], scores))
+            best = numbers[0] if self.threshold is None else self._winner(row.tolist())
+            predictions.append(Prediction(self.labels[best], float(row[best]), scores))
         return predictions
 
     def scores(self) -> Scores:
@@ -192,11 +231,13 @@ class SequenceTask(Task):
 
     @property
     def tunes(self) -> bool:
-        """Whether the probabilities are calibrated, which many labels are not."""
-        return self.calibrate and len(self.labels) <= SHOWN
+        """Whether the probabilities are calibrated or a threshold is chosen, which those of many labels are not."""
+        chooses = bool(self.optimize) and self.threshold is None
+        return (self.calibrate or chooses) and len(self.labels) <= SHOWN
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """Returns the task with the temperature that fits these examples, if calibrate is set."""
+        """Returns the task with the temperature that fits these examples, if calibrate is set, and then the threshold
+        that is best for `optimize`."""
         if not self.tunes:
             return self
         number = {label: i for i, label in enumerate(self.labels)}
@@ -208,8 +249,16 @@ class SequenceTask(Task):
                 known.add((logits.astype(np.float32), number[example.label]))
         if not known.items:
             return self
-        found = temperature([logits for logits, _ in known.items], [label for _, label in known.items])
-        return replace(self, calibrate=False, temperature=self.temperature * found)
+        logits_EL, label_E = np.array([logits for logits, _ in known.items]), [label for _, label in known.items]
+        factor = temperature(logits_EL, label_E) if self.calibrate else 1.0
+        task = replace(self, calibrate=False, temperature=self.temperature * factor)
+        if not self.optimize or self.threshold is not None:
+            return task
+        own = self.labels.index(self.threshold_label)
+        probability_E = softmax((logits_EL / factor).astype(np.float32))[:, own]
+        chosen = choose_threshold(probability_E, np.array(label_E) == own, self.optimize)
+        task = replace(task, threshold=chosen.threshold, threshold_of=self.threshold_label)
+        return task.with_choices({self.threshold_label: chosen})
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
@@ -228,7 +277,8 @@ def with_positive(task: Task, label: str) -> Task:
         return task
     if not isinstance(task, SequenceTask) or "accuracy" not in task.metrics:
         raise UsageError("positive is a label of a classification, and the model has another task. Omit it.")
-    return replace(task, positive=label, main=None)
+    own = task.threshold_of if task.threshold is None else task.threshold_label
+    return replace(task, positive=label, main=None, threshold_of=own)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:

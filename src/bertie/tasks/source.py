@@ -177,6 +177,21 @@ class TaskSource:
         self.micro_batch_size = micro_batch_size or batch_size
         self.order = order or Order(encoded.examples, seed)
 
+    @staticmethod
+    def batch_of(sequences: Sequences, chosen: Int, targets: Targets = Targets()) -> "Batch":
+        """Returns the batch of some examples. See `batch_of_examples`."""
+        return batch_of_examples(sequences, chosen, targets)
+
+    @staticmethod
+    def encode(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> Sequences:
+        """Returns the token ids of examples, each of one sequence. See `encode`."""
+        return encode(examples, tokenizer, max_length=max_length)
+
+    @staticmethod
+    def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:
+        """Returns the number of steps of some epochs. See `steps_of`."""
+        return steps_of(examples, batch_size=batch_size, epochs=epochs)
+
     @cached_property
     def fingerprint(self) -> str:
         """Changes with the examples, their labels, the tokenizer and the handling of long texts."""

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from tokenizers import Regex, normalizers
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError
 from bertie.files import read_json
+from bertie.registry import Registry
 from bertie.text.engine import SPECIAL_TOKENS, special_token
 
 Settings = Mapping[str, Any]
@@ -250,13 +251,12 @@ FORMATS = (
 )
 
 
-def of(model_type: str) -> Format:
-    """Returns the format of a family, by its model_type. Raises UsageError for an unknown one."""
-    for row in FORMATS:
-        if model_type in row.model_types:
-            return row
-    known = [name for row in FORMATS for name in row.model_types]
-    raise UsageError(f"The tokenizer of the family {model_type!r} is unknown. {nearest(model_type, known)}")
+BY_FAMILY: Registry[Format] = Registry(
+    "tokenizer of the family",
+    [(model_type, row) for row in FORMATS for model_type in row.model_types],
+    group="bertie.tokenizers",
+)
+"""The format of each model_type. The packages of families add theirs, which may be one of those above."""
 
 
 def find(folder: Path, settings: Settings) -> Format | None:
@@ -279,13 +279,15 @@ def find(folder: Path, settings: Settings) -> Format | None:
     for row in FORMATS:
         if family in row.model_types or named in row.classes:
             return row
+    if family in BY_FAMILY:
+        return BY_FAMILY[str(family)]
     if named is not None and named not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
         raise DataError(
             f"{folder}: tokenizer_class is {named[:80]!r}, which needs custom code that Bertie does not have. "
             "Save a tokenizer.json with the library of this class. Supported classes: "
             f"{', '.join(name for row in FORMATS for name in row.classes)}."
         )
-    return next((row for row in FORMATS if model_type in row.model_types), None)
+    return BY_FAMILY[model_type] if model_type is not None and model_type in BY_FAMILY else None
 
 
 def guess(vocabulary: Container[str]) -> Format:

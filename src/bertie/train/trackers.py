@@ -276,11 +276,11 @@ def callbacks_of(train: TrainConfig, metric: str = "") -> list[Callback]:
 
     Raises UsageError where a tracker is not installed.
     """
-    made: list[Callback] = [TRACKERS[name]() for name in dict.fromkeys(train.track)]
+    callbacks: list[Callback] = [TRACKERS[name]() for name in dict.fromkeys(train.track)]
     if train.patience is not None:
         metric = train.metric or metric
-        made.append(EarlyStopping(train.patience, metric=metric, min_improvement=train.min_improvement))
-    return made
+        callbacks.append(EarlyStopping(train.patience, metric=metric, min_improvement=train.min_improvement))
+    return callbacks
 
 
 def without_callbacks(train: TrainConfig, metric: str = "") -> TrainConfig:

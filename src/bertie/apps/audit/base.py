@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie import Predictor, Tokenizer
-from bertie.platform import Bootstrap, Engine, Float, MetricCounts, MetricsOf, SkipReport, TableFormat, embedder_of
+from bertie.platform import Bootstrap, Engine, MetricCounts, MetricsOf, SkipReport, TableFormat, embedder_of
 
 Item = TypeVar("Item")
 Score = Any
@@ -212,7 +213,7 @@ def of_units(
     """
     if not counts.shape[0]:
         return {}
-    draws: dict[str, list[Float]] = {}
+    draws: dict[str, list[NDArray[np.float64]]] = {}
 
     def interval(name: str) -> Interval:
         if not draws:
@@ -220,7 +221,7 @@ def of_units(
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
         drawn = np.concatenate(draws[name])
-        found: Float = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
+        found: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
         if name in centered:
             found = np.maximum(found + own[name] - np.median(found), 0)
         return Bootstrap.percent_points(found)
@@ -236,7 +237,7 @@ def of_units(
 def mean_of(name: str, values: Sequence[float], *, neutral: dict[str, float] | None = None) -> dict[str, Measure]:
     """Returns the mean of independent items under a name, with the bootstrap over the items."""
 
-    def metrics_of(sums: Float) -> dict[str, Float]:
+    def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         return {name: sums[..., 0] / sums[..., 1]}
 
     counts = np.array([[value, 1.0] for value in values], np.float64)

@@ -16,19 +16,18 @@ from bertie.apps.audit.remedy_page import add_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
+    Finetuning,
     FolderKind,
+    ModelByName,
     ModelFiles,
     Swaps,
     TorchModel,
     UsageError,
     console,
     engine_of,
-    model_folder,
     module_of,
     nearest,
     pseudo_perplexity,
-    read_examples,
-    save_like,
 )
 
 LIST = "gender words"
@@ -64,10 +63,10 @@ def debias(
     without a part that can be changed, DataError for too few texts.
     """
     remedy(how)
-    folder, asked = model_folder(model), asked or Asked(controls=False)
+    folder, asked = ModelByName.folder(model), asked or Asked(controls=False)
     FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
-        read_examples(config)  # what cannot be read is reported now, and not after the audits
+        Finetuning.read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = module_of(folder, device, "fp32")
     assert isinstance(loaded, TorchModel)
     loaded.training_facts.check_reads_texts("bertie debias")
@@ -85,7 +84,7 @@ def debias(
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
     with FolderKind.named("model").new(out, overwrite=overwrite) as made:
-        save_like(loaded, made, folder)
+        ModelFiles.save_like(loaded, made, folder)
         for place, erasure in maps:
             if place.weights is None:
                 write_dense(made, erasure)

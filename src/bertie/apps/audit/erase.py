@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bertie.platform import DataError, Float, UsageError, nearest
+from bertie.platform import DataError, UsageError, nearest
 
 DIRECTIONS = 1  # of SentenceDebias for a concept with two values
 ROUNDS = 40  # of INLP at most
@@ -26,10 +27,10 @@ EPS = 1e-10  # relative: eigenvalues below are zero
 class Erasure:
     """r(x) = x - M (x - mean). removed: M (H, H); mean (H,)."""
 
-    removed: Float
-    mean: Float
+    removed: NDArray[np.float64]
+    mean: NDArray[np.float64]
 
-    def __call__(self, vectors: Float) -> Float:
+    def __call__(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         """(..., H) -> (..., H)"""
         return vectors - (vectors - self.mean) @ self.removed.T
 
@@ -39,7 +40,7 @@ class Erasure:
         return int(np.linalg.matrix_rank(self.removed, tol=1e-6))
 
 
-def leace(vectors: Float, sides: Float) -> Erasure:
+def leace(vectors: NDArray[np.float64], sides: NDArray[np.float64]) -> Erasure:
     """Returns the LEACE map. vectors (N, H), sides (N,) 0 or 1. Belrose et al. 2023, theorem 4.3."""
     mean = vectors.mean(0)
     x, z = vectors - mean, (sides - sides.mean())[:, None]
@@ -53,7 +54,7 @@ def leace(vectors: Float, sides: Float) -> Erasure:
     return Erasure(back @ left @ left.T @ whiten, mean)
 
 
-def inlp(vectors: Float, sides: Float, *, rounds: int = ROUNDS, seed: int = 0) -> Erasure:
+def inlp(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, rounds: int = ROUNDS, seed: int = 0) -> Erasure:
     """Returns the projection onto what the classifiers of all rounds do not read. P = 1 - M, P P = P."""
     from sklearn.linear_model import LogisticRegression
 
@@ -74,7 +75,7 @@ def inlp(vectors: Float, sides: Float, *, rounds: int = ROUNDS, seed: int = 0) -
     return Erasure(removed, np.zeros(vectors.shape[1]))
 
 
-def sentence(vectors: Float, sides: Float, *, directions: int = DIRECTIONS) -> Erasure:
+def sentence(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, directions: int = DIRECTIONS) -> Erasure:
     """Returns the projection without the first principal directions of the pairs, each around its own mean."""
     pairs = vectors.reshape(-1, 2, vectors.shape[1])
     around = (pairs - pairs.mean(1, keepdims=True)).reshape(vectors.shape)
@@ -83,17 +84,21 @@ def sentence(vectors: Float, sides: Float, *, directions: int = DIRECTIONS) -> E
     return Erasure(basis @ basis.T, np.zeros(vectors.shape[1]))
 
 
-HOW: dict[str, Callable[[Float, Float], Erasure]] = {"leace": leace, "inlp": inlp, "sentence": sentence}
+HOW: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], Erasure]] = {
+    "leace": leace,
+    "inlp": inlp,
+    "sentence": sentence,
+}
 
 
-def remedy(how: str) -> Callable[[Float, Float], Erasure]:
+def remedy(how: str) -> Callable[[NDArray[np.float64], NDArray[np.float64]], Erasure]:
     """Returns a way of HOW. Raises UsageError for an unknown one."""
     if how not in HOW:
         raise UsageError(f"Unknown remedy {how!r}. {nearest(how, HOW)}")
     return HOW[how]
 
 
-def probe(vectors: Float, sides: Float, *, seed: int = 0) -> tuple[float, float]:
+def probe(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, seed: int = 0) -> tuple[float, float]:
     """Returns the accuracy of a linear classifier on held-out pairs, and the share of the majority there."""
     from sklearn.linear_model import LogisticRegression
 

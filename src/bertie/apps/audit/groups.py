@@ -17,17 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.platform import (
-    CALIBRATION_BINS,
-    Columns,
-    DataError,
-    Example,
-    Float,
-    InvalidRow,
-    SkipReport,
-    UsageError,
-    nearest,
-)
+from bertie.platform import CALIBRATION_BINS, Columns, DataError, Example, InvalidRow, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -110,7 +100,7 @@ class Groups(AuditSet[Row]):
         counts = _counts(items, scores, groups, labels)
         shape = (len(groups), len(labels), 3)
 
-        def metrics_of(sums: Float) -> Mapping[str, Float]:
+        def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
             with np.errstate(all="ignore"):
                 rates = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
                 bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), CALIBRATION_BINS, 3)
@@ -182,9 +172,11 @@ def _counts(
     return sparse.csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
 
 
-def _metrics(rates: Float, bins: Float, groups: Sequence[str], shown: Mapping[str, int]) -> dict[str, Float]:
+def _metrics(
+    rates: NDArray[np.float64], bins: NDArray[np.float64], groups: Sequence[str], shown: Mapping[str, int]
+) -> dict[str, NDArray[np.float64]]:
     """rates (..., G, L, 3), bins (..., G, B, 3), shown: label -> its number -> (...) each"""
-    found: dict[str, Float] = {}
+    found: dict[str, NDArray[np.float64]] = {}
     (true, given, hits), (true_rest, given_rest, rest) = (
         np.moveaxis(counts, -1, 0) for counts in (rates, rates.sum(-3, keepdims=True) - rates)
     )

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.audit.base import Subject
-from bertie.platform import Encoding, Float, MaskedToken
+from bertie.platform import Encoding, MaskedToken
 
 
 def one_at_a_time(encoding: Encoding, positions: Iterable[int]) -> list[MaskedToken]:
@@ -41,7 +42,7 @@ def covering(encoding: Encoding, start: int, end: int) -> list[int]:
     return [i for i, ((a, b), word) in enumerate(places) if word is not None and a < end and b > start]
 
 
-def log_p(subject: Subject, groups: Sequence[Sequence[MaskedToken]]) -> list[Float]:
+def log_p(subject: Subject, groups: Sequence[Sequence[MaskedToken]]) -> list[NDArray[np.float64]]:
     """Returns log p of the masked tokens of each group, in nats."""
     rows = [row for group in groups for row in group]
     if not rows:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import FinetuneConfig
-from bertie.platform import RunFolder, console, disk, run_against, temporary_run
+from bertie.platform import Finetuning, RunFolder, console, disk
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -18,9 +18,9 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
     rows = []
     for name, config in sets.items():
         quick = config.model_copy(update={**QUICK, "model": str(before)})
-        with temporary_run() as folder:
+        with Finetuning.temporary_run() as folder:
             runs = folder / "runs"
-            found = run_against(quick, str(after), runs, seeds)["runs"]
+            found = Finetuning.against(quick, str(after), runs, seeds)["runs"]
             metric = disk.read_json(runs / RunFolder.AGAINST[0] / RunFolder.RESULTS)["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
-from bertie.platform import Bootstrap, Chooses, Example, Fields, Float, InvalidRow, TableFormat
+from bertie.platform import Bootstrap, Chooses, Example, Fields, InvalidRow, TableFormat
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ
@@ -96,7 +97,7 @@ class Questions(AuditSet[Question]):
         counts = np.asarray(Bootstrap.summed(cells, [one.template for one in items]))
         name = f"{category}: {{}}" if category else "{}"
 
-        def metrics_of(sums: Float) -> Mapping[str, Float]:
+        def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
             with np.errstate(all="ignore"):
                 return {name.format(metric): value for metric, value in self.figures(sums).items()}
 
@@ -107,7 +108,7 @@ class Questions(AuditSet[Question]):
         neutral = {metric: 0.0 for metric in sizes if "bias" in metric}
         return of_units(counts, metrics_of, items=sizes, neutral=neutral, detail=list(sizes) if category else ())
 
-    def figures(self, sums: Float) -> dict[str, Float]:
+    def figures(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Returns the metrics of sums of `_cells`, (..., 12) -> (...) each."""
         raise NotImplementedError
 
@@ -168,7 +169,7 @@ class KoBBQ(Questions):
         texts = str(fields["context"]), str(fields["question"])
         return Question(*texts, choices, asked, at, counter, ambiguous, name[0], f"{name[0]}-{template}")
 
-    def figures(self, sums: Float) -> dict[str, Float]:
+    def figures(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Returns the metrics of the paper, in percent."""
         amb, amb_right, biased, counter, dis, dis_right, on, on_right, off, off_right = np.moveaxis(
             sums[..., :10], -1, 0
@@ -226,7 +227,7 @@ class BBQ(Questions):
         ambiguous = str(fields["context_condition"]).startswith("ambig")
         return Question(*texts, choices, right, biased, counter, ambiguous, category, template)
 
-    def figures(self, sums: Float) -> dict[str, Float]:
+    def figures(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Returns the metrics of the paper, in percent."""
         amb, amb_right, biased, counter, dis, dis_right = np.moveaxis(sums[..., :6], -1, 0)
         told_biased, told_counter = np.moveaxis(sums[..., 10:], -1, 0)

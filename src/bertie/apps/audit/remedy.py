@@ -16,24 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from torch import nn
 
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import (
-    SENTENCE_MODULES,
-    Batches,
-    DataError,
-    Float,
-    Sequences,
-    Swaps,
-    TorchModel,
-    UsageError,
-    console,
-    disk,
-)
+from bertie.platform import Batches, DataError, ModelFiles, Sequences, Swaps, TorchModel, UsageError, console, disk
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -164,17 +154,19 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
             "activation_function": "torch.nn.modules.linear.Identity",
         },
     )
-    modules: list[dict[str, Any]] = disk.read_json(folder / SENTENCE_MODULES)
+    modules: list[dict[str, Any]] = disk.read_json(folder / ModelFiles.MODULES)
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    disk.write_json(folder / SENTENCE_MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    disk.write_json(folder / ModelFiles.MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
-def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int) -> tuple[Float, Float]:
+def _vectors(
+    subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
-    rng, found, sides = np.random.default_rng(seed), list[Float](), list[float]()
+    rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
         for chunk in Batches.chunks(pairs, CHUNK):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
@@ -186,7 +178,7 @@ def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Pla
 
 def _of_chunk(
     subject: Subject, pairs: Sequence[tuple[str, str, int]], kind: str, rng: np.random.Generator
-) -> tuple[Float, list[int]]:
+) -> tuple[NDArray[np.float64], list[int]]:
     """Returns the vectors of some pairs, and the pair of each two vectors."""
     texts = [text for pair in pairs for text in pair[:2]]
     encodings = subject.tokenizer.encode_batch(texts, max_length=subject.max_length)
@@ -207,5 +199,5 @@ def _of_chunk(
     return found[rows], of
 
 
-def _covariance(vectors: Float, sides: Float) -> float:
+def _covariance(vectors: NDArray[np.float64], sides: NDArray[np.float64]) -> float:
     return float(np.abs((vectors - vectors.mean(0)).T @ (sides - sides.mean()) / len(vectors)).max())

@@ -25,17 +25,17 @@ from bertie.platform import (
     DataError,
     EngineName,
     FolderKind,
+    ModelByName,
     ModelFiles,
     PairHead,
     Report,
+    RunFolder,
     TableFormat,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
     disk,
     engine_of,
-    model_folder,
     module_of,
     nearest,
 )
@@ -83,7 +83,7 @@ def audit(
     Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
     or damaged files.
     """
-    folder, asked = model_folder(model), asked or Asked()
+    folder, asked = ModelByName.folder(model), asked or Asked()
     sources = found_sources(asked)
     loaded = module_of(folder, device, precision)
     assert isinstance(loaded, TorchModel)
@@ -290,7 +290,7 @@ def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) 
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", disk.read_json(path), settings)
+            RunFolder.check_unchanged(out, "an audit", disk.read_json(path), settings)
         (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
         disk.write_json(path, settings)
         yield Journal(out / SCORES)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import DataError, Fields, Float, InvalidRow, PairHead, disk
+from bertie.platform import DataError, Fields, InvalidRow, PairHead, disk
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -62,7 +63,7 @@ def _measures(name: str, terms: Sequence[str], scores: Sequence[Sequence[float]]
     np.add.at(sums_T, [number[term] for term in terms], cells)
     rates_T = np.column_stack([100 * sums_T[:, :2] / sums_T[:, 2:], np.ones(len(number))])
 
-    def metrics_of(sums: Float) -> Mapping[str, Float]:
+    def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
         lms, ss = sums[..., 0] / sums[..., 2], sums[..., 1] / sums[..., 2]
         values = {"lms": lms, "ss": ss, "icat": lms * np.minimum(ss, 100 - ss) / 50}
         return {f"{name}: {metric}": value for metric, value in values.items()}

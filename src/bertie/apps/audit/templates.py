@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_names, validated
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import DataError, Float, MaskedToken, read_yaml, resolved_particles
+from bertie.platform import DataError, MaskedToken, Swaps, read_yaml
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -172,14 +173,14 @@ class Templates(AuditSet[Attribute]):
         return Examples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
 
 
-def _measures(items: Sequence[Attribute], table_PT: Float) -> dict[str, Measure]:
+def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict[str, Measure]:
     of = items[0].of
     first, second = of.groups
     means_P = table_PT.mean(1)
     side = np.array([[item.group == first, item.group == second] for item in items], np.float64)
     counts = np.column_stack([np.ones(len(items)), means_P, means_P**2, side * means_P[:, None], side])
 
-    def metrics_of(sums: Float) -> Mapping[str, Float]:
+    def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
         count, total, squares, one, two, ones, twos = np.moveaxis(sums, -1, 0)
         with np.errstate(all="ignore"):  # a resample may have no profession of a group
             spread = np.sqrt(np.maximum(squares - total**2 / count, 0) / (count - 1))
@@ -203,7 +204,7 @@ def _measures(items: Sequence[Attribute], table_PT: Float) -> dict[str, Measure]
     }
 
 
-def _over_templates(row_T: Float) -> Measure:
+def _over_templates(row_T: NDArray[np.float64]) -> Measure:
     """Returns the mean of one attribute with the t interval over the templates, which are too few for a bootstrap."""
 
     def interval() -> tuple[float, float]:
@@ -239,7 +240,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
     written = template.replace("a(n) ", article)
     order = written.index(GROUP) < written.index(ATTRIBUTE)
     marks = ("\ue000", "\ue001")  # private characters: where each word begins, whatever particles become
-    text = resolved_particles(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
+    text = Swaps.resolved(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
     first, second = (text.index(mark) for mark in marks)
     first, second = (first, second - 1) if order else (first - 1, second)
     text = text.replace(marks[0], "").replace(marks[1], "")

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
 from bertie.apps.audit.files import check_names, validated
-from bertie.platform import Bootstrap, DataError, Float, VectorMath, disk, read_yaml
+from bertie.platform import Bootstrap, DataError, VectorMath, disk, read_yaml
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -59,13 +60,15 @@ class WordTest:
                 raise DataError(f"{where}: {name} of {self.name!r} needs at least two words, none of them empty.")
 
 
-def effect_size(x: Float, y: Float) -> float:
+def effect_size(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Returns d from the associations s of X and Y; nan where all are equal. Caliskan et al. 2017."""
     spread = np.concatenate([x, y]).std(ddof=1)
     return float((x.mean() - y.mean()) / spread) if spread > EPS * np.abs(np.concatenate([x, y])).max() else math.nan
 
 
-def permutation(x: Float, y: Float, *, samples: int = SAMPLES, seed: int = 0) -> tuple[float, int, bool]:
+def permutation(
+    x: NDArray[np.float64], y: NDArray[np.float64], *, samples: int = SAMPLES, seed: int = 0
+) -> tuple[float, int, bool]:
     """Returns the one-sided p-value, the number of partitions, and whether these are all there are."""
     both, size = np.concatenate([x, y]), len(x)
     bound = x.sum() - EPS * np.abs(both).sum()
@@ -83,10 +86,14 @@ def permutation(x: Float, y: Float, *, samples: int = SAMPLES, seed: int = 0) ->
     return hits / samples, samples, False
 
 
-def associations(targets: Float, first: Float, second: Float) -> Float:
+def associations(
+    targets: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
     targets_NH, first_AH, second_BH = (VectorMath.unit(one.astype(np.float32)) for one in (targets, first, second))
-    found: Float = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(np.float64)
+    found: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
+        np.float64
+    )
     return found
 
 
@@ -185,7 +192,7 @@ class Words(AuditSet[WordTest]):
         return items, found
 
 
-def _interval(x: Float, y: Float) -> Interval:
+def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
     """The bootstrap over the targets of each set."""
     rng = np.random.default_rng(0)
     draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(Bootstrap.RESAMPLES)]
@@ -193,7 +200,7 @@ def _interval(x: Float, y: Float) -> Interval:
     return Bootstrap.percent_points(finite) if len(finite) else (math.nan, math.nan)
 
 
-def _mean(sizes: Float) -> Measure:
+def _mean(sizes: NDArray[np.float64]) -> Measure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
         return Bootstrap.percent_points(rng.choice(sizes, (Bootstrap.RESAMPLES, len(sizes))).mean(1))
@@ -201,7 +208,7 @@ def _mean(sizes: Float) -> Measure:
     return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 
 
-def _told(x: Float, y: Float) -> str:
+def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
     p, partitions, whole = permutation(x, y)
     return f"p = {p:.3g} ({'all' if whole else 'sampled'} {partitions:,} partitions)"
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import cloze as app
 from bertie.platform import console, ending, option, write_rows
 
 
@@ -40,14 +41,12 @@ def cloze(
       bertie finetune runs/cloze --data squad --data-dir squad -o runs/squad
       bertie cloze corpora/mine -o pairs.txt
     """
-    from bertie.apps.cloze.cloze import Count, as_document, as_json
-    from bertie.apps.cloze.cloze import cloze as questions
 
     platform.disk.check_new(output, overwrite=overwrite)
-    count = Count()
-    asked = questions(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    count = app.cloze.Count()
+    asked = app.cloze.cloze(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    form = as_document if output.suffix.lower() == ".txt" else as_json
+    form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.as_json
     made = write_rows(output, asked, "questions", total=rows, empty=lambda: empty, form=form)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:

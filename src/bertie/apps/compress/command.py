@@ -11,6 +11,7 @@ import typer
 
 import bertie
 from bertie import platform
+from bertie.apps import compress as app
 from bertie.platform import DataError, UsageError, call_hash, console, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
@@ -192,9 +193,7 @@ def compress(
     if data is not None:
         _search(asked, limits)
     else:
-        from bertie.apps.compress.recipe import Recipe
-
-        recipe = Recipe(layers, heads, neurons, learned)
+        recipe = app.recipe.Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
@@ -225,7 +224,7 @@ class _Asked:
         lines = platform.TableFormat.kind_of(self.texts) == "lines"
         format = unlabelled_format(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.read_texts(self.texts)]
+            return [(text,) for text in platform.SourceFile.lines(self.texts)]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
@@ -241,13 +240,10 @@ class _Asked:
         return examples
 
     def format(self) -> "TableFormat":
-
         return platform.TableFormat(self.text, self.label)
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-    from bertie.apps.compress import gate
-
     platform.FolderKind.check_other(asked.output, asked.model)
 
     def write(folder: Path) -> dict[str, Any]:
@@ -258,13 +254,13 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         if trim:
             small = _trimmed(small, [text for one in asked.read_texts() for text in one])
         if recipe.bits is not None:
-            near = gate.quantized(small, _calibration(asked, small), bits=recipe.bits, embeddings=recipe.embeddings)
+            near = app.gate.quantized(small, _calibration(asked, small), bits=recipe.bits, embeddings=recipe.embeddings)
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        platform.save_like(small, folder, asked.model)
+        platform.ModelFiles.save_like(small, folder, asked.model)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
@@ -273,13 +269,13 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         return {"near": near and asdict(near)}
 
     near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
-    _tell(asked.model, asked.output, near and gate.Fidelity(**near))
+    _tell(asked.model, asked.output, near and app.gate.Fidelity(**near))
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
 
-    found = platform.open_torch_model(asked.model)
+    found = platform.ModelByName.module(asked.model)
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
@@ -296,30 +292,26 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
 
 
 def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
-    from bertie.apps.compress.learn import Lessons, made
-    from bertie.apps.compress.prune import prune
-
     if recipe.learned and (not recipe.cuts or asked.train is None):
         raise UsageError(
             "--distil, --layer-wise and --movement need --train FILE and one of --layers, --heads, --neurons."
         )
     if asked.train is None:
         cuts: dict[str, Any] = dict(recipe.kept)
-        return prune(found, **cuts)
+        return app.prune.prune(found, **cuts)
     predictor = bertie.Predictor(found)
     examples = asked.examples(predictor)
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
     if asked.overwrite:
         shutil.rmtree(run, ignore_errors=True)
-    small = made(found, recipe, Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
+    small = app.learn.made(found, recipe, app.learn.Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
     shutil.rmtree(run, ignore_errors=True)
     return small
 
 
 def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
     """The texts to calibrate weights on, as the model reads them."""
-    from bertie.apps.compress import gate
 
     if asked.texts is not None:
         read = asked.read_texts()
@@ -327,23 +319,20 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
         if wants is not None and any(len(row) != wants for row in read):
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
-        return gate.read(found, read)
+        return app.gate.read(found, read)
     predictor = bertie.Predictor(found)
-    examples = asked.examples(predictor)[: gate.MOST_READ]
+    examples = asked.examples(predictor)[: app.gate.MOST_READ]
     return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-
     assert found.tokenizer is not None
-    return platform.Surgery.with_vocabulary(found, platform.resized_vocabulary(found.tokenizer, texts))
+    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
-    from bertie.apps.compress import gate
-
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
-    facts |= {"bytes": gate.size(output), "bytes_before": gate.size(model)}
+    facts |= {"bytes": app.gate.size(output), "bytes_before": app.gate.size(model)}
     if console.verbosity.json:
         console.emit(facts)
         return
@@ -353,14 +342,14 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
 
 
 def _search(asked: _Asked, given: LimitOptions) -> None:
-    from bertie.apps.compress.run import Data, Limits, search, told
-
     assert asked.data is not None
-    limits = Limits(MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed))
-    found = search(
+    limits = app.run.Limits(
+        MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
+    )
+    found = app.run.search(
         asked.model,
         asked.output,
-        Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
+        app.run.Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
         limits,
         minutes=given.minutes,
         epochs=asked.epochs,
@@ -372,7 +361,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {told(row, found['metric'], found['positive'])}")
+        console.show(f"{mark} {row['name']}: {app.run.told(row, found['metric'], found['positive'])}")
     console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
 
 

@@ -41,7 +41,6 @@ from bertie.platform import (
     TorchModel,
     TrainConfig,
     UsageError,
-    batch_of_examples,
 )
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
@@ -206,7 +205,7 @@ def _write(
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
     for chosen in Batches.of(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
-            teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
+            teacher, objective, TaskSource.batch_of(encoded, chosen).to(teacher.device), files
         ).items():
             array = answer.float().clamp(-LARGEST, LARGEST).cpu().numpy().astype(np.float16)
             if name not in parts:

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.compress.quantize import TOKENS, apply, check_supported, quantize
 from bertie.apps.compress.weights_only import quantize_weights
 from bertie.platform import (
-    Array,
     Batches,
     DataError,
     Example,
     Sequences,
+    TaskSource,
     TorchEngine,
     TorchModel,
     console,
-    encode_examples,
     engine_of,
 )
 
@@ -84,7 +84,7 @@ def read(model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Sequences
     """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
     assert model.tokenizer is not None
     rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-    return encode_examples(rows, model.tokenizer, max_length=model.config.max_length)
+    return TaskSource.encode(rows, model.tokenizer, max_length=model.config.max_length)
 
 
 @console.working("calibrating and measuring quantized weights")
@@ -127,10 +127,10 @@ def calibrating(texts: Sequences) -> int | None:
     return used if len(texts) - used >= LEAST_TEXTS else None
 
 
-def cosines(x: Array, y: Array) -> Array:
+def cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns the cosine of each row of x with the same row of y."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    found: Array = (x * y).sum(1) / np.maximum(lengths, 1e-12)
+    found: NDArray[np.float32] = (x * y).sum(1) / np.maximum(lengths, 1e-12)
     return found
 
 
@@ -139,6 +139,6 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def _means(engine: Any, ids: Sequences) -> Array:
-    found: Array = Batches.run(engine, ids, ["mean"])["mean"]
+def _means(engine: Any, ids: Sequences) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = Batches.run(engine, ids, ["mean"])["mean"]
     return found

@@ -28,11 +28,11 @@ from bertie.platform import (
     Example,
     OptimConfig,
     Surgery,
+    TaskSource,
     TorchModel,
     TrainConfig,
     UsageError,
     disk,
-    steps_of,
     usual_rate,
 )
 
@@ -87,7 +87,7 @@ class Lessons:
 
     def steps(self, epochs: float) -> int:
         """Returns the number of steps of some epochs."""
-        return steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
+        return TaskSource.steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
 
 
 def made(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> TorchModel:

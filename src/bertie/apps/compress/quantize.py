@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 from bertie import Encoder
 from bertie.platform import (
-    WORD_EMBEDDINGS,
     Int8Weight,
     Layer,
+    ModelFiles,
+    NativeEngine,
     PackedWeight,
     Sequences,
     TorchModel,
     TurnedAttention,
     UsageError,
     open_library,
-    rotary_turns,
-    unsupported,
 )
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
@@ -79,7 +78,7 @@ def quantize(model: TorchModel, texts: Sequences) -> Quantized:
 
 def check_supported(model: TorchModel) -> None:
     """Raises UsageError for a model that the native encoder does not support."""
-    if reason := unsupported(model):
+    if reason := NativeEngine.unsupported(model):
         raise UsageError(
             f"This model cannot be quantized: {reason}. Only encoders of the native engine can (docs/inference.md)."
         )
@@ -125,7 +124,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights[WORD_EMBEDDINGS] = words
+        self.found.weights[ModelFiles.WORD] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)
@@ -183,7 +182,7 @@ class _Calibration:
             seen, places = None, torch.arange(len(x))
             if isinstance(attention, TurnedAttention):
                 if attention.theta is not None:
-                    x = attention.turned(x, *rotary_turns(places, self.config.head_size, attention.theta))
+                    x = attention.turned(x, *TurnedAttention.turns(places, self.config.head_size, attention.theta))
                 if attention.radius is not None:
                     seen = (places - places[:, None]).abs() <= attention.radius
             q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)

@@ -32,7 +32,9 @@ from bertie.platform import (
     Example,
     FolderKind,
     InvalidRow,
+    ModelByName,
     ModelFiles,
+    NativeEngine,
     Paired,
     PairedDifference,
     Prediction,
@@ -46,9 +48,6 @@ from bertie.platform import (
     console,
     disk,
     metric_called,
-    open_torch_model,
-    save_like,
-    unsupported,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -134,7 +133,7 @@ class _Search:
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
-        self.model = open_torch_model(model)
+        self.model = ModelByName.module(model)
         ModelFiles.check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
         self.model.training_facts.check_reads_texts("bertie compress")
@@ -168,7 +167,7 @@ class _Search:
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
         enough = gate.calibrating(self.texts) is not None
-        native = unsupported(self.model) is None and enough
+        native = NativeEngine.unsupported(self.model) is None and enough
         if not native:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
@@ -208,7 +207,7 @@ class _Search:
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
         with FolderKind.named("model").new(where, keep_strangers=True) as made:
-            save_like(small, made, self.folder)
+            ModelFiles.save_like(small, made, self.folder)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
@@ -222,7 +221,7 @@ class _Search:
     def _made(self, recipe: Recipe) -> tuple[TorchModel, gate.Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
-            small = open_torch_model(self.out / TRIED / base.folder if base.cuts else self.folder)
+            small = ModelByName.module(self.out / TRIED / base.folder if base.cuts else self.folder)
             return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)

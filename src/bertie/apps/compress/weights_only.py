@@ -18,16 +18,7 @@ from torch import Tensor, nn
 
 from bertie import Encoder
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.platform import (
-    WORD_EMBEDDINGS,
-    Int4Weight,
-    Int8Weight,
-    Packed,
-    PackedWeight,
-    Sequences,
-    TorchModel,
-    UsageError,
-)
+from bertie.platform import Int4Weight, Int8Weight, ModelFiles, Packed, PackedWeight, Sequences, TorchModel, UsageError
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
@@ -39,7 +30,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     Raises UsageError for a model that is not an encoder of layers with even sizes.
     """
     matrices = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
-    word = dict(model.named_parameters()).get(WORD_EMBEDDINGS)
+    word = dict(model.named_parameters()).get(ModelFiles.WORD)
     if type(model.encoder) is not Encoder or word is None or any(m.in_features % 2 for m in matrices):
         raise UsageError(
             "This model cannot be quantized to 4 bits. Encoders of transformer layers with even sizes can."
@@ -48,7 +39,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     with torch.no_grad():
         rows: PackedWeight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
-        found.weights[WORD_EMBEDDINGS] = rows
+        found.weights[ModelFiles.WORD] = rows
         _layers(model, texts, found)
     return found
 

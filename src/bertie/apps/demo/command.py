@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import demo as app
 from bertie.platform import console, option
 
 
@@ -31,16 +32,14 @@ def demo(
       bertie demo
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
-    from bertie.apps.demo.headline import accuracies, headline
-    from bertie.apps.demo.pipeline import demo as walk
 
-    report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)
+    report = app.pipeline.demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
         task = platform.disk.read_json(output / "task.json")
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
-        console.emit({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
+        console.emit({"report": str(report), "accuracy": {**app.headline.accuracies(output, task), **counted}})
     else:
-        for line in headline(output):
+        for line in app.headline.headline(output):
             console.show(line)
         console.show(f"Report: {report}")
         text = "Return the [MASK] of the array." if corpus is None else "A sentence with one [MASK]."

@@ -25,7 +25,6 @@ import xxhash
 from bertie.platform import (
     BertieError,
     PythonModule,
-    PythonPassage,
     console,
     disk,
 )
@@ -100,10 +99,7 @@ def _kept(cache: Path, key: str) -> list[PythonModule] | None:
         with open(cache, encoding="utf-8") as lines:
             if json.loads(next(lines, "{}")).get("key") != key:
                 return None
-            return [
-                PythonModule(package, name, tuple(PythonPassage(inside, tuple(texts)) for inside, texts in passages))
-                for package, name, passages in map(json.loads, lines)
-            ]
+            return [PythonModule.stored(package, name, passages) for package, name, passages in map(json.loads, lines)]
     except (OSError, ValueError, TypeError, AttributeError):  # no such file, or a damaged one
         return None
 

@@ -19,20 +19,7 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import (
-    Chart,
-    ChartLine,
-    Html,
-    Paired,
-    Report,
-    StatCard,
-    TrainingCurve,
-    TrainingReport,
-    console,
-    disk,
-    read_log,
-    text_of,
-)
+from bertie.platform import Chart, Html, Paired, Report, RunFolder, StatCard, TrainingReport, console, disk, text_of
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
@@ -106,12 +93,12 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     lines = []
     for start, name in STARTS.items():
         runs = [
-            [line for line in read_log(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
+            [line for line in RunFolder.read_log(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
             for seed in task["seeds"]
         ]
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
-        lines.append(ChartLine(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
+        lines.append(Chart.Series(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
     text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
     for other in (name for name in (STARTS["random"], BAG) if name in rows):
         gain = Paired.over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
@@ -132,24 +119,28 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
 
 
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
-    lines = read_log(run / "pretrain")
+    lines = RunFolder.read_log(run / "pretrain")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
-        pair = [ChartLine("training text", _column(train, "step"), Chart.smooth(_column(train, f"{name}_loss")))]
+        pair = [Chart.Series("training text", _column(train, "step"), Chart.smooth(_column(train, f"{name}_loss")))]
         if valid:
-            pair.append(ChartLine("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
+            pair.append(Chart.Series("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append(TrainingCurve(pair, f"loss, {PARTS[name]}", about))
+        charts.append(TrainingReport.Chart(pair, f"loss, {PARTS[name]}", about))
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
-        ChartLine(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
+        Chart.Series(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(TrainingCurve(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True))
-    rate = ChartLine("learning rate", _column(train, "step"), _column(train, "lr"))
-    charts.append(TrainingCurve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
+    charts.append(
+        TrainingReport.Chart(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True)
+    )
+    rate = Chart.Series("learning rate", _column(train, "step"), _column(train, "lr"))
+    charts.append(
+        TrainingReport.Chart([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero.")
+    )
     facts = stages["pre-training"]["facts"]
     pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
     about = (

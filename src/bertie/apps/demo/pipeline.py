@@ -20,23 +20,18 @@ from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
-    CorpusConfig,
     CorpusFolder,
     Families,
     FolderKind,
-    Normalizer,
+    RunFolder,
     SourceFile,
     UsageError,
-    check_unchanged,
+    VocabularyTraining,
     console,
     cores,
-    count_words,
     disk,
-    held_out,
-    read_log,
     run_finetuning,
     run_pretraining,
-    train_vocabulary,
 )
 
 DEMO = FolderKind(
@@ -66,7 +61,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
         if not (run / "demo.json").exists():
             disk.write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
         elif (before := disk.read_json(run / "demo.json")["asked"]) | asked != before:
-            check_unchanged(run, "a demo", before, before | asked)
+            RunFolder.check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -161,7 +156,7 @@ class DemoPipeline:
         """Documents -> clean, split, deduplicated shards."""
         ours = self.text is None
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
-        config = CorpusConfig(dedup="paragraphs" if ours else "documents")
+        config = CorpusFolder.Config(dedup="paragraphs" if ours else "documents")
         CorpusFolder.build(inputs, self.run / "corpus", config, workers=cores())
         card = disk.read_json(self.run / "corpus" / "card.json")
         records = card["records"]
@@ -182,8 +177,10 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = count_words(CorpusFolder.texts(self.run / "corpus"))
-        tokenizer = train_vocabulary(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
+        words = VocabularyTraining.count_words(CorpusFolder.texts(self.run / "corpus"))
+        tokenizer = VocabularyTraining.train(
+            words, size=settings.VOCABULARY, normalizer=VocabularyTraining.Normalizer(lowercase=True)
+        )
         tokenizer.save(self.run / "tokenizer")
         shards = CorpusFolder.encode(self.run / "corpus", tokenizer, workers=cores())
         pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
@@ -211,7 +208,7 @@ class DemoPipeline:
                     masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
 
         planned = run_pretraining(config, self.run / "pretrain", callbacks=[Look()])["plan"]
-        lines = [line for line in read_log(self.run / "pretrain") if line["kind"] == "train"]
+        lines = [line for line in RunFolder.read_log(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
@@ -291,7 +288,7 @@ class DemoPipeline:
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
         shards = CorpusFolder.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
-        out = held_out(shards.sentence_lengths(), shards.document_bounds())
+        out = CorpusFolder.held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
         for document, is_out in zip(CorpusFolder.documents(self.run / "corpus"), out.tolist(), strict=True):
             found[is_out].append(document)

@@ -9,7 +9,7 @@ from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
-from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, text_of
+from bertie.platform import Chart, Html, ModelCard, Report, text_of
 
 SPAN = (0.0, 1.0)
 
@@ -114,8 +114,8 @@ def _removal(report: Report, found: Removal) -> None:
     report.chart(
         Chart.lines(
             [
-                ChartLine("least important first", removed, [score for _, score in found.points]),
-                ChartLine(
+                Chart.Series("least important first", removed, [score for _, score in found.points]),
+                Chart.Series(
                     "random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()
                 ),
             ],

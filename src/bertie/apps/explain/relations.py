@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import NO_HEAD, Bootstrap, Example, Int, TorchModel, UsageError, encode_places, pieces_of
+from bertie.platform import NO_HEAD, Bootstrap, Example, TorchModel, UsageError, encode_places, pieces_of
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -32,7 +32,7 @@ WAYS = ("to its head", "from its head")
 LEAST = 50  # words of a relation that is shown
 
 
-def word_attention(probs_LNSS: Floats, first_W: Int, last_W: Int) -> Floats:
+def word_attention(probs_LNSS: Floats, first_W: NDArray[np.int64], last_W: NDArray[np.int64]) -> Floats:
     """Returns attention between words: sums over the tokens of the word attended to, means over those of the other.
 
     first_W, last_W: the first and the last token of each word. -> (L, N, W, W)
@@ -43,12 +43,12 @@ def word_attention(probs_LNSS: Floats, first_W: Int, last_W: Int) -> Floats:
     return found
 
 
-def guesses(words_LNWW: Floats) -> Int:
+def guesses(words_LNWW: Floats) -> NDArray[np.int64]:
     """Returns the word that each word attends to most, and the word that attends to it most. -> (2, L, N, W)"""
     others = words_LNWW.copy()
     at = np.arange(others.shape[-1])
     others[..., at, at] = -1.0
-    found: Int = np.stack([others.argmax(-1), others.argmax(-2)])
+    found: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
     return found
 
 
@@ -149,7 +149,7 @@ def counted(
 
 def _read(
     model: TorchModel, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
-) -> Iterator[tuple[Int, Floats, list[int], Int, Int]]:
+) -> Iterator[tuple[NDArray[np.int64], Floats, list[int], NDArray[np.int64], NDArray[np.int64]]]:
     """Yields for each sentence the words that are read, the attention, the ids, and the words' tokens."""
     encoded = encode_places(examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length)
     first_N, last_N = pieces_of(examples, encoded, "word")

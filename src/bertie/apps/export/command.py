@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import export as app
 from bertie.platform import UsageError, call_hash, console, nearest, option
 
 TARGETS = ("onnx",)
@@ -42,8 +43,6 @@ def export(
       bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
       bertie predict models/reviews-onnx reviews.txt
     """
-    from bertie.apps.export.folder import FORCED, onnx_folder
-    from bertie.apps.export.texts import documentation
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
@@ -51,11 +50,11 @@ def export(
     platform.FolderKind.check_other(output, model)
 
     def write(folder: Path) -> dict[str, Any]:
-        found = platform.open_torch_model(model)
-        chosen = documentation() if texts is None else platform.read_texts(texts)
-        graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
-        platform.ModelFiles.copy_other_files(model, folder)
-        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
+        found = platform.ModelByName.module(model)
+        chosen = app.texts.documentation() if texts is None else platform.SourceFile.lines(texts)
+        graphs = app.folder.onnx_folder(found, folder, chosen, int8=int8, force=force)
+        platform.ModelFiles.copy_others(model, folder)
+        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else app.folder.FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 
     facts = platform.FolderKind.named("model").made_once(output, call_hash(ctx), write, overwrite=overwrite)

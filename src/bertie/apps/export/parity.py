@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.platform import LAST_PIECES, MOST_POSITIONS, Array, DataError, Engine, Sequences, console
+from bertie.platform import LAST_PIECES, MOST_POSITIONS, DataError, Engine, Sequences, console
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
@@ -81,7 +81,7 @@ def check_count(texts: Sequence[str]) -> None:
         raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {TEXTS}, one per line.")
 
 
-Expected = list[tuple[Sequences, Mapping[str, Array]]]
+Expected = list[tuple[Sequences, Mapping[str, NDArray[np.float32]]]]
 """Batches with the arrays of the model. Batches of texts come first."""
 
 
@@ -167,7 +167,7 @@ def _measure(found: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
             found.same += int(_alike(other, exact).sum())
 
 
-def _alike(other: Array, exact: Array) -> NDArray[np.bool_]:
+def _alike(other: NDArray[np.float32], exact: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Returns which rows have the same largest logit, or two that differ by no more than the tolerance."""
     chosen, wanted = other.argmax(1), exact.argmax(1)
     rows = np.arange(len(exact))

@@ -10,6 +10,7 @@ import typer
 
 import bertie
 from bertie import platform
+from bertie.apps import plan as app
 from bertie.platform import UsageError, console, grouped, option, split_names, text_of
 
 if TYPE_CHECKING:
@@ -60,13 +61,12 @@ class AssumptionOptions:
 
     def of(self, grid: "PowerGrid", key: str) -> "Assumptions":
         """Returns the assumptions for a device."""
-        from bertie.apps.plan.forecast import Assumptions
 
         here = key == THIS
-        usual = platform.PROCESSOR_UTILIZATION if here else platform.UTILIZATION
+        usual = platform.Costs.PROCESSOR_UTILIZATION if here else platform.Costs.UTILIZATION
         share = usual if self.utilization is None else self.utilization
-        pue = self.pue if self.pue is not None else 1.0 if here else platform.PUE
-        return Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
+        pue = self.pue if self.pue is not None else 1.0 if here else platform.Costs.PUE
+        return app.forecast.Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
 ASSUMPTIONS = AssumptionOptions()
@@ -98,19 +98,18 @@ def plan(
       bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
-    from bertie.apps.plan.forecast import cheapest, forecast
 
     used = assumptions.utilization
-    if used is not None and used > platform.MOST_UTILIZATION and not force:
+    if used is not None and used > platform.Costs.MOST_UTILIZATION and not force:
         raise UsageError(
-            f"--utilization {used:g} is above {platform.MOST_UTILIZATION:g}, which training of encoders hardly "
+            f"--utilization {used:g} is above {platform.Costs.MOST_UTILIZATION:g}, which training of encoders hardly "
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    known = platform.read_catalog(assumptions.catalog, assumptions.prices)
+    known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
-    grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
+    grid, settings = known.grid(assumptions.country), platform.Planning.settings_of(config, overrides or [])
 
     def given(key: str) -> "Assumptions":
         return assumptions.of(grid, key)
@@ -121,13 +120,11 @@ def plan(
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
-    job = platform.job_of(settings)
-    found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
-    best = cheapest([one for key, one in found.items() if key != THIS])
+    job = platform.Planning.job_of(settings)
+    found = {key: app.forecast.forecast(job, device, given(key)) for key, device in devices.items()}
+    best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
-        from bertie.apps.plan.page import page
-
-        page(config.stem if config else settings.model, job, found, given, known).save(output)
+        app.page.page(config.stem if config else settings.model, job, found, given, known).save(output)
     if console.verbosity.json:
         console.emit(
             {
@@ -156,19 +153,9 @@ def plan(
         console.say(f"Page: {output}")
 
 
-def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | FinetuneConfig":
-    """Returns the settings of a run, whichever kind they are of."""
-
-    told = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    tree = platform.read_yaml(config) if config is not None else {}
-    kind: type[PretrainConfig | FinetuneConfig] = platform.kind_of_run(dict.fromkeys(told) | tree)
-    return platform.load_settings(kind, config, overrides)
-
-
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-
     keys = split_names(names) or (*known.devices, THIS)
-    return {key: platform.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+    return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, Any]:
@@ -238,15 +225,12 @@ def _show_budget(
     output: Path | None,
     measured: bool,
 ) -> None:
-    from bertie.apps.plan.page import better_loss, budget_page
-    from bertie.apps.plan.presets import presets_within
-
     if not isinstance(settings, bertie.PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     tried = key == THIS and measured and settings.objectives.get("mlm") is not None
-    rows = presets_within(settings, device, given(key), seconds, tried=tried)
+    rows = app.presets.presets_within(settings, device, given(key), seconds, tried=tried)
     if output is not None:
-        budget_page(rows, device, seconds).save(output)
+        app.page.budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
         console.emit({"device": device.name, "seconds": seconds, "presets": rows})
         return
@@ -278,5 +262,5 @@ def _show_budget(
             where = f", extrapolated {row['beyond']:g} times" if row["beyond"] > 1 else ""
             loss = f"an expected loss of {row['loss']:.2f}{where}" if row["loss"] else "a loss that is not known"
             console.say(f"Settings of *: model={row['preset']} train.steps={row['steps']}, with {loss}.")
-    if better := better_loss(rows):
+    if better := app.page.better_loss(rows):
         console.say(better)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertie.platform import GPU_LOAD, PUE, UTILIZATION, Job, PowerGrid, Processor, carbon_kg, energy_kwh, seconds_of
+from bertie.platform import Costs, Job, PowerGrid, Processor
 
 USABLE = 0.92  # of a device's memory; the rest is the driver's and the libraries'
 
@@ -14,8 +14,8 @@ class Assumptions:
 
     grid: PowerGrid
     count: int = 1
-    utilization: float = UTILIZATION
-    pue: float = PUE
+    utilization: float = Costs.UTILIZATION
+    pue: float = Costs.PUE
     price: float | None = None
 
 
@@ -41,16 +41,16 @@ class Forecast:
 
 def forecast(job: Job, device: Processor, given: Assumptions) -> Forecast:
     """Returns the time, energy, CO2 and price of a job on `given.count` devices of a kind."""
-    seconds = seconds_of(job.flops, device.tflops, count=given.count, used=given.utilization)
+    seconds = Costs.seconds(job.flops, device.tflops, count=given.count, used=given.utilization)
     hours = seconds / 3600
-    kwh = energy_kwh(GPU_LOAD * device.watts * given.count, hours, pue=given.pue)
+    kwh = Costs.energy_kwh(Costs.GPU_LOAD * device.watts * given.count, hours, pue=given.pue)
     price = device.price if given.price is None else (given.price, given.price)
     dollars = None if price is None else (price[0] * hours * given.count, price[1] * hours * given.count)
     return Forecast(
         device,
         seconds,
         kwh,
-        carbon_kg(kwh, given.grid.g_per_kwh),
+        Costs.carbon_kg(kwh, given.grid.g_per_kwh),
         dollars,
         job.largest_batch(USABLE * device.memory_gb * 1e9),
     )

@@ -5,7 +5,7 @@ from typing import Any
 from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.platform import Families, Job, Processor, count_parameters, job_of, seconds_of, utilizations
+from bertie.platform import Costs, Families, Job, Planning, Processor
 
 TOKENS_PER_PARAMETER = 20
 
@@ -22,11 +22,11 @@ def presets_within(
     """
     rows: list[dict[str, Any]] = []
     jobs = _sizes(config)
-    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
+    used = Planning.utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
     for name, job in jobs.items():
-        share = seconds / seconds_of(job.flops, device.tflops, count=given.count, used=used[name])
+        share = seconds / Costs.seconds(job.flops, device.tflops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
-        layers = count_parameters(job.config)["layers"]
+        layers = job.layer_parameters
         rows.append(
             {
                 "preset": name,
@@ -54,7 +54,9 @@ def _sizes(config: PretrainConfig) -> dict[str, Job]:
     vocabulary, presets = Families.config(config.model).vocab_size, Families.of(config.model).presets
     names = sorted((name for name in presets if Families.config(name).vocab_size == vocabulary), key=len)
     lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
-    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
+    jobs = {
+        name: Planning.job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names
+    }
     found = dict[str, Job]()
     for name, job in jobs.items():
         same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]

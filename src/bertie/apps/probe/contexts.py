@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import Array, DataError, Layers, TorchEngine, TorchModel, UsageError, VectorMath, check_text
+from bertie.platform import DataError, Layers, TorchEngine, TorchModel, UsageError, VectorMath, check_text
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -136,11 +136,11 @@ def _all_words(context: Context) -> tuple[Span, ...]:
 
 def _vectors(
     model: TorchModel, sentences: Sequence[Sentence], pooling: str
-) -> tuple[Mapping[int, Array], NDArray[np.bool_]]:
+) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     engine = TorchEngine(model)
     assert model.tokenizer is not None
-    found: dict[int, list[Array]] = {layer: [] for layer in Layers.chosen("all", engine.facts)}
+    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in Layers.chosen("all", engine.facts)}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
@@ -177,14 +177,14 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
     return {layer: _mean_cosine(rows) for layer, rows in vectors.items()}, number
 
 
-def _mean_cosine(vectors: Array) -> float:
+def _mean_cosine(vectors: NDArray[np.float32]) -> float:
     """Returns the mean cosine of all pairs of different rows."""
     x = VectorMath.unit(vectors).astype(np.float64)
     size = len(x)
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
-def _layer(layer: int, vectors: Array, rows: NDArray[np.int64], chance: float) -> dict[str, Any]:
+def _layer(layer: int, vectors: NDArray[np.float32], rows: NDArray[np.int64], chance: float) -> dict[str, Any]:
     x = VectorMath.unit(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)
@@ -199,7 +199,7 @@ def _layer(layer: int, vectors: Array, rows: NDArray[np.int64], chance: float) -
     }
 
 
-def projected(vectors: Array) -> tuple[NDArray[np.float64], float]:
+def projected(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]:
     """Returns the first two principal components, and the share of the variance in them. (W, H) -> (W, 2)"""
     x = vectors - vectors.mean(0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(x, full_matrices=False)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.platform import Chart, ChartLine, Html, ModelCard, Report, StatCard
+from bertie.platform import Chart, Html, ModelCard, Report, StatCard
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -74,9 +74,10 @@ def _lines(found: Mapping[str, Any]) -> str:
     layers = found["layers"]
     x = [one["layer"] for one in layers]
     lines = [
-        ChartLine(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
-    ] or [ChartLine("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
-    lines.append(ChartLine("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
+        Chart.Series(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers])
+        for i, j in pairs(found)
+    ] or [Chart.Series("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
+    lines.append(Chart.Series("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
     return Chart.lines(lines, x_label="layer", y_label="cosine")
 
 

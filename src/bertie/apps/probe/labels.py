@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence, spaced
-from bertie.platform import Array, Float, Int, Layers, TagPrediction
+from bertie.platform import Layers, TagPrediction
 
 FEWEST_WORDS = 5  # of a sentence whose order is probed
 BINS = 6  # of sentence length
@@ -30,17 +30,17 @@ class Items:
     the word that the control task gives a label to. sentence (N,): the sentence of each, of `sentences` ones.
     """
 
-    rows: Int
+    rows: NDArray[np.int64]
     labels: NDArray[np.str_]
     keys: NDArray[np.str_]
-    sentence: Int
+    sentence: NDArray[np.int64]
     sentences: int
 
-    def vectors(self, words: Array) -> Array:
+    def vectors(self, words: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns the vectors of the items. words (W, H) -> (N, H)"""
         starts, ends = self.rows.T
         if (ends == starts + 1).all():
-            found: Array = words[starts]
+            found: NDArray[np.float32] = words[starts]
             return found
         sizes = ends - starts
         inside = np.concatenate([np.arange(start, end) for start, end in self.rows])
@@ -139,7 +139,7 @@ def control_labels(train: Items, test: Items, seed: int) -> tuple[NDArray[np.str
     return drawn[np.searchsorted(keys, train.keys)], drawn[np.searchsorted(keys, test.keys)]
 
 
-def predictions(train: Array, labels: NDArray[np.str_], test: Array) -> NDArray[np.str_]:
+def predictions(train: NDArray[np.float32], labels: NDArray[np.str_], test: NDArray[np.float32]) -> NDArray[np.str_]:
     """Returns the labels that a logistic regression predicts (L2, C = 1). train (N, H), test (M, H) -> (M,)
 
     Every dimension is scaled to mean 0 and variance 1 in training.
@@ -157,7 +157,7 @@ def predictions(train: Array, labels: NDArray[np.str_], test: Array) -> NDArray[
     return found
 
 
-def counts(items: Items, found: NDArray[np.str_], truth: NDArray[np.str_]) -> Float:
+def counts(items: Items, found: NDArray[np.str_], truth: NDArray[np.str_]) -> NDArray[np.float64]:
     """Returns for each sentence the number of items that are right, and of all. -> (S, 2)"""
     right = np.bincount(items.sentence, found == truth, minlength=items.sentences)
     return np.stack([right, np.bincount(items.sentence, minlength=items.sentences)], -1).astype(np.float64)

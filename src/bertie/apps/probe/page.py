@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, ChartLine, ModelCard, Report, StatCard
+from bertie.platform import Chart, ModelCard, Report, StatCard
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -88,14 +88,14 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
 def _chart(one: Mapping[str, Any], rows: list[dict[str, Any]], metric: str) -> str:
     x = [row["layer"] for row in rows]
 
-    def line(name: str, key: str, colour: int) -> ChartLine:
+    def line(name: str, key: str, colour: int) -> Chart.Series:
         low, high = zip(*(row["interval_95"][key] for row in rows), strict=True)
-        return ChartLine(name, x, [row[key] for row in rows], low, high, colour=colour)
+        return Chart.Series(name, x, [row[key] for row in rows], low, high, colour=colour)
 
     lines = [
         line("model", "model", 1),
         line("random weights", "random", 2),
-        ChartLine("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
-        ChartLine(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
+        Chart.Series("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
+        Chart.Series(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
     ]
     return Chart.lines(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")

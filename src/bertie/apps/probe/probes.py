@@ -11,17 +11,25 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.probe import labels, trees
 from bertie.apps.probe.labels import Items
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Array, Bootstrap, Float, UsageError, nearest, ratio
+from bertie.platform import Bootstrap, UsageError, nearest
 
-Counts = dict[str, Float]
+
+def _share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the first sum over the second, and 0 where that is 0. (..., 2) -> (...)"""
+    right, total = sums[..., 0], sums[..., 1]
+    return np.divide(right, total, out=np.zeros(total.shape), where=total > 0)
+
+
+Counts = dict[str, NDArray[np.float64]]
 """Metric -> sums per sentence (S, K)."""
-REDUCE: Mapping[str, Callable[[Float], Float]] = {
-    "accuracy": lambda sums: ratio(sums[..., 0], sums[..., 1]),
-    "uuas": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+REDUCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "accuracy": _share,
+    "uuas": _share,
     "spearman": trees.mean_over_lengths,
 }
 """Metric -> its value from sums (..., K) -> (...)."""
@@ -33,7 +41,7 @@ class Sample:
     """Sentences and the vectors of a layer: of their words (W, H), or of the sentences (S, H)."""
 
     sentences: Sequence[Sentence]
-    vectors: Array
+    vectors: NDArray[np.float32]
 
 
 class Probe(Protocol):
@@ -143,12 +151,12 @@ class TreeProbe:
         map_HR = trees.fit(_by_sentence(train), told, seed=seed)
         return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
 
-    def _counts(self, distances: Sequence[Float], told: Sequence[trees.Tree]) -> Counts:
+    def _counts(self, distances: Sequence[NDArray[np.float64]], told: Sequence[trees.Tree]) -> Counts:
         edges, rho = trees.counts(distances, told)
         return {"uuas": edges, "spearman": rho}
 
 
-def _by_sentence(sample: Sample) -> list[Array]:
+def _by_sentence(sample: Sample) -> list[NDArray[np.float32]]:
     return np.split(sample.vectors, np.cumsum([len(one.spans) for one in sample.sentences])[:-1])
 
 
@@ -193,7 +201,7 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
     """
     stacked = np.concatenate([parts[part][metric] for part in PARTS], 1)
 
-    def metrics_of(sums: Float) -> dict[str, Float]:
+    def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         found = dict(zip(PARTS, map(REDUCE[metric], np.split(sums, len(PARTS), -1)), strict=True))
         return {
             **found,

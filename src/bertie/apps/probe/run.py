@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
+from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.probe import probes
@@ -24,17 +25,16 @@ from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
 from bertie.platform import (
-    Array,
     DataError,
     Engine,
     Families,
     FolderKind,
     Layers,
     Report,
+    RunFolder,
     TorchEngine,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
     disk,
 )
@@ -101,7 +101,7 @@ class Data:
     tokenizer: Tokenizer
     pooling: str
 
-    def vectors(self, model: str, split: str, layer: int) -> Array:
+    def vectors(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
         """Returns the vectors of a layer, after computing those of all layers the first time."""
         sentences = self.train if split == "train" else self.test
         folder = self.folder / f"{self.name}-{split}-{model}"
@@ -138,13 +138,13 @@ class Unit:
                 parts[part] = self.probe.measure(train, test, control=control, seed=seed)
         return [probes.figures(parts, metric) for metric in self.probe.metrics]
 
-    def _rows(self, model: str, split: str, layer: int) -> Array:
+    def _rows(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
         found = self.data.vectors(model, split, layer)
         if self.probe.whole:
             return found
         sentences = self.data.train if split == "train" else self.data.test
         kept = np.repeat([self.probe.usable(one) for one in sentences], [len(one.spans) for one in sentences])
-        rows: Array = found[kept]
+        rows: NDArray[np.float32] = found[kept]
         return rows
 
 
@@ -201,7 +201,7 @@ def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
+    RunFolder.check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
     if not (run / FolderKind.CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")

@@ -8,20 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from bertie.platform import (
-    TAG_FORMATS,
-    TAG_TABLES,
-    TREE_FORMATS,
     DataError,
     Example,
     InvalidRow,
     Reservoir,
     SkipReport,
+    SourceFile,
     TableFormat,
     TaggedExample,
-    read_tagged,
-    read_trees,
-    spaced_words,
-    suffix_of,
+    TaggedFile,
+    Trees,
 )
 
 WORD = re.compile(r"\S+")
@@ -102,11 +98,11 @@ def _sample(
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    kind = kind or SUFFIXES.get(suffix_of(path), "") or TableFormat.kind_of(path)
+    kind = kind or SUFFIXES.get(SourceFile(str(path)).suffix, "") or TableFormat.kind_of(path)
     format = TableFormat(kind=kind, encoding=encoding)
     if kind == "conllu":
-        arcs = {row.line: row for row in read_trees(path, format)}
-        for row in read_tagged(path, format):
+        arcs = {row.line: row for row in Trees.read(path, format)}
+        for row in TaggedFile.read(path, format):
             if isinstance(row, TaggedExample):
                 arc = arcs.get(row.line)
                 label = arc.label if isinstance(arc, Example) else ()
@@ -114,15 +110,15 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield Sentence(row.texts[0], row.spans, upos=row.label, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
-    elif kind in TREE_FORMATS:
-        for row in read_trees(path, format):
+    elif kind in Trees.FORMATS:
+        for row in Trees.read(path, format):
             if isinstance(row, TaggedExample):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
-    elif kind in TAG_FORMATS and kind not in TAG_TABLES:
-        for row in read_tagged(path, format):
+    elif kind in TaggedFile.FORMATS and kind not in TaggedFile.TABLES:
+        for row in TaggedFile.read(path, format):
             if isinstance(row, TaggedExample):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
             elif isinstance(row, InvalidRow):
@@ -138,5 +134,5 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
 
 def spaced(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
-    example = spaced_words(words, (), 0)
+    example = TaggedExample.spaced(words)
     return Sentence(example.texts[0], example.spans)

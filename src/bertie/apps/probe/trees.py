@@ -22,7 +22,6 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Array, Float
 
 RANK = 128
 BATCH, EPOCHS, PATIENCE = 20, 40, 4  # as in the published code
@@ -44,14 +43,14 @@ class Tree:
         pairs = ((word, head - 1) for word, head in enumerate(self.heads) if head)
         return {(min(pair), max(pair)) for pair in pairs if self.counted[pair[0]] and self.counted[pair[1]]}
 
-    def distances(self) -> Float:
+    def distances(self) -> NDArray[np.float64]:
         """Returns the number of edges between each two words. -> (S, S)"""
         size = len(self.heads)
         near = np.zeros((size, size))
         for word, head in enumerate(self.heads):
             if head:
                 near[word, head - 1] = 1
-        found: Float = shortest_path(near, directed=False, unweighted=True)
+        found: NDArray[np.float64] = shortest_path(near, directed=False, unweighted=True)
         return found
 
 
@@ -94,7 +93,7 @@ class _Batch:
         return loss(predicted, self.distances, self.sizes)
 
 
-def _batches(vectors: Sequence[Array], trees: Sequence[Tree]) -> list[_Batch]:
+def _batches(vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree]) -> list[_Batch]:
     """Returns padded batches of sentences of similar length."""
     order = sorted(range(len(trees)), key=lambda i: len(trees[i].heads))
     found = []
@@ -110,7 +109,9 @@ def _batches(vectors: Sequence[Array], trees: Sequence[Tree]) -> list[_Batch]:
     return found
 
 
-def fit(vectors: Sequence[Array], trees: Sequence[Tree], *, rank: int = RANK, seed: int = 0) -> NDArray[np.float32]:
+def fit(
+    vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree], *, rank: int = RANK, seed: int = 0
+) -> NDArray[np.float32]:
     """Returns the map of the structural probe, trained on sentences. vectors: (S, H) of each -> (H, R)
 
     A tenth of the sentences is held out to choose the step, as in the published code: Adam, batches of 20 sentences, at
@@ -154,14 +155,14 @@ def _scale(batch: _Batch, map_HR: Tensor) -> float:
     return float(batch.distances.mean() / predicted) ** 0.5 if predicted else 1.0
 
 
-def predicted(vectors: Array, map_HR: NDArray[np.float32]) -> Float:
+def predicted(vectors: NDArray[np.float32], map_HR: NDArray[np.float32]) -> NDArray[np.float64]:
     """Returns the predicted distances of a sentence's words. vectors (S, H) -> (S, S)"""
     x = (vectors @ map_HR).astype(np.float64)
-    found: Float = np.square(x[:, None] - x[None]).sum(-1)
+    found: NDArray[np.float64] = np.square(x[:, None] - x[None]).sum(-1)
     return found
 
 
-def spanning_tree(distances: Float, counted: Sequence[bool]) -> set[tuple[int, int]]:
+def spanning_tree(distances: NDArray[np.float64], counted: Sequence[bool]) -> set[tuple[int, int]]:
     """Returns the edges of the minimum spanning tree over counted words, the smaller number first."""
     words = np.flatnonzero(counted)
     upper = np.triu(distances[np.ix_(words, words)] + 1.0, 1)  # 0 would be no edge; a constant changes no tree
@@ -169,13 +170,13 @@ def spanning_tree(distances: Float, counted: Sequence[bool]) -> set[tuple[int, i
     return {(int(words[i]), int(words[j])) for i, j in zip(rows, columns, strict=True)}
 
 
-def uuas_counts(distances: Float, tree: Tree) -> tuple[int, int]:
+def uuas_counts(distances: NDArray[np.float64], tree: Tree) -> tuple[int, int]:
     """Returns the number of edges that are found, and of all."""
     edges = tree.edges()
     return len(edges & spanning_tree(distances, tree.counted)), len(edges)
 
 
-def spearman(distances: Float, told: Float) -> float:
+def spearman(distances: NDArray[np.float64], told: NDArray[np.float64]) -> float:
     """Returns Spearman's correlation of the distances from each word, averaged over words. (S, S) each"""
     a, b = (rankdata(rows, axis=1) for rows in (distances, told))
     a, b = (ranks - ranks.mean(1, keepdims=True) for ranks in (a, b))
@@ -183,7 +184,9 @@ def spearman(distances: Float, told: Float) -> float:
     return float(np.mean((a * b).sum(1) / np.where(norms > 0, norms, 1.0)))
 
 
-def counts(distances: Sequence[Float], trees: Sequence[Tree]) -> tuple[Float, Float]:
+def counts(
+    distances: Sequence[NDArray[np.float64]], trees: Sequence[Tree]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns for each sentence the edges found and all edges (S, 2), and its Spearman and 1 at its length (S, 92).
 
     The columns of the second are sums for lengths 5 to 50, then counts.
@@ -197,10 +200,10 @@ def counts(distances: Sequence[Float], trees: Sequence[Tree]) -> tuple[Float, Fl
     return edges, rho.reshape(len(trees), -1)
 
 
-def mean_over_lengths(sums: Float) -> Float:
+def mean_over_lengths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the mean over lengths of the mean of each length. sums (..., 92) -> (...)"""
     total, number = np.split(sums, 2, axis=-1)
     seen = number > 0
     means = np.divide(total, number, out=np.zeros_like(total), where=seen)
-    found: Float = means.sum(-1) / np.maximum(seen.sum(-1), 1)
+    found: NDArray[np.float64] = means.sum(-1) / np.maximum(seen.sum(-1), 1)
     return found

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Array, Encoding, Engine, Int, Layers, disk
+from bertie.platform import Encoding, Engine, Layers, disk
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -76,7 +77,7 @@ def write_vectors(
     return folder
 
 
-def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) -> tuple[Int, list[int]]:
+def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) -> tuple[NDArray[np.int64], list[int]]:
     """Returns the word of each token, counted over all sentences, and the number of words of each."""
     words, before = [], 0
     for encoding, sentence in zip(encodings, sentences, strict=True):
@@ -87,7 +88,7 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     return np.concatenate(words), [len(one.spans) for one in sentences]
 
 
-def read_vectors(folder: Path, layer: int) -> Array:
+def read_vectors(folder: Path, layer: int) -> NDArray[np.float32]:
     """Returns the vectors of a layer. -> (W, H), or (S, H) for whole sentences"""
-    found: Array = np.load(folder / f"layer_{layer}.npy")
+    found: NDArray[np.float32] = np.load(folder / f"layer_{layer}.npy")
     return found

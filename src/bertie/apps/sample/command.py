@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import sample as app
 from bertie.platform import UsageError, console, option
 
 
@@ -47,19 +48,18 @@ def sample(
       bertie sample names -o train.conll
       bertie sample names --rows 100 --seed 1 -o test.conll
     """
-    from bertie.apps.sample import TABLES, table, written
 
-    kind = TABLES[name]
+    kind = app.TABLES[name]
     if output is not None:
         if output.suffix not in ("", kind.suffix):
             raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
         platform.disk.check_new(output, overwrite=overwrite)
-    found = table(name, language, rows, seed)
+    found = app.table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
             console.emit(row)
     if output is not None:
-        platform.disk.write_bytes(output, written(found, kind.suffix).encode())
+        platform.disk.write_bytes(output, app.written(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
-        print(written(found, kind.suffix), end="")
+        print(app.written(found, kind.suffix), end="")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.search.store import Passage
-from bertie.platform import Later, Registry
+from bertie.platform import Registry
 
 Float = NDArray[np.float32]
 Ranking = list[tuple[int, float]]  # (passage, score), best first
@@ -60,8 +60,8 @@ class Index(Protocol):
 ENGINES: Registry[Callable[[Path, str], Index]] = Registry(
     "search engine",
     [
-        ("sqlite", Later("bertie.apps.search.embedded", "opened")),
-        ("opensearch", Later("bertie.apps.search.opensearch", "OpenSearch")),
-        ("qdrant", Later("bertie.apps.search.qdrant", "Qdrant")),
+        ("sqlite", Registry.later("bertie.apps.search.embedded", "opened")),
+        ("opensearch", Registry.later("bertie.apps.search.opensearch", "OpenSearch")),
+        ("qdrant", Registry.later("bertie.apps.search.qdrant", "Qdrant")),
     ],
 )

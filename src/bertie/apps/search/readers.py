@@ -22,7 +22,6 @@ from bertie.platform import (
     SourceInputs,
     TableFormat,
     disk,
-    optional_library,
     read_questions,
 )
 
@@ -125,13 +124,13 @@ def web_page(path: str, reading: Reading) -> Found:
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
-    optional_library("pypdf", "PDF files", "documents")
+    Registry.library("pypdf", "PDF files", "documents")
     yield from SourceFile(path).isolated(_pdf_pages, os.path.abspath(path), path)
 
 
 def _pdf_pages(file_path: str, path: str) -> Found:
     """Yields the pages of a PDF. path: its name in records."""
-    pypdf: Any = optional_library("pypdf", "PDF files", "documents")
+    pypdf: Any = Registry.library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
     with SourceFile(file_path).open(seekable=True) as file:

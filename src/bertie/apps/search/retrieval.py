@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-
-from bertie.platform import Float
+from numpy.typing import NDArray
 
 CUTS = (1, 10, 100)  # of recall
 NAMES = ("mrr@10", "ndcg@10", *(f"recall@{cut}" for cut in CUTS))
@@ -32,6 +31,6 @@ def _gain(grades: Sequence[float]) -> float:
     return sum(max(0.0, grade) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-def means(sums: Float, names: Sequence[str] = NAMES) -> dict[str, Float]:
+def means(sums: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDArray[np.float64]]:
     """sums (..., K + 1) of the metrics of questions, and their number -> each metric (...)"""
     return {name: sums[..., i] / np.maximum(sums[..., -1], 1) for i, name in enumerate(names)}

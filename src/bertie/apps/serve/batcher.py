@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertie.apps.serve.admission import Rate
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
-from bertie.platform import Batches, Facts, Int, Sequences
+from bertie.platform import Batches, Facts, Sequences
 
 BATCH_S = 0.03
 FEWEST = 128  # tokens that a batch may have, however slow the worker
@@ -55,7 +55,7 @@ class Job:
     waited_s: float = 0.0
     ran_s: float = 0.0
 
-    def put(self, sequences: Int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def put(self, sequences: NDArray[np.int64], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Stores the rows of some sequences. The last ones finish the job."""
         if self.done.done():
             return
@@ -78,7 +78,7 @@ class Job:
             self.done.set_result(self.found)
 
 
-Part = tuple[Job, Int]
+Part = tuple[Job, NDArray[np.int64]]
 Report = Callable[[int, int, float, bool], None]
 
 
@@ -314,7 +314,7 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
         at = {kind: begin + counts[kind] for kind, begin in at.items()}
 
 
-def _rows(ids: Sequences, kind: str, sequences: Int) -> Int:
+def _rows(ids: Sequences, kind: str, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
     return {"token": ids.rows, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
 
 

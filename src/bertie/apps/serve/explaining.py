@@ -9,18 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_texts, single_example
 from bertie.apps.serve.served import Call
-from bertie.platform import Array, Encoding, Int, Masked, Sequences, Spans, nearest
+from bertie.platform import Encoding, Masked, Sequences, Spans, nearest
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
 MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
 NUMBER_BYTES = 4
-Chosen = tuple[Array, str]
+Chosen = tuple[NDArray[np.float32], str]
 """The logit of each version (K,), and what it is of."""
 
 
@@ -75,7 +76,7 @@ def check_choice(kind: str, body: schemas.ExplainBody) -> None:
         raise Refusal("Validation", message, param="label")
 
 
-def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, Int]:
+def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, NDArray[np.int64]]:
     """Returns the text, the text without words, and without each of the tokens whose numbers are the second value.
 
     Raises Refusal for a masked-LM head and a text without a mask.
@@ -100,7 +101,7 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, In
     return Sequences(versions.ravel(), types, np.full(len(versions), len(ids)), positions), hidden
 
 
-def label_number(names: Sequence[str], label: str | None, logits: Array) -> int:
+def label_number(names: Sequence[str], label: str | None, logits: NDArray[np.float32]) -> int:
     """Returns the number of a label, by default of the best one. Raises Refusal for an unknown label."""
     if label is None:
         return int(logits.argmax())
@@ -110,7 +111,7 @@ def label_number(names: Sequence[str], label: str | None, logits: Array) -> int:
 
 
 def of_label(
-    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_K1L: Array
+    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_K1L: NDArray[np.float32]
 ) -> Chosen:
     """The logit of a label."""
     names = call.model.pipeline.task.labels
@@ -119,7 +120,7 @@ def of_label(
 
 
 def of_tag(
-    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: Array
+    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: NDArray[np.float32]
 ) -> Chosen:
     """The logit of a word's tag: of the first word with another tag than O, unless `word` names one."""
     names, words = call.model.pipeline.task.labels, [one for one in words_of(encoding) if one.text is not None]
@@ -134,7 +135,7 @@ def of_tag(
 
 
 def of_answer(
-    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: Array
+    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: NDArray[np.float32]
 ) -> Chosen:
     """The logits of the start and the end of the best answer, added."""
     allowed = np.array([text == len(texts) - 1 for text in encoding.sequence_ids])
@@ -149,7 +150,7 @@ def of_answer(
 
 
 def of_mask(
-    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_K1V: Array
+    call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_K1V: NDArray[np.float32]
 ) -> Chosen:
     """The logit of a token at the first mask."""
     tokenizer = call.model.tokenizer
@@ -165,7 +166,7 @@ def of_mask(
     return logits_K1V[:, 0, at], f"masked word {tokenizer.id_to_token(at)!r}"
 
 
-CHOOSE: dict[str, Callable[[Call, schemas.ExplainBody, Encoding, Sequence[str], Array], Chosen]] = {
+CHOOSE: dict[str, Callable[[Call, schemas.ExplainBody, Encoding, Sequence[str], NDArray[np.float32]], Chosen]] = {
     **dict.fromkeys(("sequence", "multilabel", "rank", "regression"), of_label),
     "tagging": of_tag,
     "span": of_answer,

@@ -15,16 +15,7 @@ from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
-from bertie.platform import (
-    BertieError,
-    DataError,
-    FolderKind,
-    find_model,
-    model_folder,
-    model_hint,
-    nearest,
-    read_public_config,
-)
+from bertie.platform import BertieError, DataError, FolderKind, ModelByName, ModelFiles, nearest
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
@@ -118,9 +109,9 @@ class Fleet:
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
         """Loads one model in its own processes and checks it. Raises BertieError."""
-        model = await asyncio.to_thread(model_folder, path)
+        model = await asyncio.to_thread(ModelByName.folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(read_public_config, folder)
+        await asyncio.to_thread(ModelFiles.read_public, folder)
         if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
             damage = await asyncio.to_thread(FolderKind.damage, folder)
             if damage:
@@ -269,8 +260,8 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and find_model(str(path)) is None:
-            hint = "" if kind == "an index" else model_hint(path)
+        if not path.exists() and ModelByName.find(str(path)) is None:
+            hint = "" if kind == "an index" else ModelByName.hint(path)
             raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
         found[name] = path
     return found

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
-    Array,
     BertieError,
     Chooses,
     EmbedTask,
@@ -104,7 +104,7 @@ def as_list(call: Call, inputs: Any, name: str = "inputs") -> tuple[list[Any], b
 # Vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Array:
+async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
     return task.finished(await call.logits(encoded, task))
@@ -225,9 +225,13 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
 
 
 def ranked(prediction: Prediction) -> list[dict[str, Any]]:
-    """Returns labels with probabilities, the most probable first; a number is the score of its name."""
+    """Returns labels with probabilities, the most probable first; a number is the score of its name.
+
+    Where a threshold decides, the predicted label is the first one.
+    """
     scores = prediction.scores or {"score": float(prediction.label)}
-    return [{"score": score, "label": label} for label, score in sorted(scores.items(), key=lambda one: -one[1])]
+    order = sorted(scores.items(), key=lambda one: (one[0] != prediction.label, -one[1]))
+    return [{"score": score, "label": label} for label, score in order]
 
 
 def raw_scores(call: Call, answer: Answer) -> Answer:
@@ -465,7 +469,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     return found[0] if single else found
 
 
-def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: Array, top: int) -> Any:
+def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: NDArray[np.float32], top: int) -> Any:
     """Returns the tokens for the mask of a text; for several masks, a list for each."""
     best = one.proposals(logits_NV, tokenizer, top=top)
     masks = [[filled(tokenizer, token) for token in tokens] for tokens in best]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.serve.admission import Admission, Refused
@@ -21,12 +22,12 @@ from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.remote import OnToken
 from bertie.platform import (
-    Array,
     BertieError,
     EmbedTask,
     Example,
     Facts,
     FolderKind,
+    ModelFiles,
     PairHead,
     PairKind,
     Prediction,
@@ -34,7 +35,6 @@ from bertie.platform import (
     Task,
     TextPipeline,
     TooLong,
-    read_public_config,
 )
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Served:
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, read_public_config(self.folder))
+        facts = self.batcher.facts.of_folder(self.folder, ModelFiles.read_public(self.folder))
         return TextPipeline.of(facts, Tokenizer.load(self.folder))
 
     @property
@@ -161,7 +161,7 @@ class Answer:
     tokens: int
     truncated: bool
     windows: int
-    raw: Array | None = None
+    raw: NDArray[np.float32] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields of the prediction, and how much of the text was read."""
@@ -249,7 +249,7 @@ class Call:
         model = self.model
         return self.admission.put_ahead(model.name, min(tokens, max(longest, model.batcher.budget)))
 
-    async def logits(self, encoded: Sequences, task: Task) -> Array:
+    async def logits(self, encoded: Sequences, task: Task) -> NDArray[np.float32]:
         """Returns the arrays that a task decodes, for all sequences in order."""
         return self.pipeline(task).logits(await self.arrays(encoded, task.outputs))
 
@@ -298,7 +298,9 @@ class Call:
         self.truncated += sum(cut)
         return cut
 
-    async def arrays(self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None) -> dict[str, Array]:
+    async def arrays(
+        self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None
+    ) -> dict[str, NDArray[np.float32]]:
         """Returns the model's arrays, or hands over the tokens of a text as they are generated.
 
         Raises Refusal when a budget is spent or the model fails.

@@ -60,7 +60,6 @@ class Lanes:
     """
 
     def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
-
         self.count, self.alone, self.beside = 1, engine, engine
         if isinstance(engine, platform.FolderEngine):
             self.count, self.beside = engine.threads, replace(engine, threads=1)
@@ -115,7 +114,7 @@ def attention_of(model: Path) -> "Attend":
 
     from bertie.apps.explain.attention import attentions, telling
 
-    loaded = platform.open_torch_model(model).eval().requires_grad_(False)
+    loaded = platform.ModelByName.module(model).eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -133,7 +132,9 @@ def load(
 ) -> tuple["Engine", dict[str, Any], str]:
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
 
-    runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
+    runner = platform.ModelByName.engine(
+        model, precision=precision, device=device, engine=engine, threads=threads
+    ).engine
     graph = platform.OnnxFolder.graph_of(Path(model))
     return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
 

@@ -8,6 +8,7 @@ import typer
 
 import bertie
 from bertie import platform
+from bertie.apps import submission as app
 from bertie.platform import DataError, UsageError, console, ending, option
 
 
@@ -29,14 +30,13 @@ def submission(
       bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
       bertie submission glue.zip
     """
-    from bertie.apps.submission import glue
 
     if not models:
         if not file.is_file():
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
-        if problems := glue.check(file.read_bytes()):
+        if problems := app.glue.check(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
-        _show(file, [], f"{file}: all {len(glue.FILES)} files are complete")
+        _show(file, [], f"{file}: all {len(app.glue.FILES)} files are complete")
         return
     ending(".zip")(file)
     platform.disk.check_new(file, overwrite=overwrite)
@@ -49,10 +49,10 @@ def submission(
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
     predictors = {
-        name: bertie.Predictor(*platform.open_engine(folder, precision=precision, device=device))
+        name: bertie.Predictor(*platform.ModelByName.engine(folder, precision=precision, device=device))
         for name, folder in folders.items()
     }
-    notes = glue.submission(predictors, data_dir, file)
+    notes = app.glue.submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
 

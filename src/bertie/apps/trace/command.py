@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import trace as app
 from bertie.platform import console
 
 if TYPE_CHECKING:
@@ -35,12 +36,11 @@ def trace(
       bertie trace "The cat sat on the mat." --model starter-en --seed 3
       bertie trace "The cat sat on the mat." --json
     """
-    from bertie.apps.trace import trace as steps
 
     if model is None:
         console.say("No --model: these are the steps of an untrained bert-tiny with random weights.")
-    opened = steps.untrained(text, seed) if model is None else platform.open_torch_model(model)
-    for number, step in enumerate(steps.trace(opened, text, seed=seed), 1):
+    opened = app.trace.untrained(text, seed) if model is None else platform.ModelByName.module(model)
+    for number, step in enumerate(app.trace.trace(opened, text, seed=seed), 1):
         if console.verbosity.json:
             console.emit({"step": number, **asdict(step)})
         else:

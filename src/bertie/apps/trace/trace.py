@@ -21,20 +21,14 @@ from bertie.apps.sample import table
 from bertie.platform import (
     Batch,
     DataError,
-    Draws,
     EncoderOutput,
     Encoding,
     Families,
     MaskedLM,
-    MaskingVocabulary,
-    Normalizer,
     TorchModel,
     UsageError,
     VocabularyHead,
-    count_words,
-    pad_batch,
-    random_key,
-    train_vocabulary,
+    VocabularyTraining,
 )
 
 SHOWN = 4  # numbers of a vector
@@ -78,10 +72,8 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     """
     tokenizer, head = _needed(model)
     encoding = tokenizer.encode(text)
-    objective, plain = MaskedLM(), pad_batch([encoding], pad_id=tokenizer.pad_id)
-    batch = objective.corrupt(
-        plain, Draws(random_key(seed, 0, plain.sample_ids.numpy())), MaskingVocabulary.of(tokenizer)
-    )
+    objective = MaskedLM()
+    batch = objective.sample(encoding, tokenizer, seed)
     if not len(batch.labels["mlm_positions"]):
         raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)
@@ -124,8 +116,11 @@ def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = train_vocabulary(
-        count_words(texts), size=VOCABULARY, min_frequency=1, normalizer=Normalizer(lowercase=True)
+    tokenizer = VocabularyTraining.train(
+        VocabularyTraining.count_words(texts),
+        size=VOCABULARY,
+        min_frequency=1,
+        normalizer=VocabularyTraining.Normalizer(lowercase=True),
     )
     model = Families.build("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer

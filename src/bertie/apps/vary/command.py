@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import vary as app
 from bertie.platform import console, ending, option, split_names, write_rows
 
 
@@ -34,7 +35,6 @@ def vary(
       bertie predict runs/large/model texts.jsonl --text review -o answers.jsonl
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
-    from bertie.apps.vary.vary import vary as varied
 
     platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
     format = platform.TableFormat(tuple(text or ()), "", split_names(columns), encoding, format_, labelled=False)
@@ -43,7 +43,7 @@ def vary(
         platform.Example.stream(file, format, on_columns=found.append), file
     )
     names, texts = found[0].text, [example.texts for example in examples]
-    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, varied(texts, copies=copies, seed=seed)))
+    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
     written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
     if skipped.total:
         console.warn(str(skipped))

@@ -94,6 +94,7 @@ HEADS: Registry[HeadSpec] = Registry(
             for kind in FEATURES
         ),
     ],
+    group="bertie.heads",
 )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import audit as app
 from bertie.platform import ModelCard, TableOptions, console, grouped, option, split_names
 
 
@@ -58,15 +59,14 @@ def audit(
       bertie audit runs/base/model --data stereoset/ --limit 200 --json
       bertie audit runs/reviews/model --table reviews.csv --group author -o audit
     """
-    from bertie.apps.audit.page import add_to_card
-    from bertie.apps.audit.run import Asked
-    from bertie.apps.audit.run import audit as audited
 
     ModelCard(model).check(card)
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
-    asked = Asked(tuple(data or ()), split_names(sets), group_table, group, table.format(), limit, controls, seed)
-    found = audited(
+    asked = app.run.Asked(
+        tuple(data or ()), split_names(sets), group_table, group, table.format(), limit, controls, seed
+    )
+    found = app.run.audit(
         model,
         asked,
         out=output,
@@ -76,7 +76,7 @@ def audit(
         engine=platform.check_names(machine.precision, machine.engine),
     )
     if card:
-        add_to_card(model, found)
+        app.page.add_to_card(model, found)
     if console.verbosity.json:
         console.emit(found)
         return
@@ -89,17 +89,21 @@ def _show(found: dict[str, Any]) -> None:
     """Prints a table of the main figures of each set, with the criticism of the set."""
     from rich.table import Table
 
-    from bertie.apps.audit.page import between, number, summary
-
-    for (title, figures), one in zip(summary(found), found["sets"], strict=True):
+    for (title, figures), one in zip(app.page.summary(found), found["sets"], strict=True):
         table = Table(f"{title} ({one['scale']})", box=None)
         for name in ("value", "95% interval", "items", "random", "shuffled"):
             table.add_column(name, justify="right", no_wrap=True)
         for figure in figures:
             unit = figure.unit
-            random = "" if figure.random is None else number(figure.random.value, unit)
-            shuffled = "" if figure.shuffled is None else between(figure.shuffled, unit)
-            cells = (number(figure.value, unit), between(figure, unit), f"{figure.items:,}", random, shuffled)
+            random = "" if figure.random is None else app.page.number(figure.random.value, unit)
+            shuffled = "" if figure.shuffled is None else app.page.between(figure.shuffled, unit)
+            cells = (
+                app.page.number(figure.value, unit),
+                app.page.between(figure, unit),
+                f"{figure.items:,}",
+                random,
+                shuffled,
+            )
             table.add_row(figure.name, *cells)
         console.show(table)
         for note in (*one["notes"], one["criticism"]):

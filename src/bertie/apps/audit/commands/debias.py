@@ -11,6 +11,7 @@ import typer
 
 import bertie
 from bertie import platform
+from bertie.apps import audit as app
 from bertie.platform import console, ending, grouped, option, unlabelled_format
 
 if TYPE_CHECKING:
@@ -75,16 +76,9 @@ def debias(
     """
     from rich.table import Table
 
-    from bertie.apps.audit.debias import debias as removed_from
-    from bertie.apps.audit.debias import pairs_of
-    from bertie.apps.audit.remedy import Removed
-    from bertie.apps.audit.remedy_page import COLUMNS, audit_rows, price_rows, sentence
-    from bertie.apps.audit.remedy_page import page as remedy_page
-    from bertie.apps.audit.run import Asked
-
     if page is not None:
         platform.disk.check_new(page, overwrite=overwrite)
-    swaps, skipped = pairs_of(pairs, list_), platform.SkipReport()
+    swaps, skipped = app.debias.pairs_of(pairs, list_), platform.SkipReport()
     tuned = {
         path.stem: platform.load_settings(bertie.FinetuneConfig, path, model=str(model))
         for path in price.finetune or ()
@@ -92,29 +86,29 @@ def debias(
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
-    found = removed_from(
+    found = app.debias.debias(
         model,
         read,
         output,
         how=how,
         swaps=swaps,
-        asked=Asked(tuple(data or ()), controls=False, seed=seed),
+        asked=app.run.Asked(tuple(data or ()), controls=False, seed=seed),
         tuned=tuned,
         seeds=price.seeds,
         overwrite=overwrite,
         device=device,
     )
     if page is not None:
-        remedy_page(found).save(page)
+        app.remedy_page.page(found).save(page)
     if console.verbosity.json:
         console.emit(found)
         return
     for one in found["removed"]:
-        console.show(sentence(Removed(**one)))
-    table = Table("set", COLUMNS[0], box=None)
-    for name in COLUMNS[1:]:
+        console.show(app.remedy_page.sentence(app.remedy.Removed(**one)))
+    table = Table("set", app.remedy_page.COLUMNS[0], box=None)
+    for name in app.remedy_page.COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for title, rows in [("price", price_rows(found)), *audit_rows(found)]:
+    for title, rows in [("price", app.remedy_page.price_rows(found)), *app.remedy_page.audit_rows(found)]:
         for row in rows:
             table.add_row(title, *row)
     console.show(table)
@@ -143,9 +137,8 @@ def counterfactual(
       bertie counterfactual articles.txt -o both.jsonl
       bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
     """
-    from bertie.apps.audit.debias import pairs_of
 
-    swaps = pairs_of(pairs, list_)
+    swaps = app.debias.pairs_of(pairs, list_)
     platform.disk.check_new(output, overwrite=overwrite)
     skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
     with platform.disk.atomic_write(output) as file:

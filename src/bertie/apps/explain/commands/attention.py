@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import ModelCard, console, ending, option
 
@@ -54,25 +55,23 @@ def attention(
     import numpy as np
     from rich.cells import cell_len, set_cell_size
 
-    from bertie.apps.explain.attention_page import TextAttention, card_parts, kinds, page
-
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.open_torch_model(model)
+    opened = platform.ModelByName.module(model)
     opened.eval().requires_grad_(False)
-    found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
+    found = app.attention_page.TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:
         console.warn(f"The text is too long: only its first {len(found.encoding)} tokens are read.")
     if output is not None and output.suffix.lower() == ".html":
-        page(found, str(model)).save(output)
+        app.attention_page.page(found, str(model)).save(output)
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
         platform.disk.write_bytes(output, file.getvalue())
     if card:
-        ModelCard(model).put("Attention in a text", *card_parts(found))
+        ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
     if console.verbosity.json:
         console.emit(found.as_json())
         return
@@ -86,7 +85,7 @@ def attention(
     most = max(value for _, value in words)
     for word, value in words:
         console.show(f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
-    for name, heads in kinds(found.statistics.as_json()).items():
+    for name, heads in app.attention_page.kinds(found.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:
         console.say(f"Written: {output}")

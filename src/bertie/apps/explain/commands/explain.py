@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import ModelCard, console, option, split_names
 
@@ -47,31 +48,27 @@ def explain(
     """
     from rich.cells import cell_len, set_cell_size
 
-    from bertie.apps.explain import attribution as attributions
-    from bertie.apps.explain.page import card_parts, completeness, page, trust
-    from bertie.apps.explain.targets import question_of
-
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    chosen = [attributions.method(name) for name in split_names(methods)]  # before the model is opened
-    opened = platform.open_torch_model(model)
+    chosen = [app.attribution.method(name) for name in split_names(methods)]  # before the model is opened
+    opened = platform.ModelByName.module(model)
     opened.eval().requires_grad_(False)
-    explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
+    explained = app.targets.question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:
         console.warn(f"The text is too long: {explained.cut:,} tokens are not read.")
     question = explained.question
     found = []
     for method in chosen:
         one = method(question)
-        found.append((one, attributions.faithfulness(question, one.values)))
+        found.append((one, app.attribution.faithfulness(question, one.values)))
     if output is not None:
-        page(explained, found, str(model)).save(output)
+        app.page.page(explained, found, str(model)).save(output)
     if card:
-        ModelCard(model).put("An explained prediction", *card_parts(explained, found))
+        ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
     for one, faithful in found:
-        words = attributions.by_word(question.encoding, one.values, explained.texts)
+        words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
             console.emit(
                 {
@@ -98,6 +95,6 @@ def explain(
                 continue
             bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
             console.show(f"  {set_cell_size(text, longest)}  {value:+z8.3f}  {bar}".rstrip())
-        console.say(f"{completeness(one)} {trust(faithful)}".lstrip())
+        console.say(f"{app.page.completeness(one)} {app.page.trust(faithful)}".lstrip())
     if output is not None:
         console.say(f"Page: {output}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import explain as app
 from bertie.platform import ModelCard, UsageError, console, option
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def heads(
       bertie heads models/bert --parsed en_ewt-ud-dev.conllu -o heads.html
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
-    from bertie.apps.explain.heads_page import card_parts, page
 
     ModelCard(model).check(card)
     if not (texts or parsed or data):
@@ -73,7 +73,7 @@ def heads(
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.open_torch_model(model)
+    opened = platform.ModelByName.module(model)
     opened.training_facts.check_reads_texts("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
@@ -84,10 +84,10 @@ def heads(
     if data is not None:
         sections["removal"] = _removal(opened, data, most, points or POINTS, tuple(text or ()), label, max_length)
     if output is not None:
-        page(str(model), **sections).save(output)
+        app.heads_page.page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        ModelCard(model).put("Attention heads", *card_parts(**sections))
+        ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -106,17 +106,14 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
-    from bertie.apps.explain.attention import HeadStatistics, attentions
-    from bertie.apps.explain.attention_page import kinds
-
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    read = _first(platform.read_texts(file), most, file)
+    read = _first(platform.SourceFile.lines(file), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
-    found = HeadStatistics(model.tokenizer)
+    found = app.attention.HeadStatistics(model.tokenizer)
     for encoding in model.tokenizer.encode_batch(read, max_length=length):
-        found.add(attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
+        found.add(app.attention.attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
     records = found.as_json()
     if console.verbosity.json:
         console.emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
@@ -127,26 +124,24 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
     for row in records:
         cells = "  ".join(f"{row[name]:z9.3f}" for name in names)
         console.show(f"{row['layer']}.{row['head']:<4} {cells}  {row['kind']}".rstrip())
-    for name, ones in kinds(records).items():
+    for name, ones in app.attention_page.kinds(records).items():
         console.say(f"{name}: {', '.join(ones)}")
     return found
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
-    from bertie.apps.explain.relations import counted, table
-
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    examples, skipped = platform.SkipReport.collect(platform.read_trees(file, platform.TableFormat()), str(file))
+    examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = counted(model, model.tokenizer, examples, max_length=length)
+    found = app.relations.counted(model, model.tokenizer, examples, max_length=length)
     assert model.variant is not None
     console.say("The same for random weights.")
     untrained = platform.Families.build(model.config, variant=model.variant.model_type).eval()
     untrained.tokenizer = model.tokenizer
-    rows = table(found, counted(untrained, model.tokenizer, examples, max_length=length))
+    rows = app.relations.table(found, app.relations.counted(untrained, model.tokenizer, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows
@@ -164,14 +159,12 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
 def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
-    from bertie.apps.explain.heads import predictor_of, removal
-
     examples, skipped = platform.SkipReport.collect(
-        predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
+        app.heads.predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
     )
     if skipped.total:
         console.warn(f"{file}: {skipped}")
-    found = removal(model, _first(examples, most, file), points=points, max_length=max_length)
+    found = app.heads.removal(model, _first(examples, most, file), points=points, max_length=max_length)
     if console.verbosity.json:
         console.emit({"removal": found.as_json()})
         return found

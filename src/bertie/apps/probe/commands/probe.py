@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bertie.apps import probe as app
 from bertie.platform import ModelCard, console, option, split_names
 
 
@@ -56,12 +57,9 @@ def probe(
       bertie probe models/bert --train train.conllu --train names.conll --probes pos,entity -o runs/probe
       bertie probe models/bert --train texts.txt -o runs/probe --json
     """
-    from bertie.apps.probe.api import probe as run
-    from bertie.apps.probe.page import card_parts
-    from bertie.apps.probe.run import REPORT
 
     ModelCard(model).check(card)
-    results = run(
+    results = app.api.probe(
         model,
         train,
         output=output,
@@ -77,7 +75,7 @@ def probe(
         overwrite=overwrite,
     )
     if card:
-        ModelCard(model).put("What the layers know", *card_parts(results))
+        ModelCard(model).put("What the layers know", *app.page.card_parts(results))
     if console.verbosity.json:
         console.emit(results)
         return
@@ -91,4 +89,4 @@ def probe(
                 f"control {figures['control']:z.3f}  "
                 f"{one['baseline']['name']} {one['baseline'][figures['metric']]:z.3f}"
             )
-    console.say(f"Every layer: {output / REPORT}")
+    console.say(f"Every layer: {output / app.run.REPORT}")

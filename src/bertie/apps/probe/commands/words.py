@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import probe as app
 from bertie.platform import ModelCard, console, option
 
 
@@ -40,24 +41,22 @@ def words(
       bertie words models/bert "the bank of the river" "a bank account" --word bank -o bank.html
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
-    from bertie.apps.probe.api import words as compare
-    from bertie.apps.probe.contexts_page import card_parts, page, pairs
 
     ModelCard(model).check(card)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else ()
-    found = compare(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
+    found = app.api.words(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
     if output is not None:
-        page(found, str(model)).save(output)
+        app.contexts_page.page(found, str(model)).save(output)
     if card:
-        ModelCard(model).put("A word in several texts", *card_parts(found))
+        ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
     if console.verbosity.json:
         console.emit(found)
     else:
         for number, one in enumerate(found["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")
-        shown = pairs(found)
+        shown = app.contexts_page.pairs(found)
         named = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(found["contexts"]) > 2 else ""
         console.show(f"layer  similarity  random words  difference{named}")
         for one in found["layers"]:
@@ -72,7 +71,7 @@ def words(
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
 
-    found = platform.read_texts(path)
+    found = platform.SourceFile.lines(path)
     if not found:
         raise platform.DataError(f"{path} has no text.")
     return found

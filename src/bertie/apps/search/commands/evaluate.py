@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
 from bertie.platform import console, ending, grouped, option
 
@@ -36,13 +37,11 @@ def evaluate_search(
       bertie evaluate-search index dev-v1.1.json
       bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --sample 300
     """
-    from bertie.apps.search import questions as files
-    from bertie.apps.search.evaluate import evaluate
 
     if output:
         platform.disk.check_new(output, overwrite=overwrite)
-    labeled = files.read(questions, qrels)
-    report = evaluate(stages.searcher(index), labeled, sample=sample)
+    labeled = app.questions.read(questions, qrels)
+    report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
         platform.disk.write_json(output, report)
     if console.verbosity.json:
@@ -58,18 +57,16 @@ def evaluate_search(
 def _show_stages(report: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from bertie.apps.search.retrieval import NAMES
-
     table = Table("stage", title=console.counted(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))
-    for name in (*NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
+    for name in (*app.retrieval.NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
         table.add_column(name, justify="right")
     for stage, row in report["stages"].items():
         times = report["seconds"].get({"reranked": "rerank"}.get(stage, stage))
         more = row.get(f"against_{first}", {}).get("mrr@10")
         table.add_row(
             stage,
-            *(f"{row[name]:z.3f}" for name in NAMES),
+            *(f"{row[name]:z.3f}" for name in app.retrieval.NAMES),
             f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
             *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import platform
+from bertie.apps import search as app
 from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
 from bertie.platform import DataError, UsageError, console, disk, grouped, option
 
@@ -71,9 +72,6 @@ def make_index(
       bertie index -o index --check
       bertie index docs/ -o index --engine opensearch --url http://localhost:9200
     """
-    from bertie.apps.search import index as making
-    from bertie.apps.search.index import IndexConfig
-    from bertie.apps.search.neighbors import Vectors
 
     if out is None:
         raise UsageError("No folder of an index given. Pass -o INDEX.")
@@ -82,54 +80,50 @@ def make_index(
         return
     if not inputs:
         raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
-    how = _checked("--vectors", vectors, Vectors)
+    how = _checked("--vectors", vectors, app.neighbors.Vectors)
     remote = _remote(out, engine, url)
     if remove:
-        _tell(making.remove(inputs, out), out, _published(out, remote))
+        _tell(app.index.remove(inputs, out), out, _published(out, remote))
         return
-    own = (None if overwrite else making.stored_config(out)) or IndexConfig()
+    own = (None if overwrite else app.index.stored_config(out)) or app.index.IndexConfig()
     given = {"text": text, "title": title, "encoding": encoding}
-    config = IndexConfig(
+    config = app.index.IndexConfig(
         _terms(english or own.terms.english, korean or own.terms.korean),
         replace(own.reading, **{name: value for name, value in given.items() if value is not None}),
         size or own.size,
     )
     embedder = embedder_of(embed, precision, device, model_engine) if embed else None
-    changes = making.index(inputs, out, config, embedder=embedder, vectors=how, overwrite=overwrite)
+    changes = app.index.index(inputs, out, config, embedder=embedder, vectors=how, overwrite=overwrite)
     _tell(changes, out, _published(out, remote, overwrite=overwrite))
 
 
 def _remote(out: Path, engine: str, url: str) -> "Remote | None":
     """Returns the copy of an index on a server; None for the index of a folder alone. Raises before anything is
     made."""
-    from bertie.apps.search.embedded import no_url
-    from bertie.apps.search.engine import ENGINES
-    from bertie.apps.search.remote import Remote
 
     if engine == "sqlite":
-        no_url(url)
+        app.embedded.no_url(url)
         return None
-    found = ENGINES[engine](out, url)
-    assert isinstance(found, Remote)
+    found = app.engine.ENGINES[engine](out, url)
+    assert isinstance(found, app.remote.Remote)
     found.settings()
     return found
 
 
 def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
     """Brings the copy on a server up to date, where there is one. -> what was done"""
-    from bertie.apps.search.remote import publish
 
     if remote is None:
         return {}
-    done = publish(out, remote, overwrite=overwrite)
+    done = app.remote.publish(out, remote, overwrite=overwrite)
     remote.close()
     return {"where": remote.where, **done}
 
 
 def _terms(english: str, korean: str) -> Any:
-    from bertie.apps.search.terms import English, Korean, Terms
-
-    return Terms(_checked("--english", english, English), _checked("--korean", korean, Korean))
+    return app.terms.Terms(
+        _checked("--english", english, app.terms.English), _checked("--korean", korean, app.terms.Korean)
+    )
 
 
 def _checked(name: str, value: str, kind: Any) -> Any:
@@ -166,9 +160,7 @@ def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
 
 
 def _check(folder: Path) -> None:
-    from bertie.apps.search.check import check
-
-    found = check(folder)
+    found = app.check.check(folder)
     if console.verbosity.json:
         console.emit(found)
     else:

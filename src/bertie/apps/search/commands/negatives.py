@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
 from bertie.platform import UsageError, console, ending, grouped, option, write_rows
 
@@ -41,17 +42,14 @@ def negatives(
     """
     from typing import cast, get_args
 
-    from bertie.apps.search import negatives as mining
-    from bertie.apps.search import questions as asking
-
-    if form not in get_args(mining.Form):
-        raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(mining.Form))}")
+    if form not in get_args(app.negatives.Form):
+        raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     platform.disk.check_new(output, overwrite=overwrite, inputs=[questions])
-    asked, left = asking.read(questions, qrels), mining.Left()
-    kind = cast("mining.Form", form)
-    mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
+    asked, left = app.questions.read(questions, qrels), app.negatives.Left()
+    kind = cast("app.negatives.Form", form)
+    mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
     rows = write_rows(output, mined, "negatives", empty=left.why_none)
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:

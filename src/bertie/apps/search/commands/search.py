@@ -9,6 +9,7 @@ import typer
 
 import bertie
 from bertie import platform
+from bertie.apps import search as app
 from bertie.platform import DataError, UsageError, console, grouped, option
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def _place(model: Path | None) -> Path | None:
     """Returns the folder of a model, which may be that of a run or a checkpoint."""
-    return model and platform.model_folder(model)
+    return model and platform.ModelByName.folder(model)
 
 
 IndexFolder = Annotated[
@@ -78,31 +79,27 @@ class StageOptions:
 
     def searcher(self, index: Path) -> "Searcher":
         """Returns the open index with its models. Its own model of vectors is used unless --no-embed is given."""
-        from bertie.apps.search.engine import ENGINES
-        from bertie.apps.search.searcher import Depth, Searcher
 
-        store = ENGINES[self.engine](index, self.url)
+        store = app.engine.ENGINES[self.engine](index, self.url)
         stored = store.get("embedder")
         if self.embed is not None and not stored:
             raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {index} --embed {self.embed}")
         embedder = None
         if stored and not self.no_embed:
-            from bertie.apps.search.index import checked
-
             folder = self.embed or Path(stored["folder"])
             if not folder.is_dir():
                 raise DataError(
                     f"The model of the vectors of {store.where} was at {folder}. Pass where it is now "
                     "(--embed MODEL), or --no-embed."
                 )
-            chosen = checked(store, self._embedder(folder))
+            chosen = app.index.checked(store, self._embedder(folder))
             embedder = chosen.load() if chosen else None
-        return Searcher(
+        return app.searcher.Searcher(
             store,
             embedder=embedder,
             ranker=self._opened(self.rerank) if self.rerank else None,
             reader=self._opened(self.answer) if self.answer else None,
-            depth=Depth(self.first, self.rerank_top, self.read_top),
+            depth=app.searcher.Depth(self.first, self.rerank_top, self.read_top),
             words=not self.no_words,
             fusion=self.fusion,
             rerank_alone=self.rerank_alone,
@@ -113,17 +110,18 @@ class StageOptions:
 
     def _opened(self, model: Path) -> Any:
         return bertie.Predictor(
-            *platform.open_engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
+            *platform.ModelByName.engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
         )
 
 
 def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embedder":
     """Returns the model of vectors in a folder, which is loaded when it is needed."""
-    from bertie.apps.search.models import Embedder
 
-    return Embedder.of(
+    return app.models.Embedder.of(
         folder,
-        lambda: platform.embedder_of(*platform.open_engine(folder, precision=precision, device=device, engine=engine)),
+        lambda: platform.embedder_of(
+            *platform.ModelByName.engine(folder, precision=precision, device=device, engine=engine)
+        ),
     )
 
 

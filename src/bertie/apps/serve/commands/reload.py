@@ -11,6 +11,7 @@ from urllib.error import HTTPError, URLError
 
 import typer
 
+from bertie.apps import serve as app
 from bertie.apps.serve.commands.serve import KEY, keys_of
 from bertie.platform import BertieError, UsageError, console
 
@@ -76,11 +77,10 @@ def info(asked: urllib.request.Request) -> dict[str, Any]:
 
 def signal_to(process: dict[str, Any] | None, url: str) -> None:
     """Tells a server's process to load its models. Raises UsageError if it is not a process of this machine."""
-    from bertie.apps.serve.fleet import Process
 
     if process is None:
         raise UsageError(f"The server at {url} runs on Ray. Send SIGHUP to its command.")
-    if Process.of(process["pid"]) != Process(**process):
+    if app.fleet.Process.of(process["pid"]) != app.fleet.Process(**process):
         raise UsageError(f"The server at {url} is not a process of this machine. Run the command where it runs.")
     try:
         os.kill(process["pid"], signal.SIGHUP)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from bertie import platform
+from bertie.apps import serve as app
 from bertie.platform import UsageError, console, grouped, nearest, option
 
 VISIBLE = re.compile(r"[!-~]+")
@@ -117,11 +118,6 @@ def serve(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
-    from bertie.apps.serve.fleet import named
-    from bertie.apps.serve.log import LOG
-    from bertie.apps.serve.remote import WorkerSettings
-    from bertie.apps.serve.server import Options
-    from bertie.apps.serve.server import serve as run
 
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
@@ -131,9 +127,9 @@ def serve(
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.check_names(precision, engine)
-    options = Options(
-        named(models),
-        named(index or [], "an index"),
+    options = app.server.Options(
+        app.fleet.named(models),
+        app.fleet.named(index or [], "an index"),
         host=host,
         port=port,
         keys=keys_of(key_file),
@@ -143,7 +139,7 @@ def serve(
         **asdict(limits),
         replicas=replicas,
         access_log=not no_access_log and console.verbosity.level >= 0,
-        worker=WorkerSettings("", precision, device, engine, threads, attention),
+        worker=app.remote.WorkerSettings("", precision, device, engine, threads, attention),
     )
 
     def ready(url: str) -> None:
@@ -151,13 +147,11 @@ def serve(
             console.emit({"url": url, "models": list(options.models)})
         if console.verbosity.level >= 0:
             told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
-            LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
+            app.log.LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
-        from bertie.apps.serve.on_ray import serve_on_ray
-
-        raise typer.Exit(serve_on_ray(options, max_replicas, on_ready=ready))
-    raise typer.Exit(run(options, on_ready=ready))
+        raise typer.Exit(app.on_ray.serve_on_ray(options, max_replicas, on_ready=ready))
+    raise typer.Exit(app.server.serve(options, on_ready=ready))
 
 
 def keys_of(path: Path | None) -> tuple[str, ...]:

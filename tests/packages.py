@@ -1,0 +1,68 @@
+"""Packages that tests install by pip, as a user would: a module, and a pyproject.toml with entry points."""
+
+import base64
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+BERTIE = Path(sys.executable).with_name("bertie")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def install(pyproject: str, module: str, folder: Path) -> Path:
+    """Builds a wheel of one module, installs it by pip into a folder, and returns that.
+
+    The wheel is written here, so that no build backend is needed; its metadata are those of the pyproject.toml.
+    """
+    project = tomllib.loads(pyproject)["project"]
+    name, version = project["name"], project["version"]
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in rows.items())
+        for group, rows in project["entry-points"].items()
+    )
+    files = {
+        f"{name.replace('-', '_')}.py": module,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": points,
+    }
+    digests = [
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},"
+        for path, text in files.items()
+    ]
+    files[f"{info}/RECORD"] = "\n".join([*digests, f"{info}/RECORD,,"]) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    site = folder / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(site)]
+    subprocess.run([*command, str(wheel)], check=True)
+    return site
+
+
+def run(site: Path | None, *command: object, code: int = 0, program: str | Path = BERTIE) -> str:
+    """Runs a program where the packages of a folder are installed. -> what it printed"""
+    paths = [str(site) if site else "", os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "200"}
+    result = subprocess.run(
+        [str(program), *map(str, command)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == code, result.stderr
+    return result.stdout + result.stderr
+
+
+def python(site: Path | None, script: str) -> str:
+    """Runs a script as `run` does."""
+    return run(site, "-c", script, program=sys.executable)
