@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bertie
+from bertie.api.options import FinetuneOptions, PretrainOptions
 from bertie.cli.app import SHARED
 from bertie.cli.table import ROWS, load
 
@@ -132,3 +133,18 @@ def test_commands_import_at_the_top() -> None:
         )
         inner |= {path.name: count} if count else {}
     assert inner == INNER
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "own"),
+    [
+        (
+            "finetune",
+            FinetuneOptions,
+            {"model", "train", "dev", "output", "resume", "overwrite", "callbacks", "seeds", "keep_best"},
+        ),
+        ("pretrain", PretrainOptions, {"corpus", "tokenizer", "resume", "allow_change", "callbacks"}),
+    ],
+)
+def test_a_plan_takes_the_settings_of_its_run(name: str, options: type, own: set[str]) -> None:
+    assert {*options.__annotations__} == parameters(name) - own

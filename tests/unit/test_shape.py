@@ -144,16 +144,16 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (62_958, 45_000),
-    core_files: (426, 290),
-    imports_inside_functions: (150, 60),
+    core_lines: (64_000, 45_000),
+    core_files: (430, 290),
+    imports_inside_functions: (123, 60),
     uses_of_any: (1_335, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (478, 60),
-    participles_as_names: (3_797, 0),
-    names_of_the_waist: (207, 120),
-    joined_packages: (44, 25),
+    names_in_several_modules: (471, 60),
+    participles_as_names: (3_775, 0),
+    names_of_the_waist: (214, 120),
+    joined_packages: (42, 25),
     checks_for_classes_of_tasks: (0, 0),
 }
 """What is measured -> its ceiling today, and the aim."""

@@ -93,7 +93,7 @@ class Corpus:
         """Returns the card as Markdown."""
         return card.render({**self.card})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the card and the tokens as JSON values."""
         tokens = {} if self.tokens is None else {"tokens": {**vars(self.tokens), "folder": str(self.tokens.folder)}}
         return {"folder": str(self.folder), **self.card, **tokens}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
 
 Handle = TypeVar("Handle", bound="ModelHandle")
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}  # of an engine -> what `load` calls it
+SHORT_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}  # of an engine -> what `load` calls it
 LACKS = {  # what a model can do -> what it lacks where it cannot, and what to do
     "predict": "This model has no task head: it is a pre-trained model. Fine-tune it first: "
     "bertie finetune MODEL --train FILE -o RUN",
@@ -99,9 +99,9 @@ class ModelHandle:
             DataError: The weights are not those that the config describes.
             UsageError: The family is not supported.
         """
-        from bertie.api.interop import module_of
+        from bertie.api.interop import module_from
 
-        return cls(module_of(model, tokenizer))
+        return cls(module_from(model, tokenizer))
 
     def to_transformers(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase | None]":
         """Returns the model and its tokenizer as those of `transformers`, with a copy of the weights.
@@ -131,7 +131,7 @@ class ModelHandle:
     def precision(self) -> str:
         """The precision that is computed in: fp32, bf16 ..."""
         precision = self._engine.facts.precision.split()[0]  # the native library adds its instructions
-        return PRECISIONS.get(precision, precision)
+        return SHORT_PRECISIONS.get(precision, precision)
 
     @property
     def labels(self) -> tuple[str, ...]:

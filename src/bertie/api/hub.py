@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 from bertie import console
 from bertie.errors import DataError, UsageError, arguments
@@ -140,7 +140,7 @@ class PublishedSet:
             fine = one.rows is None or one.as_published
             yield CheckedFile(self.name, one.split, one.rows, one.expected, counts, one.problem, fine, note)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values, without the name."""
         facts = asdict(self)
         del facts["name"]
@@ -196,7 +196,7 @@ class CheckedFile:
     as_published: bool
     note: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values."""
         facts = asdict(self)
         del facts["note"], facts["as_published"]

@@ -19,7 +19,7 @@ from bertie.api.embedding import (
 )
 from bertie.api.handle import ModelHandle, Where
 from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
-from bertie.api.predicting import Source, Target, predictions, write_predictions
+from bertie.api.predicting import RecordTarget, Source, predictions, write_predictions
 from bertie.api.results import Predictions, Ranked, Written
 from bertie.console import warn
 from bertie.data.memory import Rows
@@ -168,7 +168,9 @@ class Model(ModelHandle):
             )
         if output is None:
             return predictions(predictor, source)
-        return write_predictions(predictor, source, Target.of(output, only_answers, excel, output_encoding, overwrite))
+        return write_predictions(
+            predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
+        )
 
     def _answering(
         self,
@@ -261,7 +263,7 @@ class Model(ModelHandle):
             DataError: There is no labeled example.
             UsageError: Both or neither of examples and data are given, or the model has no task head.
         """
-        from bertie.api.evaluating import Examples, Measures, evaluate
+        from bertie.api.evaluating import Examples, Measures, measured_scores
 
         rows = Examples(
             Source.of("" if examples is None else examples, text, columns, encoding, format),
@@ -285,7 +287,7 @@ class Model(ModelHandle):
             name=str(self.folder or self),
             overwrite=overwrite,
         )
-        return evaluate(predictor, rows, measures)
+        return measured_scores(predictor, rows, measures)
 
     @overload
     def embed(
@@ -376,7 +378,7 @@ class Model(ModelHandle):
             return vectors_of_tokens(predictor, texts_of(predictor, source), numbers)
         if output is None:
             return vectors_of(predictor, texts_of(predictor, source))
-        target = Target.of(output, only_answers, excel, output_encoding, overwrite)
+        target = RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
         if tokens:
             return write_vectors_of_tokens(predictor, source, target, numbers)
         return write_vectors(predictor, source, target)
@@ -531,11 +533,11 @@ class Model(ModelHandle):
             DataError: No text can be scored.
             UsageError: The model has no masked-LM head.
         """
-        from bertie.api.scoring import perplexity
+        from bertie.api.scoring import perplexity_of
 
         source = Source.of(texts, text, columns, encoding, format)
         self.check("perplexity")
-        return perplexity(self.runner, self.tokenizer, source, limit, max_length)
+        return perplexity_of(self.runner, self.tokenizer, source, limit, max_length)
 
     @arguments(**THEIRS)
     def next_sentence(self, first: str, second: str, *, max_length: int | None = None) -> "PairVerdict":

@@ -148,6 +148,7 @@ class FinetuneOptions(TypedDict, total=False):
     sampling: str | None
     loss: "str | LossFunction | None"
     focal_gamma: float | None
+    optimize: str
     label_smoothing: float | None
     data: str
     data_dir: str | Path | None

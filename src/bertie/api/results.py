@@ -75,7 +75,7 @@ class Predictions(Sequence[Prediction]):
             raise UsageError("These predictions have no probabilities of labels.")
         return np.array([[answer.scores.get(name, np.nan) for name in classes] for answer in self.answers])
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns each row's columns and its prediction, with the names that `bertie predict` writes to a table."""
         form = Form(columns=self.columns)
         rows = self.rows or (None,) * len(self.answers)
