@@ -445,8 +445,7 @@ class Model(ModelHandle):
             rest = cast("SimilarityOptions", options)
             some = self.similarity([query], [texts[number] for number in filled], **rest)[0].tolist()
         else:
-            if "rank" not in self.can:
-                raise UsageError("The model cannot rank: it needs one score, two labels, or sentence vectors.")
+            self.check("rank")
             predictor = self.predictor(**cast("ReadingOptions", options))
             answers = predictor.predict([(query, texts[number]) for number in filled])
             some = [_score(answer, predictor.labels) for answer in answers]
