@@ -1,6 +1,7 @@
 """`bertie.Model`: one object whatever engine runs it, and what it says of itself."""
 
 import gc
+import json
 from pathlib import Path
 
 import pandas
@@ -8,12 +9,13 @@ import pytest
 import torch
 
 import bertie
+import bertie as library
 from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.engine import check_names
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
-from toys import toy_model
+from toys import CommandLine, toy_model
 
 TEXTS = ["a b c", "d"]
 
@@ -99,3 +101,15 @@ def test_a_file_larger_than_memory_is_written_while_it_is_read(folder: Path, tmp
         bertie.predict(folder, TEXTS, output=tmp_path / "out.csv")
     with pytest.raises(UsageError, match="extension"):
         bertie.predict(folder, TEXTS, output=tmp_path / "out.foo")
+
+
+def test_an_explanation_is_that_of_the_command(folder: Path, bertie: CommandLine) -> None:
+    model = library.load(folder)
+    explanation = model.explain("a b c")
+    printed = json.loads(bertie.good("explain", folder, "a b c", "--json"))
+    assert json.loads(json.dumps(explanation.to_dict())) == printed
+    assert [text for text, _ in explanation.words] == [one["text"] for one in printed["words"]]
+    assert "<mark" in explanation._repr_html_()
+    assert all(one.requires_grad for one in model.module.parameters())
+    with pytest.raises(UsageError, match="Unknown method"):
+        model.explain("a", method="magic")

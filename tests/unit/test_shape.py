@@ -144,10 +144,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (64_000, 45_000),
+    core_lines: (64_105, 45_000),
     core_files: (430, 290),
-    imports_inside_functions: (123, 60),
-    uses_of_any: (1_335, 600),
+    imports_inside_functions: (124, 60),
+    uses_of_any: (1_338, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
     names_in_several_modules: (471, 60),

@@ -4,10 +4,10 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from bertie.api.embedding import (
     readable_texts,
@@ -20,7 +20,7 @@ from bertie.api.embedding import (
 from bertie.api.handle import ModelHandle, Where
 from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
 from bertie.api.predicting import RecordTarget, Source, predictions, write_predictions
-from bertie.api.results import Predictions, Ranked, Written
+from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import warn
 from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
@@ -32,6 +32,7 @@ from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
+from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import similarity as alike
@@ -561,6 +562,40 @@ class Model(ModelHandle):
         kind = "nsp" if self.folder is None else kind_of(self.folder)
         (verdict,) = judge(self.runner, predictor.tokenizer, [(first, second)], kind, max_length=predictor.max_length)
         return verdict
+
+    @arguments(**THEIRS)
+    def explain(
+        self,
+        text: str | Sequence[str],
+        *,
+        method: str = "ig",
+        label: str = "",
+        word: int | None = None,
+        max_length: int | None = None,
+    ) -> Explanation:
+        """Shows which words of a text a prediction rests on.
+
+        Args:
+            text: A text, or a pair of texts.
+            method: ig (integrated gradients, whose values add up to the change of the logit), gradient or occlusion.
+            label: Label or masked word to explain. Default: the prediction.
+            word: For a tagger: number of the word. Default: the first entity.
+            max_length: Maximum number of tokens. Default: of the model.
+
+        Returns:
+            The words with their values.
+
+        Raises:
+            DataError: The text has no words.
+            UsageError: The model has no head that can be explained, or the label is unknown.
+        """
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        explain = Later[Callable[..., dict[str, Any]]]("bertie.apps.explain.api", "explain").found()
+        facts = explain(self.module, texts, method=method, label=label, word=word, max_length=max_length)
+        words = tuple((one["text"], one["value"]) for one in facts["words"])
+        return Explanation(
+            facts["explained"], facts["method"], words, facts["value"], facts["baseline"], facts["faithfulness"], facts
+        )
 
 
 def _score(answer: Prediction, labels: Sequence[str]) -> float:
