@@ -11,7 +11,7 @@ import torch
 import bertie
 import bertie as library
 from bertie import families
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.engine import check_names
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
@@ -113,3 +113,31 @@ def test_an_explanation_is_that_of_the_command(folder: Path, bertie: CommandLine
     assert all(one.requires_grad for one in model.module.parameters())
     with pytest.raises(UsageError, match="Unknown method"):
         model.explain("a", method="magic")
+
+
+def test_an_exported_model_is_opened_again(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    model = library.load(folder)
+    texts = [f"{a} {b} {c}" for a in "abcdefg" for b in "defghi" for c in "ghijkl"]
+    graph = library.load(model.export(tmp_path / "graph", texts=texts))
+    assert (graph.engine, graph.labels) == ("onnx", model.labels)
+    assert graph.predict(TEXTS).labels == model.predict(TEXTS).labels
+    with pytest.raises(UsageError, match="Unknown format 'onx'"):
+        model.export(tmp_path / "other", to="onx")
+
+
+def test_a_compressed_model_is_a_copy_that_is_saved(folder: Path, tmp_path: Path) -> None:
+    model = library.load(folder)
+    before = model.predict(TEXTS)
+    texts = [" ".join("abcdefghijkl"[(i * k + k) % 12] for k in range(1, 30)) for i in range(400)]
+    small = model.compress(texts, force=True)
+    assert model.predict(TEXTS) == before
+    assert small.labels == model.labels
+    again = library.load(small.save(tmp_path / "small"))
+    assert again.predict(TEXTS).labels == small.predict(TEXTS).labels
+    size = [(path / "model.safetensors").stat().st_size for path in (tmp_path / "small", folder)]
+    assert size[0] < size[1]
+    with pytest.raises(UsageError, match="quantized weights already"):
+        again.compress(texts)
+    with pytest.raises(DataError, match="too few"):
+        model.compress(TEXTS)

@@ -258,7 +258,7 @@ class ModelHandle:
             elif self.folder is not None:
                 save_like(self.module, target, self.folder)
             else:
-                self.module.save_pretrained(target, tokenizer=self.tokenizer)
+                self.module.save_pretrained(target, tokenizer=self.tokenizer, packed=self.module.packed)
         return Path(folder)
 
 

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from bertie.api.writing import Writer
     from bertie.infer.pairs import PairVerdict
     from bertie.infer.pseudo import PseudoPerplexity
+    from bertie.models.model import TorchModel
 
 WHERE = {"torch_dtype": "precision", "dtype": "precision", "model_name_or_path": "model", "folder": "model"}
 THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
@@ -596,6 +598,60 @@ class Model(ModelHandle):
         return Explanation(
             facts["explained"], facts["method"], words, facts["value"], facts["baseline"], facts["faithfulness"], facts
         )
+
+    @arguments(**THEIRS)
+    def compress(
+        self, calibration: Iterable[object], *, bits: int = 8, embeddings: int = 8, force: bool = False
+    ) -> "Model":
+        """Returns a copy of the model with weights of 8 or 4 bits. `bertie compress` has more ways.
+
+        Args:
+            calibration: Representative texts. Up to half of them calibrate, and the others measure the vectors.
+            bits: 8, or 4, with which the files are smaller and computation is not faster.
+            embeddings: With 4 bits, bits of the word embeddings: 8 or 4.
+            force: Whether to return a model that misses the quality threshold.
+
+        Raises:
+            DataError: There are too few texts, or the model misses the quality threshold.
+            UsageError: The weights are quantized already, or cannot be.
+        """
+        quantize = Later[Callable[..., "TorchModel"]]("bertie.apps.compress.api", "quantize_module").found()
+        texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
+        module = quantize(deepcopy(self.module), texts, bits=bits, embeddings=embeddings, force=force)
+        return Model(module, self.tokenizer)
+
+    @arguments(**THEIRS)
+    def export(
+        self,
+        output: str | Path,
+        *,
+        to: str = "onnx",
+        int8: bool = False,
+        texts: Iterable[object] | None = None,
+        force: bool = False,
+        overwrite: bool = False,
+    ) -> Path:
+        """Writes the model as a graph for other programs, and returns its folder, which `load` opens too.
+
+        Before it is written, the graph and the model predict texts: the predictions must be equal.
+
+        Args:
+            output: Folder to write.
+            to: Target format: onnx.
+            int8: Whether to add a graph with 8-bit weights.
+            texts: Representative texts for the comparison. Default: Python's documentation.
+            force: Whether to write a graph that misses the quality threshold.
+            overwrite: Whether to replace an earlier output of Bertie.
+
+        Raises:
+            DataError: The graph misses the quality threshold.
+            UsageError: The format is unknown, or the model has no graph.
+        """
+        export = Later[Callable[..., object]]("bertie.apps.export.api", "export").found()
+        chosen = None if texts is None else [text for text in readable_texts(texts) if text is not None]
+        options = {"to": to, "int8": int8, "texts": chosen, "force": force, "overwrite": overwrite}
+        export(self.module, self.folder, Path(output), **options)
+        return Path(output)
 
 
 def _score(answer: Prediction, labels: Sequence[str]) -> float:
