@@ -1,6 +1,5 @@
 """`bertie explain`: which words a prediction rests on."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -68,22 +67,10 @@ def explain(
     if card:
         ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
     for one, faithful in found:
-        words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
-            console.emit(
-                {
-                    "explained": explained.about,
-                    **{key: value for key, value in asdict(one).items() if key != "values"},
-                    "converged": one.converged,
-                    "words": [{"text": text, "value": value} for text, value in words],
-                    "tokens": [
-                        {"text": text, "value": value}
-                        for text, value in zip(question.encoding.tokens, one.values.tolist(), strict=True)
-                    ],
-                    "faithfulness": asdict(faithful),
-                }
-            )
+            console.emit(app.api.as_json(explained, one, faithful))
             continue
+        words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         console.show(f"{explained.about}: logit {one.value:z.3f}, without the words {one.baseline:z.3f} ({one.method})")
         special = {
             token for token, at in zip(question.encoding.tokens, question.encoding.word_ids, strict=True) if at is None
