@@ -144,7 +144,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (63_858, 45_000),
+    core_lines: (63_859, 45_000),
     core_files: (429, 290),
     imports_inside_functions: (131, 60),
     uses_of_any: (1_347, 600),
