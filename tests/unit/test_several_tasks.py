@@ -13,7 +13,7 @@ import torch
 import transformers
 
 import bertie
-from bertie.cli.finetune import what_next
+from bertie.api.run import commands_after
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
@@ -175,7 +175,7 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(pairs))
     published = cli.good("evaluate", folder, "--data", "klue-sts", "--data-dir", tmp_path, "--head", "y")
     assert ("pearson" in published, "f1" in published) == (True, True), "f1 has the threshold of the set"
-    assert what_next(folder)[1].endswith("FILE --head x")
+    assert commands_after(folder)[1].endswith("FILE --head x")
     code, _, err = cli("evaluate", folder, tmp_path / "x.jsonl")
     assert code == 2
     assert "--head" in err
