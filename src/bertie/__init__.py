@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
-    from bertie.api.corpus import Corpus, build_corpus, plan_corpus
+    from bertie.api.corpus import Corpus, build_corpus
     from bertie.api.describe import info, list_families, presets
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
-    from bertie.api.folders import Comparison, compare, export_checkpoint, verify, write_report
+    from bertie.api.folders import compare, export_checkpoint, verify, write_report
+    from bertie.api.hub import data_sets, download, list_models, upload
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
     from bertie.api.results import Predictions, Written
-    from bertie.api.run import Plan, Run
+    from bertie.api.run import Run
     from bertie.api.scores import Scores
     from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
-    from bertie.api.tune import Search, tune
+    from bertie.api.tune import tune
     from bertie.api.use import (
         embed,
         evaluate,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Callback": "bertie.train.callbacks",
-    "Comparison": "bertie.api.folders",
     "Corpus": "bertie.api.corpus",
     "EarlyStopping": "bertie.train.callbacks",
     "Encoder": "bertie.models.encoder",
@@ -74,10 +74,12 @@ _HOMES = {
     "finetune": "bertie.api.finetune",
     "finetune_against": "bertie.api.finetune",
     "plan_finetune": "bertie.api.finetune",
-    "Plan": "bertie.api.run",
-    "Search": "bertie.api.tune",
     "tune": "bertie.api.tune",
     "plan_pretrain": "bertie.api.pretrain",
+    "data_sets": "bertie.api.hub",
+    "download": "bertie.api.hub",
+    "list_models": "bertie.api.hub",
+    "upload": "bertie.api.hub",
     "fit": "bertie.train.loop",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
@@ -86,7 +88,6 @@ _HOMES = {
     "load_tokenizer": "bertie.api.tokenizer",
     "next_sentence": "bertie.api.use",
     "perplexity": "bertie.api.use",
-    "plan_corpus": "bertie.api.corpus",
     "predict": "bertie.api.use",
     "presets": "bertie.api.describe",
     "pretrain": "bertie.api.pretrain",
@@ -105,7 +106,6 @@ _HOMES = {
 }
 __all__ = [
     "Callback",
-    "Comparison",
     "Corpus",
     "EarlyStopping",
     "Encoder",
@@ -113,13 +113,11 @@ __all__ = [
     "FinetuneConfig",
     "MLflow",
     "Model",
-    "Plan",
     "Predictions",
     "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
-    "Search",
     "StopTraining",
     "TensorBoard",
     "Tokenizer",
@@ -130,6 +128,8 @@ __all__ = [
     "build_corpus",
     "compare",
     "convert",
+    "data_sets",
+    "download",
     "embed",
     "evaluate",
     "export_checkpoint",
@@ -141,11 +141,11 @@ __all__ = [
     "grow",
     "info",
     "list_families",
+    "list_models",
     "load",
     "load_tokenizer",
     "next_sentence",
     "perplexity",
-    "plan_corpus",
     "plan_finetune",
     "plan_pretrain",
     "predict",
@@ -160,6 +160,7 @@ __all__ = [
     "train_tokenizer",
     "trim_vocabulary",
     "tune",
+    "upload",
     "verify",
     "words",
     "write",

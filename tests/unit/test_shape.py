@@ -91,8 +91,17 @@ def participles_as_names() -> int:
 
 
 def names_of_the_waist() -> int:
-    """Names that applications may use: those of bertie/__init__.py and bertie/platform.py."""
-    count = 0
+    """Names that applications may use: those of bertie/__init__.py and bertie/platform.py.
+
+    Functions that a noun of the waist only bundles (`check_new = staticmethod(check_new_file)`) count one by one.
+    """
+    count = sum(
+        isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("staticmethod(")
+        for path in core()
+        for owner in ast.walk(trees()[path])
+        if isinstance(owner, ast.ClassDef)
+        for node in owner.body
+    )
     for path in (Path("__init__.py"), Path("platform.py")):
         names = next(
             node.value
@@ -144,15 +153,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (63_826, 45_000),
-    core_files: (429, 290),
-    imports_inside_functions: (131, 60),
-    uses_of_any: (1_347, 600),
+    core_lines: (64_193, 45_000),
+    core_files: (430, 290),
+    imports_inside_functions: (124, 60),
+    uses_of_any: (1_340, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (479, 60),
-    participles_as_names: (3_790, 0),
-    names_of_the_waist: (214, 120),
+    names_in_several_modules: (472, 60),
+    participles_as_names: (3_773, 0),
+    names_of_the_waist: (300, 120),
     joined_packages: (42, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

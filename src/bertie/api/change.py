@@ -22,7 +22,7 @@ from bertie.models.widen import wider
 from bertie.runs.models import load, model_folder
 from bertie.text import resize
 
-Change = Callable[[TorchModel], tuple[TorchModel, dict[str, Any]]]
+ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, Any]]]
 """The changed model, and what else is known of the change."""
 
 
@@ -50,7 +50,7 @@ class ChangedModel:
     taken: Sequence[int] | None = None
     left_out: Mapping[str, str] | None = field(default=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values."""
         facts = {name: value for name, value in asdict(self).items() if value is not None}
         return {"output": str(facts.pop("folder")), **facts}
@@ -239,13 +239,13 @@ def _some(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _make(
-    function: str, folder: str | Path, output: str | Path, overwrite: bool, change: Change, **options: object
+    function: str, folder: str | Path, output: str | Path, overwrite: bool, change: ModelChange, **options: object
 ) -> ChangedModel:
     """Writes the changed model, unless it is there already."""
     source, target = model_folder(folder), Path(output)
     check_other(target, source)
 
-    def write(place: Path) -> dict[str, Any]:
+    def write(place: Path) -> dict[str, object]:
         model = load(source)
         if model.tokenizer is None:
             raise UsageError(f"{source} has no tokenizer. Copy the tokenizer files of the model into it.")

@@ -67,6 +67,18 @@ class Corpus:
         facts = card.load(Path(folder))
         return cls(Path(folder), shards.num_documents, shards.num_sentences, facts["words"], facts)
 
+    @staticmethod
+    def plan(
+        inputs: str | PathLike[str] | Iterable[object],
+        *,
+        format: str | None = None,
+        text: str | None = None,
+        encoding: str | None = None,
+        config: str | Path | None = None,
+    ) -> "CorpusPlan":
+        """Returns what `build_corpus` would read, with the same arguments. Nothing is written."""
+        return plan_corpus(inputs, format=format, text=text, encoding=encoding, config=config)
+
     def __fspath__(self) -> str:
         return str(self.folder)
 
@@ -81,7 +93,7 @@ class Corpus:
         """Returns the card as Markdown."""
         return card.render({**self.card})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the card and the tokens as JSON values."""
         tokens = {} if self.tokens is None else {"tokens": {**vars(self.tokens), "folder": str(self.tokens.folder)}}
         return {"folder": str(self.folder), **self.card, **tokens}

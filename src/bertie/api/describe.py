@@ -15,7 +15,7 @@ from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 
 SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
-MASKED = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
+PREDICTED_SHARE = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ModelInfo:
     memory_bytes: Mapping[str, int]
     flops_per_token: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values; those of a folder only for one."""
         facts = asdict(self)
         if self.weights is None:
@@ -153,7 +153,7 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
         tokenizer = _tokenizer(folder)
     total, length = sum(parts.values()), min(length, config.max_length)
     objective = objectives.build(families.family(folder).recipe["objectives"])
-    extra = objective.extra_cost(config, length=length, shares={"generator": MASKED})
+    extra = objective.extra_cost(config, length=length, shares={"generator": PREDICTED_SHARE})
     predicted = 0.0 if extra else count.predictions(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
     forward = (number for part, number in flops.items() if not part.startswith("decoder") and "head" not in part)

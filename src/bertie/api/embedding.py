@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-from bertie.api.predicting import Source, Target, written
+from bertie.api.predicting import RecordTarget, Source, written
 from bertie.api.results import Written
 from bertie.data.tables import Columns, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
@@ -25,7 +25,7 @@ from bertie.infer.records import WRITERS
 from bertie.infer.texts import each_row, tell_unread
 from bertie.tasks.capabilities import Embeds
 
-LAST = "-1"  # layer
+LAST_LAYER = "-1"  # layer
 
 
 def readable_texts(texts: Iterable[object], name: str = "texts") -> list[str | None]:
@@ -72,14 +72,14 @@ def vectors_of_tokens(
     predictor: Predictor, texts: Iterable[object], layers: str | Sequence[int]
 ) -> list[TokenVectors | None]:
     """Returns the vectors of the tokens of each text; None for one that cannot be read."""
-    numbers = layers_of(layers or LAST, predictor.engine.facts)
+    numbers = layers_of(layers or LAST_LAYER, predictor.engine.facts)
     chunks = token_vectors(
         predictor.engine, predictor.tokenizer, readable_texts(texts), numbers, max_length=predictor.max_length
     )
     return [text for chunk in chunks for text in chunk.texts()]
 
 
-def write_vectors(predictor: Predictor, source: Source, target: Target) -> Written:
+def write_vectors(predictor: Predictor, source: Source, target: RecordTarget) -> Written:
     """Writes the vector of each row, in order: .npy has vectors alone, another file the columns of its rows too."""
     kind = target.kind((".npy", *(kind for kind in WRITERS if kind != ".json")))
     form, output = replace(target.form(kind), columns=("vector",)), target.output
@@ -101,7 +101,7 @@ def write_vectors(predictor: Predictor, source: Source, target: Target) -> Writt
 
 
 def write_vectors_of_tokens(
-    predictor: Predictor, source: Source, target: Target, layers: str | Sequence[int]
+    predictor: Predictor, source: Source, target: RecordTarget, layers: str | Sequence[int]
 ) -> Written:
     """Writes the vectors of all tokens. Raises UsageError without a file."""
     kind, output = target.kind(TOKEN_WRITERS), target.output
@@ -109,7 +109,7 @@ def write_vectors_of_tokens(
         raise UsageError("Vectors of tokens need a file. Pass `output=FILE.npz`, FILE.safetensors or FILE.parquet.")
     target.form(kind)
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
-    numbers = layers_of(layers or LAST, predictor.engine.facts)
+    numbers = layers_of(layers or LAST_LAYER, predictor.engine.facts)
     with ExitStack() as stack:
         out = _opened(stack, source, target)
         path, format = stack.enter_context(source.table(keep=False))
@@ -118,7 +118,7 @@ def write_vectors_of_tokens(
     return written(source, (output,), "vectors", skipped, long)
 
 
-def _opened(stack: ExitStack, source: Source, target: Target) -> IO[bytes]:
+def _opened(stack: ExitStack, source: Source, target: RecordTarget) -> IO[bytes]:
     """Returns the stream to write. A file is written whole, or not at all."""
     if not isinstance(target.output, Path):
         return target.output

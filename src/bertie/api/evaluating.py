@@ -97,7 +97,7 @@ class Measures:
                 check_new_file(path, overwrite=self.overwrite)
 
 
-def evaluate(predictor: Predictor, examples: Examples, measures: Measures) -> Scores:
+def measured_scores(predictor: Predictor, examples: Examples, measures: Measures) -> Scores:
     """Computes the metrics of a model on labeled examples, and writes the files."""
     measures.check(examples)
     source, format = examples.source, examples.format

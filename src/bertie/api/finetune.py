@@ -255,7 +255,7 @@ def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
 @contextmanager
 def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
     """Context with the settings of a call, in which its examples can be read. call: its arguments."""
-    call = dict.fromkeys(FinetuneOptions.__annotations__) | {"settings": None} | dict(call)
+    call = dict.fromkeys([*FinetuneOptions.__annotations__, *FINETUNE]) | {"settings": None} | dict(call)
     model, config = call["model"], call["config"]
     chosen = {"model": None if model is None else str(model), **chosen_of({**FINETUNE, **FILES}, call)}
     if isinstance(config, FinetuneConfig):

@@ -48,7 +48,7 @@ class Verification:
         """Whether all checks are fine."""
         return all(check.ok for check in self.checks)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the checks as JSON values."""
         return {"run": str(self.folder), "ok": self.ok, "checks": [{**vars(check)} for check in self.checks]}
 
@@ -120,7 +120,7 @@ class Comparison:
         """Yields the columns and the rows of each table that has rows."""
         yield from ((columns, rows) for columns, rows in (make(self.report) for make in comparing.TABLES) if rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns everything as JSON values."""
         return {**self.report}
 

@@ -20,20 +20,30 @@ from bertie.training_facts import TooLong
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from bertie.api.describe import ModelInfo
     from bertie.api.interop import TheirModel, TheirTokenizer
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
 
 Handle = TypeVar("Handle", bound="ModelHandle")
-PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}  # of an engine -> what `load` calls it
+SHORT_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}  # of an engine -> what `load` calls it
 LACKS = {  # what a model can do -> what it lacks where it cannot, and what to do
-    "predict": "This model has no task head: it is a pre-trained model. Fine-tune it first: "
-    "bertie finetune MODEL --train FILE -o RUN",
-    "fill_mask": "This model has no masked-LM head. Use the folder of a pre-trained masked language model.",
-    "write": "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or T5.",
-    "next_sentence": "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence "
-    "prediction or sentence-order prediction. Fine-tuned models have no such head.",
+    "predict": (
+        "This model has no task head: it is a pre-trained model.",
+        "Fine-tune it first: bertie finetune MODEL --train FILE -o RUN",
+    ),
+    "fill_mask": ("This model has no masked-LM head.", "Use the folder of a pre-trained masked language model."),
+    "write": (
+        "This model generates no text.",
+        "`bertie write` needs a model with a next-token head, such as GPT-2 or T5.",
+    ),
+    "next_sentence": (
+        "This model has no head for pairs of texts.",
+        "Use a model that was pre-trained with next-sentence prediction or sentence-order prediction. Fine-tuned "
+        "models have no such head.",
+    ),
+    "rank": ("This model cannot rank.", "It needs one score or two labels for a pair of texts, or sentence vectors."),
 }
 LACKS |= {"evaluate": LACKS["predict"], "perplexity": LACKS["fill_mask"]}
 
@@ -99,9 +109,9 @@ class ModelHandle:
             DataError: The weights are not those that the config describes.
             UsageError: The family is not supported.
         """
-        from bertie.api.interop import module_of
+        from bertie.api.interop import module_from
 
-        return cls(module_of(model, tokenizer))
+        return cls(module_from(model, tokenizer))
 
     def to_transformers(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase | None]":
         """Returns the model and its tokenizer as those of `transformers`, with a copy of the weights.
@@ -131,7 +141,7 @@ class ModelHandle:
     def precision(self) -> str:
         """The precision that is computed in: fp32, bf16 ..."""
         precision = self._engine.facts.precision.split()[0]  # the native library adds its instructions
-        return PRECISIONS.get(precision, precision)
+        return SHORT_PRECISIONS.get(precision, precision)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -173,13 +183,13 @@ class ModelHandle:
     def can(self) -> tuple[str, ...]:
         """The names of the methods that the model can answer."""
         facts, task = self._engine.facts, task_of(self._engine.facts)
-        ranks = isinstance(task, Embeds) or (task is not None and len(task.labels) in (1, 2))
+        scores = task is not None and len(task.labels) in (1, 2) and facts.training_facts.texts != 1
         able = {
             "predict": task is not None,
             "evaluate": task is not None,
             "embed": facts.training_facts.features is None,
             "similarity": facts.training_facts.features is None,
-            "rank": ranks,
+            "rank": isinstance(task, Embeds) or scores,
             "fill_mask": "mlm" in facts.heads,
             "perplexity": "mlm" in facts.heads,
             "write": isinstance(task, Generates),
@@ -191,6 +201,19 @@ class ModelHandle:
         """Returns what predicts rows of a stream, with the options of `predict`."""
         return Predictor(self._engine, self._tokenizer, max_length=max_length, too_long=too_long, head=head)
 
+    def info(self, *, length: int = 128) -> "ModelInfo":
+        """Returns the architecture, the size and the operations per token, as `bertie info`.
+
+        Raises UsageError for a model without a folder, which `save` gives it.
+        """
+        from bertie.api.describe import info
+
+        if self.folder is None:
+            raise UsageError(
+                "This model has no folder yet. Save it, and open the folder: bertie.load(model.save(FOLDER))."
+            )
+        return info(self.folder, length=length)
+
     def lasting(self, files: object) -> Self:
         """Keeps a temporary folder of the model for as long as the model lasts."""
         self._files = files
@@ -199,7 +222,8 @@ class ModelHandle:
     def check(self, name: str) -> None:
         """Raises UsageError where the model cannot answer a method."""
         if name not in (can := self.can):
-            raise UsageError(f"{LACKS[name]} This model can: {', '.join(can)}.")
+            reason, advice = LACKS[name]
+            raise UsageError(f"{reason} It can {', '.join(can)}. {advice}")
 
     def __repr__(self) -> str:
         kind = self.task or ", ".join(self._engine.facts.heads) or "encoder"
@@ -234,7 +258,7 @@ class ModelHandle:
             elif self.folder is not None:
                 save_like(self.module, target, self.folder)
             else:
-                self.module.save_pretrained(target, tokenizer=self.tokenizer)
+                self.module.save_pretrained(target, tokenizer=self.tokenizer, packed=self.module.packed)
         return Path(folder)
 
 

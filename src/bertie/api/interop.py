@@ -52,7 +52,7 @@ class TheirTokenizer(Protocol):
         ...
 
 
-def module_of(model: TheirModel, tokenizer: TheirTokenizer | None) -> TorchModel:
+def module_from(model: TheirModel, tokenizer: TheirTokenizer | None) -> TorchModel:
     """Returns a model of `transformers`, with a copy of its weights, as a module of Bertie.
 
     Raises DataError for weights that its config does not describe, UsageError for a family that is not supported.

@@ -4,10 +4,11 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from bertie.api.embedding import (
     readable_texts,
@@ -19,8 +20,8 @@ from bertie.api.embedding import (
 )
 from bertie.api.handle import ModelHandle, Where
 from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
-from bertie.api.predicting import Source, Target, predictions, write_predictions
-from bertie.api.results import Predictions, Ranked, Written
+from bertie.api.predicting import RecordTarget, Source, predictions, write_predictions
+from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import warn
 from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
@@ -32,6 +33,7 @@ from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
+from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import similarity as alike
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from bertie.api.writing import Writer
     from bertie.infer.pairs import PairVerdict
     from bertie.infer.pseudo import PseudoPerplexity
+    from bertie.models.model import TorchModel
 
 WHERE = {"torch_dtype": "precision", "dtype": "precision", "model_name_or_path": "model", "folder": "model"}
 THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
@@ -168,7 +171,9 @@ class Model(ModelHandle):
             )
         if output is None:
             return predictions(predictor, source)
-        return write_predictions(predictor, source, Target.of(output, only_answers, excel, output_encoding, overwrite))
+        return write_predictions(
+            predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
+        )
 
     def _answering(
         self,
@@ -261,7 +266,7 @@ class Model(ModelHandle):
             DataError: There is no labeled example.
             UsageError: Both or neither of examples and data are given, or the model has no task head.
         """
-        from bertie.api.evaluating import Examples, Measures, evaluate
+        from bertie.api.evaluating import Examples, Measures, measured_scores
 
         rows = Examples(
             Source.of("" if examples is None else examples, text, columns, encoding, format),
@@ -285,7 +290,7 @@ class Model(ModelHandle):
             name=str(self.folder or self),
             overwrite=overwrite,
         )
-        return evaluate(predictor, rows, measures)
+        return measured_scores(predictor, rows, measures)
 
     @overload
     def embed(
@@ -376,7 +381,7 @@ class Model(ModelHandle):
             return vectors_of_tokens(predictor, texts_of(predictor, source), numbers)
         if output is None:
             return vectors_of(predictor, texts_of(predictor, source))
-        target = Target.of(output, only_answers, excel, output_encoding, overwrite)
+        target = RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
         if tokens:
             return write_vectors_of_tokens(predictor, source, target, numbers)
         return write_vectors(predictor, source, target)
@@ -443,8 +448,7 @@ class Model(ModelHandle):
             rest = cast("SimilarityOptions", options)
             some = self.similarity([query], [texts[number] for number in filled], **rest)[0].tolist()
         else:
-            if "rank" not in self.can:
-                raise UsageError("The model cannot rank: it needs one score, two labels, or sentence vectors.")
+            self.check("rank")
             predictor = self.predictor(**cast("ReadingOptions", options))
             answers = predictor.predict([(query, texts[number]) for number in filled])
             some = [_score(answer, predictor.labels) for answer in answers]
@@ -531,11 +535,11 @@ class Model(ModelHandle):
             DataError: No text can be scored.
             UsageError: The model has no masked-LM head.
         """
-        from bertie.api.scoring import perplexity
+        from bertie.api.scoring import perplexity_of
 
         source = Source.of(texts, text, columns, encoding, format)
         self.check("perplexity")
-        return perplexity(self.runner, self.tokenizer, source, limit, max_length)
+        return perplexity_of(self.runner, self.tokenizer, source, limit, max_length)
 
     @arguments(**THEIRS)
     def next_sentence(self, first: str, second: str, *, max_length: int | None = None) -> "PairVerdict":
@@ -560,6 +564,94 @@ class Model(ModelHandle):
         kind = "nsp" if self.folder is None else kind_of(self.folder)
         (verdict,) = judge(self.runner, predictor.tokenizer, [(first, second)], kind, max_length=predictor.max_length)
         return verdict
+
+    @arguments(**THEIRS)
+    def explain(
+        self,
+        text: str | Sequence[str],
+        *,
+        method: str = "ig",
+        label: str = "",
+        word: int | None = None,
+        max_length: int | None = None,
+    ) -> Explanation:
+        """Shows which words of a text a prediction rests on.
+
+        Args:
+            text: A text, or a pair of texts.
+            method: ig (integrated gradients, whose values add up to the change of the logit), gradient or occlusion.
+            label: Label or masked word to explain. Default: the prediction.
+            word: For a tagger: number of the word. Default: the first entity.
+            max_length: Maximum number of tokens. Default: of the model.
+
+        Returns:
+            The words with their values.
+
+        Raises:
+            DataError: The text has no words.
+            UsageError: The model has no head that can be explained, or the label is unknown.
+        """
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        explain = Later[Callable[..., dict[str, Any]]]("bertie.apps.explain.api", "explain").found()
+        facts = explain(self.module, texts, method=method, label=label, word=word, max_length=max_length)
+        words = tuple((one["text"], one["value"]) for one in facts["words"])
+        return Explanation(
+            facts["explained"], facts["method"], words, facts["value"], facts["baseline"], facts["faithfulness"], facts
+        )
+
+    @arguments(**THEIRS)
+    def compress(
+        self, calibration: Iterable[object], *, bits: int = 8, embeddings: int = 8, force: bool = False
+    ) -> "Model":
+        """Returns a copy of the model with weights of 8 or 4 bits. `bertie compress` has more ways.
+
+        Args:
+            calibration: Representative texts. Up to half of them calibrate, and the others measure the vectors.
+            bits: 8, or 4, with which the files are smaller and computation is not faster.
+            embeddings: With 4 bits, bits of the word embeddings: 8 or 4.
+            force: Whether to return a model that misses the quality threshold.
+
+        Raises:
+            DataError: There are too few texts, or the model misses the quality threshold.
+            UsageError: The weights are quantized already, or cannot be.
+        """
+        quantize = Later[Callable[..., "TorchModel"]]("bertie.apps.compress.api", "quantize_module").found()
+        texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
+        module = quantize(deepcopy(self.module), texts, bits=bits, embeddings=embeddings, force=force)
+        return Model(module, self.tokenizer)
+
+    @arguments(**THEIRS)
+    def export(
+        self,
+        output: str | Path,
+        *,
+        to: str = "onnx",
+        int8: bool = False,
+        texts: Iterable[object] | None = None,
+        force: bool = False,
+        overwrite: bool = False,
+    ) -> Path:
+        """Writes the model as a graph for other programs, and returns its folder, which `load` opens too.
+
+        Before it is written, the graph and the model predict texts: the predictions must be equal.
+
+        Args:
+            output: Folder to write.
+            to: Target format: onnx.
+            int8: Whether to add a graph with 8-bit weights.
+            texts: Representative texts for the comparison. Default: Python's documentation.
+            force: Whether to write a graph that misses the quality threshold.
+            overwrite: Whether to replace an earlier output of Bertie.
+
+        Raises:
+            DataError: The graph misses the quality threshold.
+            UsageError: The format is unknown, or the model has no graph.
+        """
+        export = Later[Callable[..., object]]("bertie.apps.export.api", "export").found()
+        chosen = None if texts is None else [text for text in readable_texts(texts) if text is not None]
+        options = {"to": to, "int8": int8, "texts": chosen, "force": force, "overwrite": overwrite}
+        export(self.module, self.folder, Path(output), **options)
+        return Path(output)
 
 
 def _score(answer: Prediction, labels: Sequence[str]) -> float:

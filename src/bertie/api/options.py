@@ -148,8 +148,8 @@ class FinetuneOptions(TypedDict, total=False):
     sampling: str | None
     loss: "str | LossFunction | None"
     focal_gamma: float | None
-    label_smoothing: float | None
     optimize: str
+    label_smoothing: float | None
     data: str
     data_dir: str | Path | None
     epochs: float | None

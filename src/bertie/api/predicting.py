@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie import console
+from bertie.api.once import STDIN
 from bertie.api.options import Output
 from bertie.api.results import Predictions, Written
 from bertie.data import memory
@@ -27,8 +28,6 @@ from bertie.infer.records import TEXT, WRITERS, Form
 from bertie.infer.texts import Row, tell_unread
 from bertie.tasks import Prediction
 from bertie.tasks.capabilities import Embeds
-
-STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Target:
+class RecordTarget:
     """Where records are written, and how.
 
     Attributes:
@@ -113,7 +112,7 @@ class Target:
     overwrite: bool = False
 
     @classmethod
-    def of(cls, output: Output, only_answers: bool, excel: bool, encoding: str, overwrite: bool) -> "Target":
+    def of(cls, output: Output, only_answers: bool, excel: bool, encoding: str, overwrite: bool) -> "RecordTarget":
         """Returns the target."""
         path = Path(output) if isinstance(output, str | Path) else output
         return cls(path, only_answers, excel, encoding, overwrite)
@@ -186,7 +185,7 @@ def check_columns(predictor: Predictor, columns: Columns, source: Source) -> Non
         )
 
 
-def write_predictions(predictor: Predictor, source: Source, target: Target) -> Written:
+def write_predictions(predictor: Predictor, source: Source, target: RecordTarget) -> Written:
     """Writes one record per row, in order, while they are computed. Rows without a prediction have an error instead."""
     kind = target.kind(WRITERS)
     form = target.form(kind)

@@ -5,6 +5,7 @@ N rows · L labels
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -75,7 +76,7 @@ class Predictions(Sequence[Prediction]):
             raise UsageError("These predictions have no probabilities of labels.")
         return np.array([[answer.scores.get(name, np.nan) for name in classes] for answer in self.answers])
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns each row's columns and its prediction, with the names that `bertie predict` writes to a table."""
         form = Form(columns=self.columns)
         rows = self.rows or (None,) * len(self.answers)
@@ -145,3 +146,49 @@ class Ranked:
     index: int
     score: float
     text: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The words that a prediction rests on.
+
+    Attributes:
+        about: What is explained: the label, the number, the tag or the masked word.
+        method: How the values were computed.
+        words: Each word with its share of the logit; special tokens too.
+        logit: The logit of what is explained.
+        baseline: The logit without the words.
+        faithfulness: What the prediction loses without the most important words, beside random ones.
+        facts: Everything, as `bertie explain --json` prints it.
+    """
+
+    about: str
+    method: str
+    words: tuple[tuple[str, float], ...]
+    logit: float
+    baseline: float
+    faithfulness: Mapping[str, object]
+    facts: Mapping[str, object]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns everything as JSON values."""
+        return {**self.facts}
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns a row for each word."""
+        import pandas
+
+        return pandas.DataFrame(self.words, columns=["word", "value"])
+
+    def __repr__(self) -> str:
+        words = sorted(self.words, key=lambda one: -abs(one[1]))[:3]
+        return f"Explanation({self.about}: {', '.join(f'{text} {value:+.3f}' for text, value in words)})"
+
+    def _repr_html_(self) -> str:
+        most = max((abs(value) for _, value in self.words), default=0) or 1
+        marks = (
+            f'<mark title="{value:+.3f}" style="background: rgba({"0,128,0" if value > 0 else "192,0,0"},'
+            f'{abs(value) / most / 2:.2f}); color: inherit">{escape(text)}</mark>'
+            for text, value in self.words
+        )
+        return f"<p>{escape(self.about)}</p><p>{' '.join(marks)}</p>"

@@ -192,7 +192,7 @@ class Plan:
         forecast = self.facts.get("forecast")
         return None if forecast is None else RunForecast(**forecast)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values."""
         return {**self.facts}
 

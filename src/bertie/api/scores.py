@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TABLE = 50  # rows of the table of labels
 RENAMED = 10  # labels that a message names
-PER_LABEL = ("precision", "recall", "f1")
+LABEL_FIGURES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,11 @@ class Scores(Mapping[str, Any]):
         bounds = self.report.get("interval_95", {}).get(name)
         return None if bounds is None else (bounds[0], bounds[1])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns everything that was measured, as JSON values."""
         return dict(self.report)
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each metric: its value and interval, and those of the baselines."""
         rows = []
         for name in self.metrics:
@@ -138,11 +138,11 @@ def _label_table(per_label: Mapping[str, Mapping[str, Any]]) -> "Iterator[str | 
     from rich.table import Table
 
     table = Table("label", box=None)
-    for name in (*PER_LABEL, "examples"):
+    for name in (*LABEL_FIGURES, "examples"):
         table.add_column(name, justify="right")
     most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
     for label, row in ((label, row) for label, row in occur.items() if label in most):
-        table.add_row(label, *(f"{row[name]:z.3f}" for name in PER_LABEL), f"{row['examples']:,}")
+        table.add_row(label, *(f"{row[name]:z.3f}" for name in LABEL_FIGURES), f"{row['examples']:,}")
     yield table
     if len(occur) > TABLE:
         yield f"labels with fewer examples: {len(occur) - TABLE:,} (--json has all)"

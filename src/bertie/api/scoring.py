@@ -14,7 +14,7 @@ from bertie.infer.texts import each_row
 from bertie.text.tokenizer import Tokenizer
 
 
-def perplexity(
+def perplexity_of(
     engine: Engine, tokenizer: Tokenizer, source: Source, limit: int | None, max_length: int | None
 ) -> PseudoPerplexity:
     """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""

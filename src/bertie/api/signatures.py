@@ -11,7 +11,7 @@ from bertie.errors import arguments
 P = ParamSpec("P")
 T = TypeVar("T")
 MODEL = "model: The model, or its name or folder, or those of a run or a checkpoint."
-WHERE = """\
+WHERE_LINES = """\
 device: Of a model that is not open yet: cpu, cuda, cuda:1, mps or auto.
             precision: fp32, bf16 (may change the third digit) or auto.
             engine: torch, native or auto, the faster one here."""
@@ -38,7 +38,7 @@ def function_of(
         signature = inspect.Signature([model, *own, *where])
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__doc__ = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1).replace(
-            "\n\nReturns:", f"\n    {WHERE}\n\nReturns:".replace("            ", "    "), 1
+            "\n\nReturns:", f"\n    {WHERE_LINES}\n\nReturns:".replace("            ", "    "), 1
         )
         return arguments(**others)(call)
 

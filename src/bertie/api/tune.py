@@ -51,11 +51,11 @@ class Search:
         best: Mapping[str, Any] = self.results["best"]
         return best
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the results as JSON values."""
         return {**self.results}
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each trial, the best first: its settings, its score or its state, and its seconds."""
         return [
             {

@@ -86,7 +86,7 @@ def corpus(
         )
     settings = {"data_dir" if key == "data_dirs" else key: value for key, value in given.items()}
     if dry_run or out is None:
-        _plan(bertie.plan_corpus(inputs, config=config, **{key: settings.get(key) for key in READING}))
+        _plan(bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in READING}))
         return
     built = bertie.build_corpus(
         inputs, out, tokenizer=tokenizer, config=config, workers=workers, engine=engine, overwrite=overwrite, **settings

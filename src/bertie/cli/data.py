@@ -1,13 +1,19 @@
 """`bertie data`: the supported data sets, their sources, and a check of downloaded files."""
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli.app import emit
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
+
+if TYPE_CHECKING:
+    from bertie.api.hub import PublishedSet
 
 
 def data(
@@ -24,74 +30,43 @@ def data(
       bertie data
       bertie data mrpc stsb --data-dir glue
     """
-    from bertie.tasks.datasets import DATASETS
-
-    rows = {name: DATASETS[name] for name in names or DATASETS}
+    rows = bertie.data_sets(names or ())
     if data_dir is not None:
-        if not data_dir.is_dir():
-            raise UsageError(f"{data_dir} is not a folder.")
-        _check(list(rows), data_dir)
+        _check(rows, data_dir)
         return
     if console.verbosity.json:
-        emit(
-            {
-                name: {
-                    "title": row.title,
-                    "task": row.task,
-                    "metrics": list(row.metrics),
-                    "recipe": row.recipe,
-                    "licence": row.licence,
-                    "source": row.source,
-                    "splits": {split: {"file": file.file, "examples": file.rows} for split, file in row.splits.items()},
-                }
-                for name, row in rows.items()
-            }
-        )
+        emit({row.name: row.to_dict() for row in rows})
         return
-    for name, row in rows.items():
-        sizes = ", ".join(f"{split} {file.rows:,}" if file.rows else split for split, file in row.splits.items())
-        console.show(f"[bold]{name}[/]  {row.title}", markup=True)
-        console.show(f"    {row.task}; {', '.join(row.metrics)}; {sizes}")
+    for row in rows:
+        sizes = ((split, file.examples) for split, file in row.splits.items())
+        shown = ", ".join(f"{split} {number:,}" if number else split for split, number in sizes)
+        console.show(f"[bold]{row.name}[/]  {row.title}", markup=True)
+        console.show(f"    {row.task}; {', '.join(row.metrics)}; {shown}")
         console.show(f"    {row.licence}; {row.source}")
         console.show(f"    settings: {row.recipe}")
 
 
-def _check(names: list[str], data_dir: Path) -> None:
+def _check(sets: "Sequence[PublishedSet]", data_dir: Path) -> None:
     """Raises DataError when a file differs from the published one, or when no file is found."""
-    from bertie.tasks.datasets import DATASETS, check
-
-    answers, wrong, found = [], 0, 0
-    for name in names:
-        for checked in check(DATASETS[name], data_dir):
-            found += checked.rows is not None
-            bad = checked.rows is not None and not checked.as_published
-            wrong += bad
-            answers.append(
-                {
-                    "data": name,
-                    "split": checked.split,
-                    "examples": checked.rows,
-                    "expected": checked.expected,
-                    "left_out": checked.skipped.counts if checked.skipped else {},
-                    "problem": checked.problem,
-                }
-            )
-            if console.verbosity.json:
-                continue
-            if checked.rows is None:
-                if len(names) == 1:
-                    console.warn(checked.problem)
-                continue
-            expected = f" of {checked.expected:,}" if checked.expected else ""
-            console.show(f"{'✗' if bad else '✓'} {name} {checked.split}: {checked.rows:,}{expected} examples")
-            for note in (str(checked.skipped) if checked.skipped and checked.skipped.total else "", checked.problem):
-                if note:
-                    console.warn(f"{name} {checked.split}: {note}")
+    files = []
+    for file in chain.from_iterable(one.check(data_dir) for one in sets):
+        files.append(file)
+        if console.verbosity.json:
+            continue
+        if file.examples is None:
+            if len(sets) == 1:
+                console.warn(file.problem)
+            continue
+        expected = f" of {file.expected:,}" if file.expected else ""
+        mark = "✓" if file.as_published else "✗"
+        console.show(f"{mark} {file.data} {file.split}: {file.examples:,}{expected} examples")
+        for note in filter(None, (file.note, file.problem)):
+            console.warn(f"{file.data} {file.split}: {note}")
     if console.verbosity.json:
-        emit(answers)
-    if wrong:
-        raise DataError(f"{wrong:,} of {found:,} files differ from the published ones.")
-    if not found:
-        raise DataError(
-            f"{data_dir} contains none of the files of {', '.join(names)}. `bertie data` lists their sources."
-        )
+        emit([file.to_dict() for file in files])
+    here = [file for file in files if file.examples is not None]
+    if wrong := sum(not file.as_published for file in here):
+        raise DataError(f"{wrong:,} of {len(here):,} files differ from the published ones.")
+    if not here:
+        names = ", ".join(one.name for one in sets)
+        raise DataError(f"{data_dir} contains none of the files of {names}. `bertie data` lists their sources.")

@@ -1,14 +1,16 @@
 """`bertie download` and `bertie upload`: models of the Hugging Face Hub."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
-from bertie.errors import DataError, UsageError
+from bertie.errors import UsageError
 
 
 def download(
@@ -34,19 +36,14 @@ def download(
         raise UsageError("Pass the name of a model, such as google-bert/bert-base-uncased, or --list, but not both.")
     if not names:
         return _list()
-    from dataclasses import asdict
-
-    from bertie.hub import remote
-
-    for found in [remote.look_up(name) for name in names]:
-        size = f"{len(found.files)} files, {found.bytes / 1e6:,.1f} MB"
+    for model in [bertie.download(name, dry_run=True) for name in names]:
+        size = f"{len(model.files)} files, {model.bytes / 1e6:,.1f} MB"
         if dry_run:
-            for file, (count, _) in found.files.items():
+            for file, (count, _) in model.files.items():
                 console.say(f"{file}: {count:,} bytes")
-            _show(f"{found.name}@{found.commit}: {size}", {**asdict(found), "bytes": found.bytes})
+            _show(f"{model.name}@{model.commit}: {size}", {**asdict(model), "bytes": model.bytes})
             continue
-        with console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance:
-            done = remote.download(found, advance=lambda count: advance(count / 1e6))
+        done = bertie.download(model)
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 
 
@@ -64,28 +61,18 @@ def upload(
     Examples:
       bertie upload runs/mine my-organization/reviews-small --private
     """
-    from bertie.hub import remote
-    from bertie.models.variant import read_public
-    from bertie.runs.verify import verify
-
-    read_public(model)  # says what is wrong with a folder that is no model
-    if damage := [check["found"] for check in verify(model)["checks"] if not check["ok"]]:
-        raise DataError(f"{damage[0]} Nothing was uploaded.")
-    size = sum((model / file).stat().st_size for file in remote.uploaded(model)) / 1e6
-    address = remote.upload(model, name, private=private, message=message)
-    _show(f"{model}: {size:,.1f} MB, at {address}", {"output": address})
+    done = bertie.upload(model, name, private=private, message=message)
+    _show(f"{model}: {done.bytes / 1e6:,.1f} MB, at {done.address}", {"output": done.address})
 
 
 def _list() -> None:
-    from bertie.hub.names import listed
-
-    rows = list(listed())
+    models = bertie.list_models()
     if console.verbosity.json:
-        emit([{"name": name, "description": text, "here": here} for name, text, here in rows])
+        emit([{"name": one.name, "description": one.description, "here": one.here} for one in models])
         return
-    width = max(len(name) for name, _, _ in rows)
-    for name, text, here in rows:
-        console.show(f"{name:{width}}  {'here   ' if here else 'missing'}  {text}")
+    width = max(len(one.name) for one in models)
+    for one in models:
+        console.show(f"{one.name:{width}}  {'here   ' if one.here else 'missing'}  {one.description}")
 
 
 def _show(line: str, facts: dict[str, object]) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
@@ -18,9 +19,7 @@ SAID = {
 
 
 def next_sentence(
-    model: Annotated[
-        Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
-    ],
+    model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
     device: tables.Device = "auto",
@@ -35,12 +34,7 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    from bertie.infer.pairs import judge, kind_of
-
-    predictor = tables.predictor(model, None, None, "fp32", device)
-    (verdict,) = judge(
-        predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
-    )
+    verdict = bertie.next_sentence(model, first, second, device=device)
     if console.verbosity.json:
         emit(verdict.as_json())
     else:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bertie.apps import modules_of
 
 if TYPE_CHECKING:
+    from bertie.apps.explain import api as api
     from bertie.apps.explain import attention as attention
     from bertie.apps.explain import attention_page as attention_page
     from bertie.apps.explain import attribution as attribution

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bertie.apps import modules_of
 
 if TYPE_CHECKING:
+    from bertie.apps.export import api as api
     from bertie.apps.export import folder as folder
     from bertie.apps.export import texts as texts
 else:

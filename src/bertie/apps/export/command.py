@@ -1,16 +1,13 @@
 """`bertie export`: a model for other programs to run."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bertie import platform
 from bertie.apps import export as app
-from bertie.platform import UsageError, call_hash, console, nearest, option
-
-TARGETS = ("onnx",)
+from bertie.platform import call_hash, console, option
 
 
 def export(
@@ -43,21 +40,17 @@ def export(
       bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
       bertie predict models/reviews-onnx reviews.txt
     """
-
-    if to not in TARGETS:
-        raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
-
-    platform.FolderKind.check_other(output, model)
-
-    def write(folder: Path) -> dict[str, Any]:
-        found = platform.ModelByName.module(model)
-        chosen = app.texts.documentation() if texts is None else platform.SourceFile.lines(texts)
-        graphs = app.folder.onnx_folder(found, folder, chosen, int8=int8, force=force)
-        platform.ModelFiles.copy_others(model, folder)
-        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else app.folder.FORCED}" for one in graphs]
-        return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
-
-    facts = platform.FolderKind.named("model").made_once(output, call_hash(ctx), write, overwrite=overwrite)
+    facts = app.api.export(
+        platform.ModelByName.module(model),
+        model,
+        output,
+        to=to,
+        int8=int8,
+        texts=None if texts is None else platform.SourceFile.lines(texts),
+        force=force,
+        overwrite=overwrite,
+        seal=call_hash(ctx),
+    )
     if console.verbosity.json:
         console.emit({"output": str(output), "graphs": facts["graphs"]})
     else:

@@ -1,6 +1,5 @@
 """`bertie explain`: which words a prediction rests on."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, console, option, split_names
+from bertie.platform import ModelCard, TableOptions, console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -52,7 +51,7 @@ def explain(
     check_one_or_two(texts)
     if output is not None:
         platform.disk.check_new(output, overwrite=overwrite)
-    chosen = [app.attribution.method(name) for name in split_names(methods)]  # before the model is opened
+    chosen = [app.attribution.method(name) for name in TableOptions.names(methods)]  # before the model is opened
     opened = platform.ModelByName.module(model)
     opened.eval().requires_grad_(False)
     explained = app.targets.question_of(opened, texts, label=label, word=word, max_length=max_length)
@@ -68,22 +67,10 @@ def explain(
     if card:
         ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
     for one, faithful in found:
-        words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
-            console.emit(
-                {
-                    "explained": explained.about,
-                    **{key: value for key, value in asdict(one).items() if key != "values"},
-                    "converged": one.converged,
-                    "words": [{"text": text, "value": value} for text, value in words],
-                    "tokens": [
-                        {"text": text, "value": value}
-                        for text, value in zip(question.encoding.tokens, one.values.tolist(), strict=True)
-                    ],
-                    "faithfulness": asdict(faithful),
-                }
-            )
+            console.emit(app.api.as_json(explained, one, faithful))
             continue
+        words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         console.show(f"{explained.about}: logit {one.value:z.3f}, without the words {one.baseline:z.3f} ({one.method})")
         special = {
             token for token, at in zip(question.encoding.tokens, question.encoding.word_ids, strict=True) if at is None

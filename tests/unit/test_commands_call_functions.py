@@ -1,0 +1,150 @@
+"""Each command parses, calls a public function and prints: its options are parameters of the function."""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertie
+from bertie.api.options import FinetuneOptions, PretrainOptions
+from bertie.cli.app import SHARED
+from bertie.cli.table import ROWS, load
+
+CLI = Path(__file__).parents[2] / "src" / "bertie" / "cli"
+FUNCTIONS = {  # command -> what it calls
+    "compare": ("compare",),
+    "convert": ("convert",),
+    "corpus": ("build_corpus", "Corpus.plan", "Corpus.open"),
+    "data": ("data_sets",),
+    "download": ("download", "list_models"),
+    "embed": ("embed",),
+    "evaluate": ("evaluate",),
+    "export-checkpoint": ("export_checkpoint",),
+    "families": ("list_families",),
+    "fill-mask": ("load", "Model.fill_mask"),
+    "finetune": ("finetune", "finetune_against", "plan_finetune"),
+    "grow": ("grow",),
+    "info": ("info", "presets"),
+    "next-sentence": ("next_sentence",),
+    "perplexity": ("perplexity",),
+    "predict": ("predict",),
+    "pretrain": ("pretrain", "plan_pretrain"),
+    "report": ("write_report",),
+    "shrink": ("shrink",),
+    "tokenizer encode": ("load_tokenizer", "Tokenizer.encode"),
+    "tokenizer report": ("report_tokenizer",),
+    "tokenizer train": ("train_tokenizer",),
+    "tune": ("tune",),
+    "upload": ("upload",),
+    "verify": ("verify",),
+    "vocabulary extend": ("extend_vocabulary",),
+    "vocabulary trim": ("trim_vocabulary",),
+    "write": ("load", "Model.writer"),
+}
+NAMES = {
+    "out": {"output"},
+    "sources": {"texts"},
+    "file": {"texts", "examples"},
+    "folder": {"tokenizer"},
+    "names": {"name"},
+}
+"""What a command calls an argument that has no option, or -o -> the parameter."""
+CHOOSES = {  # options that choose one of the functions, or what is printed
+    "corpus": {"show", "dry_run"},
+    "data": {"data_dir"},  # PublishedSet.check
+    "download": {"list"},
+    "finetune": {"dry_run"},
+    "info": {"presets"},
+    "pretrain": {"dry_run"},
+    "tokenizer encode": {"text", "pair"},  # of Tokenizer.encode, line by line
+    "write": {"text"},  # of the writer, line by line
+}
+INNER = {"app.py": 2, "groups.py": 1, "table.py": 2, "tables.py": 4}
+"""Imports inside functions that are left, by file. The numbers may only fall."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command of cli/, those below others too, with its click command."""
+    for name, row in ROWS.items():
+        if row.target.startswith("bertie.cli."):
+            command = load(row)
+            below = getattr(command, "commands", None)
+            yield from ((f"{name} {one}", inner) for one, inner in below.items()) if below else [(name, command)]
+
+
+COMMANDS = dict(commands())
+
+
+def function(name: str) -> Callable[..., Any]:
+    first, _, method = name.partition(".")
+    assert first in bertie.__all__, name
+    return getattr(getattr(bertie, first), method) if method else getattr(bertie, first)
+
+
+def parameters(name: str) -> set[str]:
+    found: set[str] = set()
+    for one in inspect.signature(function(name)).parameters.values():
+        if one.kind is one.VAR_KEYWORD:
+            found |= {*one.annotation.__args__[0].__annotations__}
+        found.add(one.name)
+    return found
+
+
+def test_every_command_is_named_here() -> None:
+    assert COMMANDS.keys() == FUNCTIONS.keys()
+    assert len(bertie.__all__) <= 60
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_option_is_a_parameter_of_the_function(name: str) -> None:
+    known = {parameter for called in FUNCTIONS[name] for parameter in parameters(called)}
+    options = {one.name.strip("_") for one in COMMANDS[name].params} - {*SHARED, "json", "help"}
+    lacking = {
+        option
+        for option in options - CHOOSES.get(name, set())
+        if not {option, f"{option}_", *NAMES.get(option, ())} & known
+    }
+    assert not lacking
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_command_calls_the_function(name: str) -> None:
+    module = import_module(ROWS[name.split()[0]].target.partition(":")[0])
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    for called in FUNCTIONS[name]:
+        first, _, method = called.partition(".")
+        assert f"bertie.{first}" in source or f".{method}(" in source, called
+
+
+def test_commands_import_at_the_top() -> None:
+    inner: dict[str, int] = {}
+    for path in sorted(CLI.glob("*.py")):
+        functions = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)
+        ]
+        count = sum(
+            isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "bertie"
+            for one in functions
+            for node in ast.walk(one)
+        )
+        inner |= {path.name: count} if count else {}
+    assert inner == INNER
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "own"),
+    [
+        (
+            "finetune",
+            FinetuneOptions,
+            {"model", "train", "dev", "output", "resume", "overwrite", "callbacks", "seeds", "keep_best"},
+        ),
+        ("pretrain", PretrainOptions, {"corpus", "tokenizer", "resume", "allow_change", "callbacks"}),
+    ],
+)
+def test_a_plan_takes_the_settings_of_its_run(name: str, options: type, own: set[str]) -> None:
+    assert {*options.__annotations__} == parameters(name) - own
