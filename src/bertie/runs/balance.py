@@ -111,6 +111,14 @@ def as_json(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: M
     return {"rare_labels": {"labels": rows, "done": measures(config)}} if rows else {}
 
 
+def threshold_notes(task: Task) -> list[str]:
+    """Returns notes on thresholds that rest on few examples, or do not reach their goal."""
+    few = [f"{label!r} ({one.positives})" for label, one in task.choices.items() if one.positives < FEW]
+    missed = [repr(label) for label, one in task.choices.items() if not one.reached]
+    notes = [f"thresholds chosen on fewer than {FEW} examples of their label, which say little: {', '.join(few[:5])}"]
+    return notes * bool(few) + [f"thresholds that do not reach the goal: {', '.join(missed[:5])}"] * bool(missed)
+
+
 def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
     """Adds the section about thresholds to a report, where some were chosen."""
     if not (chosen := results.get("thresholds")):

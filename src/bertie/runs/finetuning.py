@@ -430,7 +430,7 @@ class Run:
             "dev": (dev := self._beside(scores.report(), answers)),
             **balance.as_json(config, self.task, examples.train, dev),
             **self._thresholds(),
-            "notes": [*self.warnings, *self.notes, *self._selection(trained)],
+            "notes": [*self.warnings, *self.notes, *self._selection(trained), *balance.threshold_notes(self.task)],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),
         }

@@ -56,7 +56,6 @@ class Tracker(Callback):
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         """Writes metrics of a step."""
-        raise NotImplementedError
 
     def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         """Writes the final scores and the files by name, and ends the tracked run."""
