@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +32,7 @@ from bertie.train import distributed
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import Result, fit
+from bertie.train.optim import OptimizerGroup
 from bertie.train.step_metrics import measure
 
 VOCAB, LENGTH, SAMPLES = 1000, 64, 100
@@ -149,9 +150,18 @@ def assert_same_run(a: Path, b: Path, step: int) -> None:
     assert timeless(a) == timeless(b)
 
 
-def killed_after(step: int) -> Callable[[int], None]:
-    """An `on_step` that ends the process with kill -9, after a step and before anything is saved of it."""
-    return lambda done: os.kill(os.getpid(), signal.SIGKILL) if done == step else None
+def kill_after(number: int) -> None:
+    """Ends this process with kill -9 after so many updates, before anything is saved of the last."""
+    whole, done = OptimizerGroup.step, 0
+
+    def step(self: OptimizerGroup, lr: float) -> None:
+        nonlocal done
+        whole(self, lr)
+        done += 1
+        if done == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    OptimizerGroup.step = step  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
@@ -159,9 +169,13 @@ if __name__ == "__main__":
     if "timeout_s" in given:  # how long ranks wait for each other, and how long rank 0 looks at held-out samples
         distributed.TIMEOUT = timedelta(seconds=given.pop("timeout_s"))
         look_s = given.pop("look_s")
-        given["evaluate"] = lambda: time.sleep(look_s) or {"loss": 1.0}
+        given["evaluate"] = lambda step: time.sleep(look_s) or {"loss": 1.0}
     if "kill_after" in given:
-        given["on_step"] = killed_after(given.pop("kill_after"))
+        number = given.pop("kill_after")
+        if int(os.environ.get("RANK", "0")):  # where no callback is called
+            kill_after(number)
+        else:
+            given["on_step"] = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == number else None
     try:
         nano_fit(Path(sys.argv[1]), **given)
     except BertieError as error:

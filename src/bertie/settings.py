@@ -259,3 +259,10 @@ def scalar(text: str) -> Any:
         return _parsed(text)
     except ValueError:
         return text
+
+
+class Settings:
+    """Settings in files."""
+
+    load = staticmethod(load)
+    read_yaml = staticmethod(read_yaml)

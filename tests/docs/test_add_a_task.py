@@ -13,7 +13,7 @@ from bertie.text.tokenizer import Tokenizer
 from packages import blocks, install, python, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-task.md"
-SETTINGS = ("optim.lr=3e-3", "max_length=24", "train.precision=fp32", "task_options.threshold=0.45")
+SETTINGS = ("optim.lr=3e-3", "max_length=24", "train.precision=fp32", "task_options.needed=0.45")
 
 
 def pretrained(folder: Path) -> Path:
@@ -70,7 +70,7 @@ def test_the_package_of_the_page(stars: Path) -> None:
     assert "ece" not in results["dev"]  # its answers have no probability
     facts = json.loads((stars / "run" / "model" / "bertie.json").read_text())
     assert (facts["task"], facts["task_package"]) == ("ordinal", "bertie-ordinal")
-    assert facts["task_options"] == {"threshold": 0.45, "calibrate": True} | facts["task_options"]
+    assert facts["task_options"] == {"needed": 0.45, "calibrate": True} | facts["task_options"]
 
     labels = run(site, "predict", stars / "run" / "model", stars / "new.txt", "-q")
     assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
@@ -92,7 +92,7 @@ def test_the_task_of_the_page_in_a_script(stars: Path) -> None:
 import bertie, json
 bertie.register("task", "ordinal", OrdinalTask)
 run = bertie.finetune({str(stars / "pretrained")!r}, {str(stars / "stars.tsv")!r}, task="ordinal", epochs=12,
-    batch_size=16, lr=3e-3, max_length=24, precision="fp32", settings={{"task_options.threshold": 0.45}})
+    batch_size=16, lr=3e-3, max_length=24, precision="fp32", settings={{"task_options.needed": 0.45}})
 assert run.scores["accuracy"] > 0.8
 print(run.model.predict(["a b c d", "a z c z b d"]).labels)
 try:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.distributed import HashStore
 
 from bertie.errors import Stopped, UsageError
-from bertie.train import checkpoint, distributed, rendezvous
+from bertie.train import checkpoint, distributed, log, rendezvous
 from bertie.train.distributed import World
 from nano import nano_fit, timeless
 from ranks import finish, start_ranks
@@ -191,3 +191,12 @@ def assert_close_checkpoints(one, other, step):
     b = found.tensors(checkpoint.MODEL)
     assert a.keys() == b.keys()
     assert all((a[name] - b[name]).abs().max() < 2e-4 for name in a)
+
+
+def test_a_callback_of_the_first_rank_ends_all_ranks(tmp_path):
+    options = {"patience": 1, "eval_every": 2, "lr": 1e-30, "dropout": 0.0}
+    ends = finish(start_ranks(tmp_path / "two", **options))
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert "The run ends after step 4" in ends[0][1]
+    assert checkpoint.latest(tmp_path / "two").step == 4
+    assert [line["step"] for line in log.read(tmp_path / "two") if line["kind"] == "valid"] == [2, 4]

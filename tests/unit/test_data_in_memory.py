@@ -185,7 +185,7 @@ def test_nothing_stays_but_what_is_asked_for(trained: bertie.Run, start: Path, t
 
 
 def test_a_stopped_run_says_that_nothing_is_kept(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertie.runs.finetuning.Run._stepped", lambda run, step: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Stopped, match=r"^SIGINT after step 1\. Nothing is kept without output\. Pass a folder"):
         bertie.finetune(start, ROWS, **COLUMNS, **QUICK)
 

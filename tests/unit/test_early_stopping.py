@@ -1,13 +1,16 @@
 """`patience`, `metric` and `select` of a fine-tuning run: what ends it, which rows choose, and what the report says."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import bertie
+import bertie as library
+from bertie.api.options import FinetuneOptions, PretrainOptions
 from bertie.errors import UsageError
+from bertie.runs.arguments import FINETUNE, PRETRAIN
 from bertie.train import log
 from toys import CommandLine, toy_model
 
@@ -26,10 +29,10 @@ def rows(count: int) -> list[tuple[str, str]]:
     return [(text, "x" if text[-1] in "abcd" else "y") for text in texts[3 : 3 + 7 * count : 7]]
 
 
-def trained(model: Path, count: int, **options: Any) -> bertie.Run:
+def trained(model: Path, count: int, **options: Any) -> library.Run:
     given = {"epochs": 6, "lr": 1e-9, "max_length": 16, "precision": "fp32", "batch_size": 32, "patience": 2}
     settings = {**FAST, **options.pop("settings", {})}
-    return bertie.finetune(model, rows(count), settings=settings, **(given | options))
+    return library.finetune(model, rows(count), settings=settings, **(given | options))
 
 
 def test_a_run_that_learns_nothing_ends_after_patience_epochs(model: Path) -> None:
@@ -79,6 +82,17 @@ def test_the_metric_decides_and_leads(model: Path, tmp_path: Path, bertie: Comma
     assert bertie.good("evaluate", run, table).startswith("mcc "), "the model remembers it"
 
 
+def test_each_of_several_seeds_has_the_callbacks(model: Path, tmp_path: Path) -> None:
+    starts: list[str] = []
+
+    class Starts(library.Callback):
+        def on_start(self, run: library.TrainingRun) -> None:
+            starts.append(run.folder.name)
+
+    trained(model, 100, epochs=1, seeds=2, patience=None, callbacks=[Starts()], output=tmp_path / "run")
+    assert starts == ["seed-0", "seed-1"]
+
+
 def test_the_loss_decides_by_being_lower(model: Path) -> None:
     run = trained(model, 100, metric="loss", lr=1e-3)
     assert run.results["metrics"][0] != "loss"
@@ -93,7 +107,17 @@ def test_an_unknown_metric_is_refused_before_a_run_is_replaced(model: Path, tmp_
         trained(model, 100, output=tmp_path / "run", metric="macrof1", overwrite=True)
     assert run.report.exists()
     with pytest.raises(UsageError, match="has no metric 'f1'"):
-        bertie.finetune(model, [("a", 1.0), ("b", 2.5)] * 20, task="regression", metric="f1")
+        library.finetune(model, [("a", 1.0), ("b", 2.5)] * 20, task="regression", metric="f1")
+
+
+def test_each_setting_with_a_name_is_an_argument_everywhere() -> None:
+    for names, function, options in (
+        (FINETUNE, library.finetune, FinetuneOptions),
+        (PRETRAIN, library.pretrain, PretrainOptions),
+    ):
+        parameters = inspect.signature(function).parameters
+        assert names.keys() <= {*parameters} | {*options.__annotations__}, function
+        assert names.keys() <= {*options.__annotations__}, options
 
 
 def test_options_that_a_search_varies_are_refused(model: Path, tmp_path: Path, bertie: CommandLine) -> None:

@@ -99,7 +99,7 @@ def test_a_graph_answers_as_the_model_does(folder, exported, tmp_path, bertie):
         (["--precision", "bf16"], "Omit --engine, --precision"),
         (["--engine", "nonsense"], "Unknown engine"),
         (["--precision", "nonsense"], "Unknown precision"),
-        (["--tokens", "-o", "tokens.npz"], "ONNX graphs, elmo"),
+        (["--tokens", "-o", "tokens.npz"], "give only their last layer"),
     ],
 )
 def test_options_that_a_graph_does_not_obey_are_refused(exported, bertie, options, message):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -159,17 +160,10 @@ def finetune(
     with ExitStack() as stack:
         ready = stack.enter_context(settings_ready(locals()))
         number = seeds_of(ready, seeds, keep_best)
-        if number > 1 and (callbacks or function):
-            raise UsageError("Callbacks and a loss function are of one run. Pass `seeds=1`.")
         folder, temporary = stack.enter_context(run_folder(output))
-        if number == 1:
-            results = runs.finetune(
-                ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function
-            )
-        else:
-            results = runs.finetune_seeds(
-                ready, folder, number, resume=resume, overwrite=overwrite, keep_best=keep_best
-            )
+        several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
+        run = runs.finetune if number == 1 else several
+        results = run(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
 
 

@@ -55,6 +55,9 @@ class TableOptions:
             "label_separator": self.label_separator,
         }
 
+    names = staticmethod(tables.names)
+    unlabelled = staticmethod(tables.unlabelled)
+
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
         from bertie.data.tables import TableFormat

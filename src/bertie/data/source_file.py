@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TypeAlias, TypeVar
 
 from bertie.data import formats, isolated, pages, sources, streams
 from bertie.data.lines import texts_of
@@ -21,6 +21,8 @@ class SourceFile:
     """
 
     FAILURES = streams.FAILURES
+    Inputs: TypeAlias = sources.Inputs
+    Dropped: TypeAlias = DroppedRecord
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         self.path = path

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 from bertie.data.brat import MARKS, brat
 from bertie.data.conll import conll, conllu, klue
@@ -98,5 +98,6 @@ def _in_bioes(rows: Iterator[Example | InvalidRow]) -> Iterator[Example | Invali
 class TaggedFile:
     """Files of sentences with a tag for each word. TABLES: the formats that are tables."""
 
+    Example: TypeAlias = TaggedExample
     FORMATS, TABLES = FORMATS, TABLES
     read = staticmethod(sentences)

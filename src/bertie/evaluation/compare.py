@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,6 +221,7 @@ def _paired_sums(a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> 
 class Paired:
     """Differences of two models on the same examples, with their intervals."""
 
+    Difference: TypeAlias = PairedDifference
     of_metrics = staticmethod(paired_metrics)
     of_rows = staticmethod(paired_rows)
     over_seeds = staticmethod(over_seeds)

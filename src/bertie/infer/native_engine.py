@@ -26,6 +26,7 @@ from bertie.infer.native.encoder import (
     Precision,
 )
 from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
+from bertie.infer.native.library import open_library
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.encoder import Encoder, EncoderOutput, summary
 from bertie.models.facts import layer_of
@@ -48,6 +49,8 @@ class NativeEngine(TorchEngine):
     """
 
     name = "native"
+
+    open_library = staticmethod(open_library)
 
     @staticmethod
     def unsupported(model: "TorchModel") -> str | None:

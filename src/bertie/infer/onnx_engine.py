@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,5 +198,5 @@ class OnnxFolder:
     """The folder of an exported graph: the names of its files, and what is written into the graph."""
 
     FOLDER, KEY, MODEL, QUANTIZED = FOLDER, KEY, MODEL, QUANTIZED
-    Signature = Signature
+    Signature: TypeAlias = Signature
     graph_of = staticmethod(graph_of)

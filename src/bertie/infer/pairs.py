@@ -104,10 +104,19 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
 
 
 class PairHead:
-    """The head of pre-training that reads two texts: whether one follows the other."""
+    """The head of pre-training that reads two texts, of a model folder. kind: what it tells of them."""
 
     HEAD = HEAD
-    check_kind = staticmethod(check_kind)
     judge = staticmethod(judge)
     kind_of = staticmethod(kind_of)
-    verdicts = staticmethod(verdicts)
+
+    def __init__(self, folder: Path) -> None:
+        self.kind = kind_of(folder)
+
+    def check(self) -> None:
+        """Raises UsageError for a head that does not compare texts."""
+        check_kind(self.kind)
+
+    def verdicts(self, logits: Array) -> list[PairVerdict]:
+        """The verdicts of a batch. logits (B, 2)"""
+        return verdicts(logits, self.kind)

@@ -135,6 +135,11 @@ class TextPipeline:
             )
         return self.task_or_none
 
+    @staticmethod
+    def task_of(facts: Facts) -> Task | None:
+        """Returns the task of a model with these facts, or None for a model without a task head."""
+        return task_of(facts)
+
     @property
     def task_name(self) -> str:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""

@@ -4,7 +4,7 @@ N examples · K sums · R resamples
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -96,6 +96,8 @@ class Reservoir(Generic[T]):
 class Bootstrap:
     """What an interval rests on: sums of units that are drawn again."""
 
+    Counts: TypeAlias = Counts
+    MetricsOf: TypeAlias = MetricsOf
     RESAMPLES = RESAMPLES
     intervals = staticmethod(intervals)
     percent_points = staticmethod(percent_points)

@@ -91,11 +91,14 @@ def finetune_seeds(
     resume: str = "auto",
     overwrite: bool = False,
     keep_best: bool = False,
+    callbacks: Sequence[Callback] = (),
+    loss: LossFunction | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes with the seeds s, s + 1 ... in RUN/seed-<s>, and returns their dev metrics as in results.json.
 
     keep_best: whether RUN/model becomes the model with the best score on dev. A run that predicts one label for every
-    example has failed. It is reported, and its metrics are counted. More seeds may be added to a folder. Raises
+    example has failed. It is reported, and its metrics are counted. More seeds may be added to a folder. callbacks,
+    loss: of each run. Raises
     UsageError where it has other seeds than these, and as `finetune`.
     """
     folder, run = RunFolder(run), Path(run)
@@ -110,17 +113,20 @@ def finetune_seeds(
             "another folder, or pass --overwrite to start again."
         )
     with folder.held(overwrite=overwrite):
-        return _all_seeds(config, folder, seeds, resume, keep_best)
+        one = partial(finetune, resume=resume, callbacks=callbacks, loss=loss)
+        return _all_seeds(config, folder, seeds, keep_best, one)
 
 
-def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str, keep_best: bool) -> dict[str, Any]:
+def _all_seeds(
+    config: FinetuneConfig, folder: RunFolder, seeds: int, keep_best: bool, one: Callable[..., dict[str, Any]]
+) -> dict[str, Any]:
     results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]", markup=True)
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         if config.per_label:
             without = Without()  # each seed has other training examples
-        results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume, without=without)
+        results[seed] = one(seeded, run / f"seed-{seed}", without=without)
     first = next(iter(results.values()))
     metrics = first["metrics"]
     summed = {

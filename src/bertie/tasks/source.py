@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import xxhash
@@ -177,10 +177,12 @@ class TaskSource:
         self.micro_batch_size = micro_batch_size or batch_size
         self.order = order or Order(encoded.examples, seed)
 
+    Targets: TypeAlias = Targets
+
     @staticmethod
-    def batch_of(sequences: Sequences, chosen: Int, targets: Targets = Targets()) -> "Batch":
+    def batch_of(sequences: Sequences, chosen: Int, targets: Targets | None = None) -> "Batch":
         """Returns the batch of some examples. See `batch_of_examples`."""
-        return batch_of_examples(sequences, chosen, targets)
+        return batch_of_examples(sequences, chosen, targets or Targets())
 
     @staticmethod
     def encode(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> Sequences:

@@ -83,6 +83,8 @@ class SpanPrediction(Prediction):
     spans: tuple[Span, ...] = ()
     threshold: float | None = None
 
+    SCRIPTS: ClassVar = SCRIPTS
+
     @property
     def answer(self) -> str:
         """The text of the answer, empty for no answer."""

@@ -288,7 +288,7 @@ def without_callbacks(train: TrainConfig, metric: str = "") -> TrainConfig:
     return train.model_copy(update={"patience": None, "track": (), "metric": train.metric or metric})
 
 
-def _records(folder: Path) -> dict[str, Any]:
+def _records(folder: Path) -> dict[str, dict[str, object]]:
     return read_json(folder / TRACK) if (folder / TRACK).exists() else {}
 
 

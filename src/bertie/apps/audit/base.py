@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Predictor, Tokenizer
-from bertie.platform import Bootstrap, Engine, MetricCounts, MetricsOf, SkipReport, TableFormat, embedder_of
+from bertie.platform import Bootstrap, Engine, SkipReport, TableFormat, embedder_of
 
 Item = TypeVar("Item")
 Score = Any
@@ -197,8 +197,8 @@ def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bo
 
 
 def of_units(
-    counts: MetricCounts,
-    metrics_of: MetricsOf,
+    counts: Bootstrap.Counts,
+    metrics_of: Bootstrap.MetricsOf,
     *,
     items: dict[str, int],
     neutral: dict[str, float],

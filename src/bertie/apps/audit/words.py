@@ -21,7 +21,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
 from bertie.apps.audit.files import check_names, validated
-from bertie.platform import Bootstrap, DataError, VectorMath, disk, read_yaml
+from bertie.platform import Bootstrap, DataError, Settings, VectorMath, disk
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -215,7 +215,11 @@ def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
-    raw: Any = [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else read_yaml(path).get("tests")
+    raw: Any = (
+        [_published(path)]
+        if path.suffix != ".yaml" and path.suffix != ".yml"
+        else Settings.read_yaml(path).get("tests")
+    )
     found = validated(WordTest, raw, path)
     for one in found:
         one.check(str(path))

@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, UsageError, call_hash, console, grouped, option, unlabelled_format
+from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
     from bertie import Predictor
@@ -222,7 +222,7 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.TableFormat.kind_of(self.texts) == "lines"
-        format = unlabelled_format(self.texts, () if lines and (self.train or self.data) else self.text)
+        format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile.lines(self.texts)]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))

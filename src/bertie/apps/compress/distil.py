@@ -31,11 +31,9 @@ from bertie.platform import (
     EncoderOutput,
     Example,
     Layer,
-    LossReport,
     LossTerm,
     OptimConfig,
     Sequences,
-    Targets,
     Task,
     TaskSource,
     TorchModel,
@@ -79,7 +77,7 @@ class Distillation:
         every = self.relations or self.attention
         return model.encode(batch, output_hidden_states=True) if every else self.task.forward(model, batch)
 
-    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
+    def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> Mapping[str, LossTerm]:
         """Returns the parts that have a weight."""
         counts, told = self.counts(batch.host), batch.labels
         report = dict[str, LossTerm]()
@@ -174,7 +172,7 @@ def _apart(
 
 def answered(
     teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
-) -> Targets:
+) -> TaskSource.Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
     for tensor in teacher.state_dict().values():
@@ -185,7 +183,7 @@ def answered(
         _write(teacher, objective, encoded, files, max_tokens)
     arrays = {name: np.load(path, mmap_mode="r") for name, path in files.items()}
     of_tokens = _of_tokens(teacher, objective)
-    return Targets(
+    return TaskSource.Targets(
         {name: array for name, array in arrays.items() if name not in of_tokens},
         {name: array for name, array in arrays.items() if name in of_tokens},
     )
@@ -252,7 +250,7 @@ def distil(
         objective.task.targets(examples, encoded),
         answered(teacher, objective, encoded, answers or run / "teacher"),
     )
-    targets = Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
+    targets = TaskSource.Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Report, StatCard, metric_called, text_of
+from bertie.platform import Chart, Report, metric_called, text_of
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -18,11 +18,11 @@ def page(results: Mapping[str, Any]) -> Report:
         report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written with --force.",))
         report.tiles(
             [
-                StatCard("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
-                StatCard(
+                Report.Tile("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
+                Report.Tile(
                     "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
                 ),
-                StatCard(
+                Report.Tile(
                     "size", text_of.size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"
                 ),
             ]

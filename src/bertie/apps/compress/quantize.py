@@ -22,16 +22,15 @@ from torch import Tensor, nn
 
 from bertie import Encoder
 from bertie.platform import (
+    Int4Weight,
     Int8Weight,
     Layer,
     ModelFiles,
     NativeEngine,
-    PackedWeight,
     Sequences,
     TorchModel,
     TurnedAttention,
     UsageError,
-    open_library,
 )
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
@@ -44,7 +43,7 @@ TOKENS = 2600  # of calibration texts that are enough: four times as many change
 class Quantized:
     """Parameters in few bits and biases, by the model's names; errors of each matrix's outputs, relative."""
 
-    weights: dict[str, PackedWeight]
+    weights: dict[str, Int8Weight | Int4Weight]
     biases: dict[str, Tensor]
     errors: dict[str, float] = field(default_factory=dict)
 
@@ -60,7 +59,7 @@ class Rounding:
 def rounding() -> Rounding:
     """That of this machine's native encoder; the finest where there is none."""
     try:
-        library, _ = open_library()
+        library, _ = NativeEngine.open_library()
     except OSError:
         return Rounding()
     return Rounding(library.bertie_top(), library.bertie_most())

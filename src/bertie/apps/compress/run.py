@@ -36,7 +36,6 @@ from bertie.platform import (
     ModelFiles,
     NativeEngine,
     Paired,
-    PairedDifference,
     Prediction,
     Report,
     RunFolder,
@@ -248,9 +247,9 @@ class _Search:
             "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
-    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
+    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> Paired.Difference:
         if small is self.model:
-            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+            return Paired.Difference(0.0, 0.0, 0.0, 1.0)
         return Paired.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
 
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:

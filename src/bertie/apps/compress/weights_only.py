@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertie import Encoder
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.platform import Int4Weight, Int8Weight, ModelFiles, Packed, PackedWeight, Sequences, TorchModel, UsageError
+from bertie.platform import Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
@@ -37,7 +37,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
         )
     found = Quantized({}, {})
     with torch.no_grad():
-        rows: PackedWeight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
+        rows: Int4Weight | Int8Weight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
         found.weights[ModelFiles.WORD] = rows
         _layers(model, texts, found)

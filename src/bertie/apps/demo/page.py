@@ -19,7 +19,7 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import Chart, Html, Paired, Report, RunFolder, StatCard, TrainingReport, console, disk, text_of
+from bertie.platform import Chart, Html, Paired, Report, RunFolder, TrainingReport, console, disk, text_of
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
@@ -57,20 +57,20 @@ def page(run: Path) -> Report:
     return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
 
 
-def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
+def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[Report.Tile]:
     tiles = []
     for start, values in found.items():
         tiles.append(
-            StatCard(f"accuracy, {STARTS[start]}", text_of.number(Paired.over_seeds(values).mean), _interval(values))
+            Report.Tile(f"accuracy, {STARTS[start]}", text_of.number(Paired.over_seeds(values).mean), _interval(values))
         )
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
-        tiles.append(StatCard(f"accuracy, {BAG}", text_of.number(Paired.over_seeds(values).mean), _interval(values)))
+        tiles.append(Report.Tile(f"accuracy, {BAG}", text_of.number(Paired.over_seeds(values).mean), _interval(values)))
     facts = stages["pre-training"]["facts"]
-    tiles.append(StatCard("tokens read", text_of.count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    tiles.append(Report.Tile("tokens read", text_of.count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
     return [
         *tiles,
-        StatCard("total time", total, f"from {text_of.count(stages['corpus']['facts']['words'])} words of text"),
+        Report.Tile("total time", total, f"from {text_of.count(stages['corpus']['facts']['words'])} words of text"),
     ]
 
 

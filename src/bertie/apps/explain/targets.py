@@ -17,11 +17,11 @@ from bertie.platform import (
     Masked,
     Spans,
     SpanTask,
+    TextPipeline,
     TorchModel,
     UsageError,
     VocabularyHead,
     nearest,
-    task_of,
 )
 
 SPAN = 2  # outputs of a head for answers: start, end
@@ -150,7 +150,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = task_of(Facts.of(plain.model))
+    task = TextPipeline.task_of(Facts.of(plain.model))
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]

@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import UsageError, console, grouped, option, split_names, text_of
+from bertie.platform import TableOptions, UsageError, console, grouped, option, text_of
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -154,7 +154,7 @@ def plan(
 
 
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-    keys = split_names(names) or (*known.devices, THIS)
+    keys = TableOptions.names(names) or (*known.devices, THIS)
     return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 

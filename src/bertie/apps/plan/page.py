@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, StatCard, console, text_of
+from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, console, text_of
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
@@ -16,11 +16,13 @@ def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, know
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
-        StatCard("parameters", text_of.count(job.parameters)),
-        StatCard("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
-        StatCard("operations", text_of.flops(job.flops), "forward and backward"),
+        Report.Tile("parameters", text_of.count(job.parameters)),
+        Report.Tile("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
+        Report.Tile("operations", text_of.flops(job.flops), "forward and backward"),
     ]
-    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {text_of.duration(one.seconds)}") for one in best]
+    tiles += [
+        Report.Tile("cheapest", money(one), f"{one.device.name}, {text_of.duration(one.seconds)}") for one in best
+    ]
     report.tiles(tiles)
     _bill(report, job)
     _machines(report, found, given)

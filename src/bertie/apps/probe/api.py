@@ -9,7 +9,7 @@ from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.platform import FOREIGN_ARGUMENTS, checked_arguments, each_text, module_of, readable_texts
+from bertie.platform import FOREIGN_ARGUMENTS, Texts, checked_arguments, module_of, readable_texts
 
 if TYPE_CHECKING:
     from bertie.platform import TorchModel
@@ -84,5 +84,5 @@ def words(
     texts = [text for text in readable_texts(texts) if text is not None]
     contexts_of(texts, options.get("word", ""))  # before the model is opened
     if options.get("baseline") is not None:
-        options["baseline"] = [*each_text(options["baseline"], "baseline")]
+        options["baseline"] = [*Texts.each(options["baseline"], "baseline")]
     return compare(module_of(model, device, precision), texts, **options)

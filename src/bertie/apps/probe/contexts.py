@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import DataError, Layers, TorchEngine, TorchModel, UsageError, VectorMath, check_text
+from bertie.platform import DataError, Layers, Texts, TorchEngine, TorchModel, UsageError, VectorMath
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -45,7 +45,7 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
     UsageError where a text has no such word, or the texts share none or several.
     """
-    check_text(word, "word")
+    Texts.check(word, "word")
     if len(texts) < 2:
         raise UsageError("One text is given. Pass two or more, to compare a word in them. Quote each of them.")
     if not word and not all(MARKED.search(text) for text in texts):
@@ -98,7 +98,7 @@ def words(
         UsageError: See `contexts_of`.
         DataError: A word has no tokens in the vocabulary or in the part of the text that the model reads.
     """
-    check_text(pooling, "pooling")
+    Texts.check(pooling, "pooling")
     found = contexts_of(texts, word)
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")

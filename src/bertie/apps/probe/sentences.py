@@ -15,7 +15,6 @@ from bertie.platform import (
     SkipReport,
     SourceFile,
     TableFormat,
-    TaggedExample,
     TaggedFile,
     Trees,
 )
@@ -103,7 +102,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
     if kind == "conllu":
         arcs = {row.line: row for row in Trees.read(path, format)}
         for row in TaggedFile.read(path, format):
-            if isinstance(row, TaggedExample):
+            if isinstance(row, TaggedFile.Example):
                 arc = arcs.get(row.line)
                 label = arc.label if isinstance(arc, Example) else ()
                 heads, relations = (tuple(head for head, _ in label), tuple(name for _, name in label))
@@ -112,14 +111,14 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield row
     elif kind in Trees.FORMATS:
         for row in Trees.read(path, format):
-            if isinstance(row, TaggedExample):
+            if isinstance(row, TaggedFile.Example):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
             elif isinstance(row, InvalidRow):
                 yield row
     elif kind in TaggedFile.FORMATS and kind not in TaggedFile.TABLES:
         for row in TaggedFile.read(path, format):
-            if isinstance(row, TaggedExample):
+            if isinstance(row, TaggedFile.Example):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
             elif isinstance(row, InvalidRow):
                 yield row
@@ -134,5 +133,5 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
 
 def spaced(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
-    example = TaggedExample.spaced(words)
+    example = TaggedFile.Example.spaced(words)
     return Sentence(example.texts[0], example.spans)

@@ -12,18 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.platform import (
-    DataError,
-    DroppedRecord,
-    InvalidRow,
-    PythonModule,
-    Registry,
-    SourceFile,
-    SourceInputs,
-    TableFormat,
-    disk,
-    read_questions,
-)
+from bertie.platform import DataError, InvalidRow, PythonModule, Registry, SourceFile, TableFormat, disk, read_questions
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -56,7 +45,7 @@ class Reading:
     encoding: str = "utf-8"
 
 
-Found = Iterator[Document | DroppedRecord]
+Found = Iterator[Document | SourceFile.Dropped]
 Reader = Callable[[str, Reading], Found]
 
 
@@ -65,17 +54,17 @@ def table(path: str, reading: Reading) -> Found:
     them."""
     for line, row in TableFormat(encoding=reading.encoding).records(path):
         if isinstance(row, InvalidRow):
-            yield DroppedRecord(row.reason, path, row.line)
+            yield SourceFile.Dropped(row.reason, path, row.line)
             continue
         column = reading.text or next((name for name in TEXTS if name in row), "")
         title = next((row[name] for name in ((reading.title,) if reading.title else TITLES) if row.get(name)), "")
         name = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), "")
         if not isinstance(text := row.get(column), str):
             known = ", ".join(map(repr, row))
-            yield DroppedRecord(f"no text in column {column or 'text'!r} (name it: --text COLUMN; there are {known})",
-                                path, line)  # fmt: skip
+            reason = f"no text in column {column or 'text'!r} (name it: --text COLUMN; there are {known})"
+            yield SourceFile.Dropped(reason, path, line)
         elif not (text.strip() or str(title).strip()):
-            yield DroppedRecord("empty text", path, line)
+            yield SourceFile.Dropped("empty text", path, line)
         else:
             yield Document(text, name, str(title), row=line)
 
@@ -90,7 +79,7 @@ def json(path: str, reading: Reading) -> Found:
     seen: set[str] = set()
     for row in read_questions(path, TableFormat(labelled=False)):
         if isinstance(row, InvalidRow):
-            yield DroppedRecord(row.reason, path)
+            yield SourceFile.Dropped(row.reason, path)
         elif row.texts[1] not in seen:
             seen.add(row.texts[1])
             yield Document(row.texts[1])
@@ -103,13 +92,13 @@ def text(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     for one in source.documents():
-        yield one if isinstance(one, DroppedRecord) else Document(one[1], title=one[0], line=int(kind == "txt"))
+        yield one if isinstance(one, SourceFile.Dropped) else Document(one[1], title=one[0], line=int(kind == "txt"))
 
 
 def markdown(path: str, reading: Reading) -> Found:
     """Markdown as it is written, so that places are those of the file. The first heading is the title."""
     for found in text(path, reading):
-        if isinstance(found, DroppedRecord):
+        if isinstance(found, SourceFile.Dropped):
             yield found
             continue
         heading = HEADING.search(CODE.sub("", found.text))
@@ -119,7 +108,7 @@ def markdown(path: str, reading: Reading) -> Found:
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
     page = SourceFile(path).main_text()
-    yield page if isinstance(page, DroppedRecord) else Document(page[1], title=page[0])
+    yield page if isinstance(page, SourceFile.Dropped) else Document(page[1], title=page[0])
 
 
 def pdf(path: str, reading: Reading) -> Found:
@@ -137,7 +126,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
-                yield DroppedRecord(LOCKED, path)
+                yield SourceFile.Dropped(LOCKED, path)
                 return
             title = _whole(str(getattr(book.metadata, "title", None) or ""))
             for number, page in enumerate(book.pages, 1):
@@ -148,13 +137,15 @@ def _pdf_pages(file_path: str, path: str) -> Found:
         except (*SourceFile.FAILURES, MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
-            yield DroppedRecord(f"{LOCKED}; without a password, it can be read after pip install cryptography", path)
+            yield SourceFile.Dropped(
+                f"{LOCKED}; without a password, it can be read after pip install cryptography", path
+            )
             return
         except Exception as error:  # a damaged PDF raises anything
-            yield DroppedRecord(f"not a readable PDF ({str(error) or type(error).__name__})", path)
+            yield SourceFile.Dropped(f"not a readable PDF ({str(error) or type(error).__name__})", path)
             return
     if empty:
-        yield DroppedRecord(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
+        yield SourceFile.Dropped(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
 
 
 def _whole(text: str) -> str:
@@ -181,7 +172,7 @@ def kind_of(path: str) -> str:
     return SUFFIXES.get(SourceFile(path).suffix, "")
 
 
-def expand(inputs: list[str]) -> SourceInputs:
+def expand(inputs: list[str]) -> SourceFile.Inputs:
     """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
@@ -203,10 +194,10 @@ def expand(inputs: list[str]) -> SourceInputs:
         unreadable += hidden
         known = [str(path) for path in visible if kind_of(str(path))]
         if not known:
-            raise SourceInputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
+            raise SourceFile.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
         names.update(dict.fromkeys(known))
         passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return SourceInputs(list(names), passed_over, unreadable)
+    return SourceFile.Inputs(list(names), passed_over, unreadable)
 
 
 def content(path: str) -> str:
@@ -235,6 +226,6 @@ def read(path: str, reading: Reading) -> Found:
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
     except SourceFile.FAILURES as error:
-        yield DroppedRecord(SourceFile.cause(error), path)
+        yield SourceFile.Dropped(SourceFile.cause(error), path)
     except DataError as error:
-        yield DroppedRecord(str(error), path)
+        yield SourceFile.Dropped(str(error), path)

@@ -493,13 +493,13 @@ def masked_text(call: Call, text: str, number: int) -> Masked:
 
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
-    PairHead.check_kind(call.model.pair_kind)
+    call.model.pairs.check()
     inputs, _ = as_list(call, body.inputs)
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(call.model.pipeline.ids(examples)))
     cut = call.cut(encoded, call.model.embedder)
     logits = (await call.arrays(encoded, (PairHead.HEAD,)))[PairHead.HEAD]
-    found = zip(PairHead.verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
+    found = zip(call.model.pairs.verdicts(logits), encoded.tokens.tolist(), cut, strict=True)
     answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
     return {"model": call.model.name, "answers": answers}
 

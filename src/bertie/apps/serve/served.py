@@ -29,7 +29,6 @@ from bertie.platform import (
     FolderKind,
     ModelFiles,
     PairHead,
-    PairKind,
     Prediction,
     Sequences,
     Task,
@@ -105,9 +104,9 @@ class Served:
         return FolderKind.identity(self.folder)
 
     @cached_property
-    def pair_kind(self) -> PairKind:
-        """The kind of its head for pairs of texts; "" for a text and a picture."""
-        return PairHead.kind_of(self.folder)
+    def pairs(self) -> PairHead:
+        """Its head for pairs of texts."""
+        return PairHead(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:

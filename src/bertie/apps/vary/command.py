@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import console, ending, option, split_names, write_rows
+from bertie.platform import TableOptions, console, ending, option, write_rows
 
 
 def vary(
@@ -37,7 +37,7 @@ def vary(
     """
 
     platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
-    format = platform.TableFormat(tuple(text or ()), "", split_names(columns), encoding, format_, labelled=False)
+    format = platform.TableFormat(tuple(text or ()), "", TableOptions.names(columns), encoding, format_, labelled=False)
     found: list[platform.Columns] = []
     examples, skipped = platform.SkipReport.collect(
         platform.Example.stream(file, format, on_columns=found.append), file

@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import console, ending, grouped, option, unlabelled_format
+from bertie.platform import TableOptions, console, ending, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -80,7 +80,7 @@ def debias(
         platform.disk.check_new(page, overwrite=overwrite)
     swaps, skipped = app.debias.pairs_of(pairs, list_), platform.SkipReport()
     tuned = {
-        path.stem: platform.load_settings(bertie.FinetuneConfig, path, model=str(model))
+        path.stem: platform.Settings.load(bertie.FinetuneConfig, path, model=str(model))
         for path in price.finetune or ()
     }
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
@@ -166,7 +166,7 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.Example.stream(file, unlabelled_format(file, text, columns, encoding, "")):
+    for row in platform.Example.stream(file, TableOptions.unlabelled(file, text, columns, encoding, "")):
         skipped.rows += 1
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie.apps import probe as app
-from bertie.platform import ModelCard, console, option, split_names
+from bertie.platform import ModelCard, TableOptions, console, option
 
 
 def probe(
@@ -64,7 +64,7 @@ def probe(
         train,
         output=output,
         test=test or (),
-        probes=split_names(probes),
+        probes=TableOptions.names(probes),
         format=format_ or (),
         sentences=sentences,
         pooling=pooling,
