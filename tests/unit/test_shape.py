@@ -153,13 +153,13 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (64_193, 45_000),
+    core_lines: (64_200, 45_000),
     core_files: (430, 290),
     imports_inside_functions: (124, 60),
     uses_of_any: (1_340, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
-    names_in_several_modules: (472, 60),
+    names_in_several_modules: (471, 60),
     participles_as_names: (3_773, 0),
     names_of_the_waist: (300, 120),
     joined_packages: (42, 25),

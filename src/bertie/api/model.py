@@ -647,7 +647,7 @@ class Model(ModelHandle):
             DataError: The graph misses the quality threshold.
             UsageError: The format is unknown, or the model has no graph.
         """
-        export = Later[Callable[..., object]]("bertie.apps.export.api", "export").found()
+        export = Later[Callable[..., object]]("bertie.apps.export.api", "write_graph").found()
         chosen = None if texts is None else [text for text in readable_texts(texts) if text is not None]
         options = {"to": to, "int8": int8, "texts": chosen, "force": force, "overwrite": overwrite}
         export(self.module, self.folder, Path(output), **options)

@@ -182,12 +182,12 @@ class Explanation:
 
     def __repr__(self) -> str:
         words = sorted(self.words, key=lambda one: -abs(one[1]))[:3]
-        return f"Explanation({self.about}: {', '.join(f'{text} {value:+.3f}' for text, value in words)})"
+        return f"Explanation({self.about}: {', '.join(f'{text} {value:+z.3f}' for text, value in words)})"
 
     def _repr_html_(self) -> str:
         most = max((abs(value) for _, value in self.words), default=0) or 1
         marks = (
-            f'<mark title="{value:+.3f}" style="background: rgba({"0,128,0" if value > 0 else "192,0,0"},'
+            f'<mark title="{value:+z.3f}" style="background: rgba({"0,128,0" if value > 0 else "192,0,0"},'
             f'{abs(value) / most / 2:.2f}); color: inherit">{escape(text)}</mark>'
             for text, value in self.words
         )

@@ -12,7 +12,7 @@ from bertie.platform import FolderKind, ModelFiles, TorchModel, UsageError, near
 TARGETS = ("onnx",)
 
 
-def export(
+def write_graph(
     model: TorchModel,
     source: Path | None,
     output: Path,

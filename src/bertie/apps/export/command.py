@@ -40,7 +40,7 @@ def export(
       bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
       bertie predict models/reviews-onnx reviews.txt
     """
-    facts = app.api.export(
+    facts = app.api.write_graph(
         platform.ModelByName.module(model),
         model,
         output,
