@@ -119,7 +119,6 @@ def test_several_labels_have_one_threshold_each(model: Path, tmp_path: Path) -> 
     sets = [(text, [label for label in "abc" if label in text]) for text, _ in rows(300)]
     run = package.finetune(model, sets, task="multilabel", optimize="f2", settings=SETTINGS, **FAST)
     assert [*run.results["thresholds"]["labels"]] == ["a", "b", "c"]
-    assert "which say little" not in " ".join(run.results["notes"])
     few = package.finetune(model, rows(60), optimize="recall@precision=1", settings=SETTINGS, **FAST)
     assert "thresholds chosen on fewer than 10 examples of their label" in " ".join(few.results["notes"])
     task = json.loads((run.folder / "model/bertie.json").read_text())["task_options"]
