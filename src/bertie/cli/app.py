@@ -75,7 +75,7 @@ class Commands(typer.Typer):
 def in_options(message: str, command: Callable[..., Any]) -> str:
     """Returns a message of the library with the arguments of a command as options: `max_length=64` is --max-length 64.
 
-    An argument stands in backquotes.
+    An argument has backquotes around it.
     """
 
     def usual(name: str) -> str:

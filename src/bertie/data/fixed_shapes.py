@@ -1,7 +1,7 @@
 """Batches of few shapes: more rows and predictions, which belong to no text and weigh nothing in a loss.
 
-A recorded graph (train/graphs.py) runs batches of one shape. The rows after the texts of a batch are further sequences,
-of at least one token each, and the positions after its predictions are tokens that nobody predicts.
+A recorded graph (train/graphs.py) runs batches of one shape. The rows after the texts of a batch are further sequences.
+Each has a token at least. The positions after its predictions are tokens that nobody predicts.
 
 B sequences · T real tokens of the batch · N predictions · R rows, T and more · S longest sequence
 """

@@ -39,8 +39,8 @@ class LazyRows(Protocol):
 
 
 Rows = str | PathLike[str] | Iterable[object] | LazyRows
-"""Rows in any form: the path of a file, a DataFrame of any library, an Arrow table, a data set of `datasets`, an
-iterable of dicts, tuples or texts, a dict of columns, or a tuple (texts, labels)."""
+"""Rows in any form. It is the path of a file, a DataFrame of any library, an Arrow table or a data set of `datasets`.
+Or it is an iterable of dicts, tuples or texts, a dict of columns, or a tuple (texts, labels)."""
 
 
 @dataclass(frozen=True)

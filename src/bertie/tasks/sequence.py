@@ -198,8 +198,10 @@ class SequenceTask(Task):
         return best if best != own else max((i for i in range(len(row_L)) if i != own), key=row_L.__getitem__)
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the label with the highest mean probability over the windows of a text, the first label for a tie,
-        or the label of the threshold."""
+        """Returns the label with the highest mean probability over the windows of a text, or that of the threshold.
+
+        Of labels with equal probabilities, the first one is returned.
+        """
         predictions = []
         probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
         if len(self.labels) <= SHOWN:
