@@ -27,6 +27,17 @@ LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the machine, and no faul
 LOCK = ".lock"  # held by the process that writes to a folder
 
 
+LONGEST = 1024  # characters of a path; a single name has at most 255 bytes
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is a file or a folder of this name; a text that is too long for a name is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
+
+
 def is_leftover(name: str) -> bool:
     """Returns whether this is the temporary name of a file or folder that a process is writing."""
     return name.startswith(".") and name.endswith((".tmp", ".old"))

@@ -244,6 +244,8 @@ def plan_finetune(
 
 def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
     """Returns the number of seeds. Raises UsageError for the best of one."""
+    if seeds is not None and seeds < 1:
+        raise UsageError(f"`seeds` is {seeds}; a number of 1 or more was expected.")
     number = runs.usual_seeds(ready) if seeds is None else seeds
     if seeds is None and number > 1:
         say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")

@@ -5,7 +5,8 @@ from os import PathLike
 from pathlib import Path
 
 from bertie.checksums import content
-from bertie.files import seal
+from bertie.errors import UsageError
+from bertie.files import LONGEST, exists, seal
 
 STDIN = "-"
 
@@ -26,9 +27,20 @@ def seal_of(function: str, inputs: object, **options: object) -> str:
 
 
 def paths_of(inputs: object) -> Sequence[str | PathLike[str]] | None:
-    """Returns the paths that inputs are: one, or a list of them. None for data in memory."""
+    """Returns the paths that inputs are: one, or a list of them. None for data in memory.
+
+    Raises UsageError for a text in the place of a path.
+    """
     if isinstance(inputs, str | PathLike):
-        return [inputs]
-    if isinstance(inputs, list | tuple) and inputs and all(isinstance(one, str | PathLike) for one in inputs):
-        return inputs
-    return None
+        paths: Sequence[str | PathLike[str]] = [inputs]
+    elif isinstance(inputs, list | tuple) and inputs and all(isinstance(one, str | PathLike) for one in inputs):
+        paths = inputs
+    else:
+        return None
+    for path in map(str, paths):
+        if not exists(path) and (" " in path.strip() or len(path) > LONGEST):
+            raise UsageError(
+                f"{path!r:.60} is no file, and a text or a list of them names files. To pass texts, pass an iterator: "
+                "iter(texts)."
+            )
+    return paths

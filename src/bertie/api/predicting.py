@@ -152,16 +152,17 @@ class RecordTarget:
 
 def predictions(predictor: Predictor, source: Source) -> Predictions:
     """Returns the predictions for texts, or for rows with columns."""
-    columns = predictor.task.table_columns
+    columns, index = predictor.task.table_columns, memory.index_of(source.rows)
     if not source.check_texts():
-        return Predictions(tuple(predictor.predict(source.rows)), columns=columns)  # type: ignore[arg-type]  # it checks
+        plain = tuple(predictor.predict(source.rows))  # type: ignore[arg-type]  # it checks
+        return Predictions(plain, columns=columns, row_index=index)
     with source.table(keep=True) as (path, format):
         rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)))
         pairs = [*predictor.stream(rows)]
     unread = [answer for _, answer in pairs if isinstance(answer, InvalidRow)]
     tell_unread(unread, len(pairs))
     answers = (Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for _, one in pairs)
-    return Predictions(tuple(answers), tuple(row.source for row, _ in pairs), columns)
+    return Predictions(tuple(answers), tuple(row.source for row, _ in pairs), columns, index)
 
 
 def paired(predictor: Predictor, format: TableFormat) -> TableFormat:

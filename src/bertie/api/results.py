@@ -33,11 +33,13 @@ class Predictions(Sequence[Prediction]):
         answers: The predictions.
         rows: The columns of each row, where the data had columns.
         columns: The keys of a prediction in a table: label, probability, scores.LABEL ...
+        row_index: The index of the DataFrame or the Series of pandas that the rows came from.
     """
 
     answers: tuple[Prediction, ...]
     rows: tuple[Mapping[str, Any] | None, ...] = ()
     columns: tuple[str, ...] = ()
+    row_index: "pandas.Index | None" = None
 
     @overload
     def __getitem__(self, index: int) -> Prediction: ...
@@ -45,7 +47,8 @@ class Predictions(Sequence[Prediction]):
     def __getitem__(self, index: slice) -> "Predictions": ...
     def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
         if isinstance(index, slice):
-            return Predictions(self.answers[index], self.rows[index], self.columns)
+            part = None if self.row_index is None else self.row_index[index]
+            return Predictions(self.answers[index], self.rows[index], self.columns, part)
         return self.answers[index]
 
     def __len__(self) -> int:
@@ -96,10 +99,10 @@ class Predictions(Sequence[Prediction]):
         return pyarrow.Table.from_pylist(self.to_dicts())
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Returns `to_dicts` as a DataFrame of pandas."""
+        """Returns `to_dicts` as a DataFrame of pandas, with the index of the rows where these were of pandas."""
         import pandas
 
-        return pandas.DataFrame(self.to_dicts())
+        return pandas.DataFrame(self.to_dicts(), index=self.row_index)
 
     def to_polars(self) -> "polars.DataFrame":
         """Returns `to_dicts` as a DataFrame of polars."""

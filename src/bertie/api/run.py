@@ -14,7 +14,7 @@ from bertie import families
 from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
-from bertie.errors import Stopped
+from bertie.errors import Stopped, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
@@ -69,7 +69,15 @@ class Run:
 
     @property
     def model(self) -> Model:
-        """The trained model, loaded from the folder."""
+        """The trained model, loaded from the folder.
+
+        Raises UsageError for several seeds of which none was kept as the best.
+        """
+        if self.seeds and not (self.folder / MODEL).is_dir():
+            raise UsageError(
+                f"{self.folder} contains one model per seed. Choose one: bertie.load({str(self.folder)!r} + "
+                f"'/seed-{self.seeds[0]}'); or train with keep_best=True."
+            )
         return load(self.folder / MODEL).lasting(self._temporary)
 
     @property

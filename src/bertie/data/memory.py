@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 from bertie.errors import BertieError, UsageError
+from bertie.files import exists
 
 SCHEME = "memory:"
 NUMBERED = re.compile(r"\bline (\d)")
@@ -69,15 +70,20 @@ def is_path(data: object) -> bool:
     return isinstance(data, str | PathLike)
 
 
+def index_of(data: object) -> Any:
+    """Returns the index of a DataFrame or a Series of pandas; None for other data."""
+    return getattr(data, "index", None) if type(data).__module__.partition(".")[0] == "pandas" else None
+
+
 def has_columns(data: Any) -> bool:
     """Whether data are rows with columns, or the path of a file of rows, and not a list of texts.
 
     Raises UsageError for a text that is no path of a file.
     """
     if is_path(data):
-        if not Path(data).is_file():
+        if not (exists(data) and Path(data).is_file()):
             raise UsageError(
-                f'texts must be a list of texts: ["..."], or the path of a file; {str(data)!r} is no file.'
+                f'texts must be a list of texts: ["..."], or the path of a file; {str(data)!r:.80} is no file.'
             )
         return True
     if isinstance(data, Sequence):

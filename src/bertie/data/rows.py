@@ -37,6 +37,7 @@ from bertie.data.orientations import table_of
 from bertie.data.sheets import sheet_rows
 from bertie.data.streams import suffix_of
 from bertie.errors import DataError, UsageError, nearest
+from bertie.files import exists
 from bertie.registry import Registry
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def kind_of(path: Path | str) -> str:
     """
     stdin = str(path) == "-"
     suffix = "" if stdin else suffix_of(path)
-    if not stdin and Path(path).is_dir():
+    if not stdin and exists(path) and Path(path).is_dir():
         return ""
     if suffix in ("txt", "json", ""):
         first, _, more = first_line(path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
@@ -211,7 +212,7 @@ def first_line(path: Path | str) -> bytes:
         line = bytes(file.readline(1 << 20))
         file.seek(-len(line), io.SEEK_CUR)
         return line
-    if Path(path).is_file():  # what a look takes from a pipe would be gone
+    if exists(path) and Path(path).is_file():  # what a look takes from a pipe would be gone
         with suppress(OSError, DataError), opened(path) as file:  # records() says what is wrong with the file
             line = bytes(file.readline(1 << 20))
             return line + bytes(file.read(16)).strip() if line.endswith(b"\n") else line

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.errors import UsageError
+from bertie.files import LONGEST, exists
 from bertie.registry import Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
@@ -85,7 +86,9 @@ def place(path: str | Path) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UsageError(f"{path!r:.60} is no name or path of a folder.")
     folder = Path(path)
-    return folder if folder.exists() else find(str(path)) or folder
+    if len(str(path)) > LONGEST and not exists(folder):
+        raise UsageError(f"{str(path)!r:.60}... is too long for the name or the path of a folder.")
+    return folder if exists(folder) else find(str(path)) or folder
 
 
 def bundled() -> dict[str, Path]:

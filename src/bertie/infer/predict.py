@@ -206,8 +206,17 @@ class Predictor:
     ) -> dict[str, Any]:
         """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
         skipped, long = SkipReport(), TextCount(self.too_long, self.max_length)
-        rows = self.task.rows(path, self.pipeline.reading(format), on_columns=on_columns)
-        report = self.evaluate(rows, skipped=skipped, count=long, findings=findings).report()
+        weight = 0.0
+
+        def weighed() -> Iterator[Example | InvalidRow]:
+            nonlocal weight
+            for row in self.task.rows(path, self.pipeline.reading(format), on_columns=on_columns):
+                weight += getattr(row, "weight", 0.0)
+                yield row
+
+        report = self.evaluate(weighed(), skipped=skipped, count=long, findings=findings).report()
+        if format.weight and not weight:
+            raise DataError(f"The weight column {format.weight!r} is 0 in all rows of {path}, so there is no metric.")
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]

@@ -157,6 +157,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         train, dev = _split(kind, train, config.held_out)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    if config.weight and not any(example.weight for example in dev):
+        raise DataError(f"The weight column {config.weight!r} is 0 in all dev rows. Give some rows a weight.")
     trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
     if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
         notes.append(

@@ -187,7 +187,11 @@ class SequenceTask(Task):
         """Returns the task with another threshold of the label's probability."""
         return replace(self, threshold=threshold)
 
-    def _winner(self, row_L: Sequence[float]) -> int:
+    def choose(self, logits_L: NDArray[np.float32]) -> int:
+        """Returns the number of the label that is predicted from the logits of one sequence."""
+        return self.winner(softmax(logits_L[None] / np.float32(self.temperature))[0].tolist())
+
+    def winner(self, row_L: Sequence[float]) -> int:
         """Returns the number of the predicted label: the one of the threshold, or the most probable (other) one."""
         best = max(range(len(row_L)), key=row_L.__getitem__)
         if self.threshold is None:
@@ -206,13 +210,13 @@ class SequenceTask(Task):
         probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
-                best = self._winner(row)
+                best = self.winner(row)
                 predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
             return predictions
         for row in probability_EL:
             numbers = _highest(row, SHOWN)
             scores = dict(zip((self.labels[number] for number in numbers), row[numbers].tolist(), strict=True))
-            best = numbers[0] if self.threshold is None else self._winner(row.tolist())
+            best = numbers[0] if self.threshold is None else self.winner(row.tolist())
             predictions.append(Prediction(self.labels[best], float(row[best]), scores))
         return predictions
 

@@ -134,7 +134,10 @@ def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
     names = model.labels or tuple(str(number) for number in range(len(logits)))
     if label and label not in names:
         raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
-    return names.index(label) if label else int(logits.argmax())
+    if label:
+        return names.index(label)
+    choose = getattr(TextPipeline.task_of(Facts.of(model)), "choose", None)  # with its threshold, where it has one
+    return int(choose(logits.float().cpu().numpy()) if choose else logits.argmax())
 
 
 def _sequence(model: TorchModel, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
