@@ -82,3 +82,16 @@ def test_predictions_keep_the_index_of_pandas(folder: Path) -> None:
         assert predictions.to_pandas().index.tolist() == [7, 7, 2]
         assert predictions[1:].to_pandas().index.tolist() == [7, 2]
     assert bertie.predict(folder, ["a", "b"]).to_pandas().index.tolist() == [0, 1]
+
+
+def test_a_run_that_is_not_kept_gives_no_advice_about_its_folder(folder: Path) -> None:
+    class Breaks(bertie.Callback):
+        def on_step(self, run: Any, step: int, metrics: Any) -> None:
+            raise RuntimeError("of the user")
+
+    rows = [{"text": text, "label": label} for text, label in (("a", "yes"), ("b", "no")) * 6]
+    with pytest.raises(RuntimeError, match="of the user") as caught:
+        bertie.finetune(folder, rows, dev=rows, epochs=1, max_length=32, device="cpu", callbacks=[Breaks()])
+    assert caught.value.__notes__ == [
+        "Nothing is kept without output. Pass a folder, and the same call resumes the run."
+    ]

@@ -153,7 +153,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (64_266, 45_000),
+    core_lines: (64_271, 45_000),
     core_files: (430, 290),
     imports_inside_functions: (124, 60),
     uses_of_any: (1_341, 600),

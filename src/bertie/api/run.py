@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MEASURED = ("loss", "accuracy")  # ends of the names of what pre-training measures
+UNKEPT = "Nothing is kept without output. Pass a folder, and the same call resumes the run."
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,5 +227,9 @@ def run_folder(output: str | Path | None) -> "Iterator[tuple[Path, TemporaryDire
     try:
         yield Path(temporary.name) / "run", temporary
     except Stopped as stopped:
-        hint = "Nothing is kept without output. Pass a folder, and the same call resumes the run."
-        raise Stopped(stopped.message, hint=hint) from None
+        raise Stopped(stopped.message, hint=UNKEPT) from None
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        if any(temporary.name in note for note in notes):  # of a checkpoint there
+            error.__notes__ = [*(note for note in notes if temporary.name not in note), UNKEPT]
+        raise
