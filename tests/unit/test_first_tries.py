@@ -95,3 +95,16 @@ def test_a_run_that_is_not_kept_gives_no_advice_about_its_folder(folder: Path) -
     assert caught.value.__notes__ == [
         "Nothing is kept without output. Pass a folder, and the same call resumes the run."
     ]
+
+
+def test_columns_of_one_name_are_told(folder: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([["a", "yes", "no"]], columns=["text", "label", "label"])
+    for call in (
+        lambda: bertie.predict(folder, frame),
+        lambda: bertie.evaluate(folder, frame),
+        lambda: bertie.finetune(folder, frame),
+        lambda: bertie.embed(folder, frame),
+    ):
+        with pytest.raises(UsageError, match="several columns named 'label'"):
+            call()

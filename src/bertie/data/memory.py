@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def has_columns(data: Any) -> bool:
         return True
     import narwhals
 
-    return isinstance(narwhals.from_native(data, pass_through=True), narwhals.DataFrame | narwhals.LazyFrame)
+    return isinstance(_by_narwhals(data), narwhals.DataFrame | narwhals.LazyFrame)
 
 
 def table_of(data: Any, *, labeled: bool) -> Table:
@@ -152,10 +153,24 @@ def frame_of(data: object) -> Any:
     """Returns a DataFrame or a Series of any library as that of narwhals; None for data of another kind."""
     import narwhals
 
-    frame = narwhals.from_native(data, pass_through=True, allow_series=True)
+    frame = _by_narwhals(data)
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
     return frame if isinstance(frame, narwhals.DataFrame | narwhals.Series) else None
+
+
+def _by_narwhals(data: Any) -> Any:
+    """Returns data of a library that narwhals knows as its own, and other data unchanged.
+
+    Raises UsageError for two columns of one name.
+    """
+    import narwhals
+
+    try:
+        return narwhals.from_native(data, pass_through=True, allow_series=True)
+    except narwhals.exceptions.DuplicateError:
+        twice = next(name for name, count in Counter(map(str, data.columns)).items() if count > 1)
+        raise UsageError(f"The table has several columns named {twice!r}. Rename or drop all but one.") from None
 
 
 def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
