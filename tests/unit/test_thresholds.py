@@ -60,9 +60,9 @@ def test_an_unknown_goal_is_refused(goal: str) -> None:
 
 def test_the_label_of_the_threshold_wins_from_there_on() -> None:
     task = SequenceTask(("a", "b", "c"), threshold=0.3, threshold_of="b")
-    assert [task._winner(row) for row in ([0.6, 0.3, 0.1], [0.6, 0.29, 0.11], [0.1, 0.29, 0.61])] == [1, 0, 2]
+    assert [task.winner(row) for row in ([0.6, 0.3, 0.1], [0.6, 0.29, 0.11], [0.1, 0.29, 0.61])] == [1, 0, 2]
     high = SequenceTask(("a", "b"), threshold=0.9)
-    assert [high._winner(row) for row in ([0.2, 0.8], [0.05, 0.95])] == [0, 1]
+    assert [high.winner(row) for row in ([0.2, 0.8], [0.05, 0.95])] == [0, 1]
     with pytest.raises(UsageError, match="A threshold is for one label, and there are 3"):
         SequenceTask(("a", "b", "c"), optimize="f1")
     with pytest.raises(UsageError, match=r"threshold is 1\.5; it must be between 0 and 1"):
