@@ -48,9 +48,10 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, rows: Iterable[tuple[str, T | Later[T]]] = (), *, group: str = "") -> None:
         self.kind, self.group = kind, group
         self._own: dict[str, T | Later[T]] = {}
-        self._extended = not group
+        self._extended = True  # packages are asked after Bertie's own rows
         for name, thing in rows:
             self.add(name, thing)
+        self._extended = not group
 
     @staticmethod
     def later(module: str, name: str) -> "Later[T]":
@@ -64,7 +65,7 @@ class Registry(Generic[T]):
 
     def add(self, name: str, thing: T | Later[T]) -> T | Later[T]:
         """Adds a row. Raises UsageError when the name exists already."""
-        if name in self._own:
+        if name in self:
             raise UsageError(f"There is a {self.kind} {name!r} already. Choose another name.")
         self._own[name] = thing
         return thing

@@ -4,14 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import bertie
+from bertie import families
 from bertie.apps.explain.targets import _choose
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
 from bertie.runs.models import load
 from bertie.tasks import SequenceTask, with_task
+from bertie.text.tokenizer import Tokenizer
 from toys import TOY_WORDS, toy_model
 
 LONG = "a long text " * 100
@@ -21,13 +24,9 @@ LONG = "a long text " * 100
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that predicts the second label from a probability of 0.01 on."""
     place = tmp_path_factory.mktemp("toy")
-    from bertie import families
-
     task = SequenceTask(("no", "yes"), threshold=0.01)
     model, _ = families.load(toy_model(place / "start", TOY_WORDS), heads=task.heads)
     model.labels, model.training_facts = task.labels, with_task(model.training_facts, task)
-    from bertie.text.tokenizer import Tokenizer
-
     model.tokenizer = Tokenizer.load(place / "start")
     model.save_pretrained(place / "model")
     return place / "model"
@@ -35,8 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_explanations_are_of_the_label_that_a_threshold_chooses(folder: Path) -> None:
     model: TorchModel = load(folder)
-    import torch
-
     assert Facts.of(model).training_facts.task == "sequence"
     assert _choose(model, torch.tensor([3.0, 0.0]), "") == 1  # 0.05 is above the threshold
     assert _choose(model, torch.tensor([9.0, 0.0]), "") == 0

@@ -11,10 +11,10 @@ from bertie import families
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
-from bertie.data.fixed_shapes import next_size, with_fixed_shape
+from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.data.masking import Vocabulary
 from bertie.models.model import TorchModel
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Packed, rounded
 from bertie.nn.varlen import Varlen
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
@@ -175,5 +175,5 @@ def test_batches_that_have_no_fixed_shape() -> None:
 
 @pytest.mark.parametrize("rows", [1, 8, 80, 129, 19_700])
 def test_sizes(rows: int) -> None:
-    assert rows <= next_size(rows, 8) <= max(rows + 1, rows * 9 / 8)
-    assert rows <= next_size(rows, 32) <= max(rows + 1, rows * 33 / 32)
+    assert rows <= rounded(rows, 8) <= max(rows + 1, rows * 9 / 8)
+    assert rows <= rounded(rows, 32) <= max(rows + 1, rows * 33 / 32)

@@ -136,7 +136,26 @@ class WhereOptions(TypedDict, total=False):
     engine: str
 
 
-class FinetuneOptions(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
+    """The settings that `finetune` and `pretrain` share."""
+
+    lr: float | None
+    batch_size: int | None
+    max_length: int | None
+    weight_decay: float | None
+    warmup: float | None
+    seed: int | None
+    device: str | None
+    precision: str | None
+    patience: int | None
+    metric: str | None
+    track: str | Sequence[str] | None
+    features: str
+    settings: Mapping[str, Any] | None
+    overrides: Sequence[str]
+
+
+class FinetuneOptions(RunOptions, total=False):
     """The settings of `finetune`, which its plan and a comparison take too."""
 
     text: str | Sequence[str]
@@ -153,51 +172,23 @@ class FinetuneOptions(TypedDict, total=False):
     data: str
     data_dir: str | Path | None
     epochs: float | None
-    lr: float | None
-    batch_size: int | None
-    max_length: int | None
-    weight_decay: float | None
-    warmup: float | None
-    seed: int | None
-    device: str | None
-    precision: str | None
-    patience: int | None
-    metric: str | None
-    track: str | Sequence[str] | None
     positive: str
     columns: Sequence[str]
     encoding: str
     format: str
     label_separator: str
-    features: str
     few_shot: bool
-    settings: Mapping[str, Any] | None
-    overrides: Sequence[str]
     config: "FinetuneConfig | str | Path | None"
 
 
-class PretrainOptions(TypedDict, total=False):
+class PretrainOptions(RunOptions, total=False):
     """The settings of `pretrain`, which its plan takes too."""
 
     model: str | Path | None
     objectives: Sequence[str] | Mapping[str, Any] | None
     steps: int | None
-    lr: float | None
-    batch_size: int | None
-    max_length: int | None
-    weight_decay: float | None
-    warmup: float | None
-    seed: int | None
-    device: str | None
-    precision: str | None
-    patience: int | None
-    metric: str | None
-    track: str | Sequence[str] | None
-    features: str
     from_: str | Path | None
     minutes: float | None
-    settings: Mapping[str, Any] | None
-    overrides: Sequence[str]
     config: "PretrainConfig | str | Path | None"
     output: str | Path | None
     overwrite: bool

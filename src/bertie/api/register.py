@@ -45,6 +45,4 @@ def register(kind: Kind, name: str, thing: object) -> None:
         raise UsageError(f"Unknown kind {kind!r}. {nearest(str(kind), TABLES)}")
     module, table = TABLES[kind]
     registry: Registry[object] = getattr(import_module(module), table)
-    if name in registry:  # that of a package as well
-        raise UsageError(f"There is a {registry.kind} {name!r} already. Choose another name.")
     registry.add(name, thing)

@@ -1,6 +1,5 @@
 """The signature and the documentation of a function that calls a method of a model."""
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -12,9 +11,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 MODEL = "model: The model, or its name or folder, or those of a run or a checkpoint."
 WHERE_LINES = """\
-device: Of a model that is not open yet: cpu, cuda, cuda:1, mps or auto.
-            precision: fp32, bf16 (may change the third digit) or auto.
-            engine: torch, native or auto, the faster one here."""
+    device: Of a model that is not open yet: cpu, cuda, cuda:1, mps or auto.
+    precision: fp32, bf16 (may change the third digit) or auto.
+    engine: torch, native or auto, the faster one here."""
 
 
 def function_of(
@@ -31,16 +30,11 @@ def function_of(
         model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         text = inspect.getdoc(method) or ""
 
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            return function(*args, **kwargs)
-
-        signature = inspect.Signature([model, *own, *where])
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1).replace(
-            "\n\nReturns:", f"\n    {WHERE_LINES}\n\nReturns:".replace("            ", "    "), 1
+        function.__signature__ = inspect.Signature([model, *own, *where])  # type: ignore[attr-defined]
+        function.__doc__ = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1).replace(
+            "\n\nReturns:", f"\n{WHERE_LINES}\n\nReturns:", 1
         )
-        return arguments(**others)(call)
+        return arguments(**others)(function)
 
     return decorate
 

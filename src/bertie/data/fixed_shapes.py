@@ -15,16 +15,10 @@ from torch import Tensor
 
 from bertie.data.batch import Batch
 from bertie.data.sequences import LabelAxis
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Packed, rounded
 
 NO_TARGET = -1
 MORE = 8  # at most an eighth of the rows belong to no text
-
-
-def next_size(number: int, sizes: int) -> int:
-    """Returns the next of some sizes from each power of two to the next. sizes: a power of two"""
-    step = 1 << max(0, number.bit_length() - sizes.bit_length())
-    return -(-number // step) * step
 
 
 def with_fixed_shape(
@@ -59,12 +53,12 @@ def with_fixed_shape(
     for name, axis in axes.items():
         label = batch.labels[name]
         if axis == "position":
-            free = _free(fixed, label, max(predictions, next_size(len(label), 8)) - len(label))
+            free = _free(fixed, label, max(predictions, rounded(len(label), 8)) - len(label))
             if free is None:
                 return None
             labels[name] = torch.cat([label, free])
         else:
-            size = sizes.get(axis) or max(predictions, next_size(len(label), 8))
+            size = sizes.get(axis) or max(predictions, rounded(len(label), 8))
             labels[name] = _filled(label, size, NO_TARGET if axis.endswith("target") else 0)
     return replace(fixed, labels=labels)
 
@@ -74,12 +68,12 @@ def _lengths_after(tokens: int, longest: int, rows: int) -> list[int] | None:
 
     None where they would be too long.
     """
-    rows = max(rows, next_size(tokens, 32))
+    rows = max(rows, rounded(tokens, 32))
     while True:  # the more rows, the more sequences, of one token at least
         count = -(-(rows // MORE + 1) // (longest - 1)) + 1
         if rows - tokens >= count:
             break
-        rows = next_size(rows + 1, 32)
+        rows = rounded(rows + 1, 32)
     lengths = [len(part) for part in np.array_split(np.empty(rows - tokens), count)]
     return None if max(lengths) > longest else lengths
 

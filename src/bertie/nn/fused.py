@@ -233,6 +233,11 @@ class BiasAct(torch.autograd.Function):
         return grad_x, None if bias is None else _column_sums(partial), None, None
 
 
+def fits_short(longest: int, head_size: int) -> bool:
+    """Whether `short_attention` computes sequences of at most `longest` tokens."""
+    return longest <= LONGEST and head_size in HEAD_SIZES
+
+
 def short_attention(
     qkv: Tensor,
     bias: Tensor | None,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.nn.attention_plan import AttentionPlan
-from bertie.nn.fused import HEAD_SIZES, LONGEST, has_triton
+from bertie.nn.fused import fits_short, has_triton
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Packed
 from bertie.nn.rotary import Views
@@ -107,7 +107,7 @@ class Stack(nn.Module):
         """hidden (R, H), cu_seqlens to R, seeds (n, 2), cosine and sine of each base (R, D / 2) -> (R, H)"""
         layout = Packed(cu_seqlens, self.longest, len(hidden), len(hidden))
         head_size = hidden.shape[-1] // self.num_heads
-        short = self.longest <= LONGEST and head_size in HEAD_SIZES
+        short = fits_short(self.longest, head_size)
         whole = Varlen(layout, self.num_heads, cu_seqlens, short=short)
         pairs: Mapping[float, tuple[Tensor, Tensor]] = dict(
             zip(self.thetas, zip(turns[::2], turns[1::2], strict=True), strict=True)

@@ -22,10 +22,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from bertie.errors import UsageError
 
 
-def rounded(rows: int) -> int:
-    """Returns the next of 16 sizes from each power of two to the next: at most a sixteenth more, a fortieth on
-    average."""
-    step = 1 << max(0, rows.bit_length() - 5)
+def rounded(rows: int, sizes: int = 16) -> int:
+    """Returns the next of `sizes` sizes, a power of two, from each power of two to the next.
+
+    Of 16 it is at most a sixteenth more, a fortieth on average.
+    """
+    step = 1 << max(0, rows.bit_length() - sizes.bit_length())
     return -(-rows // step) * step
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bertie.nn.fused import HEAD_SIZES, LONGEST, biased, runs_kernels, short_attention
+from bertie.nn.fused import biased, fits_short, runs_kernels, short_attention
 from bertie.nn.groups import Groups, grouped
 from bertie.nn.layout import Layout, Packed
 
@@ -87,7 +87,7 @@ def unpadded(layout: Layout, hidden: Tensor, num_heads: int, head_size: int) -> 
         return None
     half = hidden.dtype in (torch.bfloat16, torch.float16) and head_size % 8 == 0 and head_size <= LARGEST_HEAD
     if half and has_kernel(hidden.device):
-        short = runs_kernels() and layout.max_seqlen <= LONGEST and head_size in HEAD_SIZES
+        short = runs_kernels() and fits_short(layout.max_seqlen, head_size)
         return replace(Varlen.of(layout, num_heads), short=short)
     return grouped(layout, hidden, num_heads)
 

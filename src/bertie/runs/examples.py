@@ -131,8 +131,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if named and {*task.labels} == {*named.values()}:
         task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
-    if config.weight and not any(example.weight for example in train):
-        raise DataError(f"The weight column {config.weight!r} is 0 in all training rows. Give some rows a weight.")
+    _check_weights(config, train, "training")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
         both = in_both_forms(task.given_names, named)
@@ -157,8 +156,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         train, dev = _split(kind, train, config.held_out)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
-    if config.weight and not any(example.weight for example in dev):
-        raise DataError(f"The weight column {config.weight!r} is 0 in all dev rows. Give some rows a weight.")
+    _check_weights(config, dev, "dev")
     trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
     if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
         notes.append(
@@ -188,6 +186,11 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
     return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
+
+
+def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
+    if config.weight and not any(example.weight for example in examples):
+        raise DataError(f"The weight column {config.weight!r} is 0 in all {part} rows. Give some rows a weight.")
 
 
 def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example]) -> list[str]:

@@ -24,8 +24,7 @@ from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import TorchModel
-from bertie.nn.fused import has_triton
-from bertie.nn.graphs import SITES
+from bertie.nn.graphs import SITES, can_record
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Packed, moved
 from bertie.nn.seeds import draw_seeds, using_kernels
@@ -101,9 +100,7 @@ class RecordedPasses:
     @staticmethod
     def fits(model: TorchModel, objective: Trainable, device: torch.device, dtype: torch.dtype) -> bool:
         """Whether passes can be recorded: in half precision, on an NVIDIA GPU, of layers that triton computes."""
-        half = dtype in (torch.bfloat16, torch.float16)
-        nvidia = device.type == "cuda" and torch.version.cuda is not None and has_triton()
-        return half and nvidia and has_fixed_shapes(model, objective)
+        return can_record(device, dtype) and has_fixed_shapes(model, objective)
 
     def add_gradients(self, batch: Batch, counts: Mapping[str, float]) -> LossReport | None:
         """Adds the gradients of a micro-batch in main memory to the parameters' `.grad`, and returns its loss terms.
