@@ -153,10 +153,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (64_420, 45_000),
-    core_files: (429, 290),
-    imports_inside_functions: (124, 60),
-    uses_of_any: (1_334, 600),
+    core_lines: (64_694, 45_000),
+    core_files: (431, 290),
+    imports_inside_functions: (125, 60),
+    uses_of_any: (1_338, 600),
     asserts: (110, 50),
     longest_function: (92, 80),
     names_in_several_modules: (469, 60),
