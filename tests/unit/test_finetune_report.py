@@ -68,7 +68,7 @@ def test_a_run_ends_with_its_page(model, tmp_path):
     hostile = {"has z": "<b>has</b> & $z$", "plain": "평범 <script>alert(1)</script>"}
     examples = [(f"{text} <i>", hostile[label]) for text, label in mixed(160)]
     often = {"eval_every": 5, "log_every": 1}
-    config = settings(model, write(tmp_path / "train.tsv", examples), train=often, task_options={"calibrate": True})
+    config = settings(model, write(tmp_path / "train.tsv", examples), train=often, calibrate="temperature")
     results = finetune(config, tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for heading in SECTIONS:

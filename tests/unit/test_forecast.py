@@ -156,21 +156,25 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
     model: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
 ) -> None:
     config = finetune_settings(model, train).model_copy(
-        update={"task_options": {"calibrate": calibrate}, "select": "best", "label_check": "none"}
+        update={"calibrate": "temperature" if calibrate else None, "select": "best", "label_check": "none"}
     )
-    read, written, answers, save = list[int](), list[Path](), Run._answers, Run._save
+    read, written, answers, save = list[int](), list[Path](), Run._logits, Run._save
 
-    def counted(run: Run, *given: Any) -> Any:
+    def counted(run: Run, most: int | None = None, of: Any = None) -> Any:
         read.append(1)
-        yield from answers(run, *given)
+        yield from answers(run, most, of)
 
     def saved(run: Run, folder: Path, *given: Any) -> None:
         written.append(folder)
         save(run, folder, *given)
 
-    monkeypatch.setattr(Run, "_answers", counted)
     monkeypatch.setattr(Run, "_save", saved)
+    begun = Run._finish
+    monkeypatch.setattr(
+        Run, "_finish", lambda run, *given: (monkeypatch.setattr(Run, "_logits", counted), begun(run, *given))[1]
+    )
     finetune(config, tmp_path / "run")
+    monkeypatch.undo()
     examples = read_examples(config)
     work = finetuning_work(Run(with_steps(config, len(examples.train)), tmp_path, examples))
     assert work.finals == len(read) == 1 + calibrate

@@ -67,6 +67,7 @@ def finetune(
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",
+    calibrate: str | None = None,
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -116,6 +117,7 @@ def finetune(
         focal_gamma: The power of the focal loss.
         label_smoothing: Share of a target that all labels have in equal parts.
         optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9 or precision@recall=0.95.
+        calibrate: Calibrates the probabilities on held-out examples by "temperature" or "vector" scaling.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.

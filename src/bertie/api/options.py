@@ -168,6 +168,7 @@ class FinetuneOptions(RunOptions, total=False):
     loss: "str | LossFunction | None"
     focal_gamma: float | None
     optimize: str
+    calibrate: str | None
     label_smoothing: float | None
     data: str
     data_dir: str | Path | None

@@ -98,7 +98,7 @@ class Scores(Mapping[str, Any]):
                 yield f"{baseline['name']}: {', '.join(values)}"
         yield from _label_table(report.get("per_label", {}))
         if "ece" in report:
-            yield f"ECE {report['ece']:z.3f}"
+            yield f"ECE {report['ece']:z.3f}" + (f", Brier {report['brier']:z.3f}" if "brier" in report else "")
         sentence, beats = verdict(report, self.metrics[0] if self.metrics else "")
         if sentence and beats:
             yield sentence

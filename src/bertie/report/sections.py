@@ -5,6 +5,7 @@ They are drawn from the report of the task's scores (metrics/base.py) with the i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -59,6 +60,14 @@ def failed(scores: Mapping[str, Any]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Untuned:
+    """Scores before settings were tuned. same: whether they were tuned on the examples of the scores."""
+
+    scores: Mapping[str, Any]
+    same: bool
+
+
 def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
     """Returns a note on labels that the model does not know; nothing where it knows all."""
     if not (unknown := scores.get("unknown_labels")):
@@ -74,9 +83,9 @@ def answers(
     findings: Mapping[str, Any],
     *,
     source: str = "",
-    untuned: Mapping[str, Any] | None = None,
+    untuned: Untuned | None = None,
 ) -> None:
-    """Adds all sections. untuned: the scores before settings were tuned on the same examples."""
+    """Adds all sections. untuned: the scores before settings were tuned."""
     _metrics(report, scores, untuned)
     _confusions(report, scores)
     _labels(report, scores)
@@ -90,17 +99,18 @@ def answers(
 # Sections -----------------------------------------------------------------------------------------------------------
 
 
-def _metrics(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+def _metrics(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
     about = f"On {scores['examples']:,} examples. The interval holds 95% of the values when examples are resampled."
     columns, rows = ["metric", "value", "95% bootstrap interval"], []
     if untuned:
         columns.append("value before tuning")
+    if untuned and untuned.same:
         about += (
             " A threshold or a temperature was tuned on these same examples, so the values are slightly optimistic."
         )
     for name, value in scores.items():
         if isinstance(value, float) and name not in scores.get("undefined", ()):
-            before = [untuned.get(name, "")] if untuned else []
+            before = [untuned.scores.get(name, "")] if untuned else []
             rows.append([metric_name(name, scores, expand=True), value, _interval(scores, name), *before])
     report.section("Metrics", about).table(columns, rows, stack=True)
 
@@ -147,11 +157,11 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     report.section("Labels", about).table(columns, rows, stack=True)
 
 
-def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
     if not scores.get("calibration"):
         return
     lines = [Line("perfect calibration", [0, 1], [0, 1], colour=5, dashed=True)]
-    for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("model", scores),):
+    for name, found in (("after tuning", scores), ("before", untuned.scores)) if untuned else (("model", scores),):
         bins = found.get("calibration", ())
         xs, ys, low, high = ([one[key] for one in bins] for key in ("probability", "right", "low", "high"))
         lines.append(Line(f"{name}, ECE {found['ece']:z.3f}", xs, ys, low, high))

@@ -31,6 +31,7 @@ FINETUNE = {
     "focal_gamma": "focal_gamma",
     "label_smoothing": "label_smoothing",
     "optimize": "optimize",
+    "calibrate": "calibrate",
     "epochs": "epochs",
     **COMMON,
 }

@@ -31,6 +31,7 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "loss_function": config.loss == "function",
         "label_smoothing": config.label_smoothing,
         "optimize": config.optimize,
+        "calibrate": config.calibrate,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())

@@ -265,6 +265,9 @@ class FinetuneConfig(LabeledFiles):
     optimize: str = ""
     """Choose the threshold of a label's probability on held-out examples for f1, f2, recall@precision=0.9 or
     precision@recall=0.95: of positive, of the second of two labels, or of each of several. Default: none."""
+    calibrate: Literal["temperature", "vector"] | None = None
+    """Calibrate the probabilities on held-out examples: temperature (a factor), or vector (a factor and
+    a shift for each label). The weights of the head then contain it. Not set: none. Source: Guo et al. 2017, 4.2."""
     label_check: Literal["none", "words", "folds"] = "words"
     """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
     characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""

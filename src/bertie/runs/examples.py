@@ -123,7 +123,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
     options |= {"positive": config.positive} if config.positive else {}
-    options |= {"optimize": config.optimize} if config.optimize else {}
+    options |= {name: value for name in ("optimize", "calibrate") if (value := getattr(config, name))}
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
@@ -174,7 +174,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if _selects_apart(config, train):
         train, select = _split(kind, train, config.held_out or HELD_OUT)
         notes.append(
-            f"{len(select):,} training examples are held out to select weights and thresholds; dev is only reported"
+            f"{len(select):,} training examples are held out to select weights, thresholds and calibration; dev is "
+            "only reported"
         )
     task.check(train, remedy)
     if published and (odd := sorted(set(task.labels) - set(published))):
@@ -213,7 +214,7 @@ def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[lis
 
 def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
     """Whether training examples, and not dev, select the weights. A published set has a protocol of its own: dev."""
-    if not config.keeps_best and config.train.patience is None and not config.optimize:
+    if not (config.keeps_best or config.train.patience or config.optimize or config.calibrate):
         return False
     return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
 

@@ -1,7 +1,7 @@
 """One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
 from bertie.models.sentence import read_sentence, with_activation
-from bertie.runs import balance, model_card, usage
+from bertie.runs import balance, calibration, model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -323,9 +323,13 @@ class Run:
         findings: Findings | None = None,
         most: int | None = None,
         of: tuple[list[Example], Sequences] | None = None,
+        watch: Callable[[list[Example], Sequences, Array], None] | None = None,
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Yields the (first) examples, by default of dev, with their predictions, and counts them."""
+        """Yields the (first) examples, by default of dev, with their predictions, and counts them. watch: gets their
+        logits."""
         for examples, encoded, logits in self._logits(most, of):
+            if watch is not None:
+                watch(examples, encoded, logits)
             answers = self.task.decode(logits, encoded, examples)
             self.task.count(scores, examples, answers)
             if findings is not None:
@@ -394,8 +398,12 @@ class Run:
     def _thresholds(self) -> dict[str, Any]:
         """Returns how the thresholds of labels were chosen, for results.json; {} where none was."""
         choices = {label: one.as_json() for label, one in self.task.choices.items()}
-        goal, on = self.config.optimize or "f1", "held-out training" if self.selecting else "dev"
-        return {"thresholds": {"goal": goal, "on": on, "labels": choices}} if choices else {}
+        goal = self.config.optimize or "f1"
+        return {"thresholds": {"goal": goal, "on": self._tuned_on, "labels": choices}} if choices else {}
+
+    @property
+    def _tuned_on(self) -> str:
+        return "held-out training" if self.selecting else "dev"
 
     def _finish(self, forecast: RunForecast | None, trained: Result) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
@@ -406,17 +414,24 @@ class Run:
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()
-        # On examples that are not reported, where there are such.
-        tuned = untuned.tune_on_dev(
-            self._answers(untuned.scores(), of=self.selecting) if self.selecting else self._answers(before)
-        )
+        # On examples that are not reported, where there are such: first probabilities, then thresholds of them.
+        calibrated = calibration.calibrate(untuned, self.model, self._logits(of=self.selecting))
+        self.task = calibrated.task
+        tuned = self.task.tune_on_dev(self._answers(untuned.scores(), of=self.selecting))
         self.task = tuned.with_tokenizer(self.predictor.tokenizer)
-        if self.task != untuned:
+        changed = calibrated.in_weights or self.task != untuned
+        if changed:
             self.model.training_facts = self._training_facts()
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
         scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
         chosen = compared(self.task, examples.dev) if self._compares() else set()
-        told = enumerate(answer for _, answer in self._answers(scores, findings))
+
+        def count_untuned(some: list[Example], encoded: Sequences, logits: Array) -> None:
+            untuned.count(before, some, untuned.decode(calibrated.raw(logits), encoded, some))
+
+        told = enumerate(
+            answer for _, answer in self._answers(scores, findings, watch=count_untuned if changed else None)
+        )
         answers = {i: answer for i, answer in told if i in chosen}
         used = self.meter.read()
         results = {
@@ -430,12 +445,19 @@ class Run:
             "dev": (dev := self._beside(scores.report(), answers)),
             **balance.as_json(config, self.task, examples.train, dev),
             **self._thresholds(),
-            "notes": [*self.warnings, *self.notes, *self._selection(trained), *balance.threshold_notes(self.task)],
+            **(fitted := calibration.scaling_json(config, calibrated, self._tuned_on)),
+            "notes": [
+                *self.warnings,
+                *self.notes,
+                *self._selection(trained),
+                *balance.threshold_notes(self.task),
+                *calibration.scaling_notes(config, fitted),
+            ],
             "usage": used.as_json(),
             **({} if forecast is None else {"forecast": forecast.as_json()}),
         }
-        if self.task != untuned and not self.selecting:
-            results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
+        if changed:
+            results["untuned"] = {"on": self._tuned_on, "settings": untuned.settings(), "dev": before.report()}
         model_card.write_finetuning(self.run / MODEL, config, results)
         model_card.write_cost(self.run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
         write_json(self.run / FINDINGS, {**findings.as_json(), **self._label_check()})

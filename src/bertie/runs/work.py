@@ -152,7 +152,7 @@ def finetuning_work(run: Run) -> Work:
         begin=partial(run.measure, FIRST_LOOK),
         read=run.reload,
         final=partial(_final, run),
-        finals=2 if run.task.tunes else 1,
+        finals=1 + run.task.calibrates + run.task.tunes,
     )
 
 

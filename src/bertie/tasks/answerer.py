@@ -18,6 +18,7 @@ from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
+from bertie.metrics.scaling import Scaling
 from bertie.metrics.thresholds import ChosenThreshold
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
@@ -156,6 +157,22 @@ class Answerer(ABC):
         task = copy.copy(self)
         object.__setattr__(task, "choices", choices)
         return task
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether `scaling_for` reads the logits."""
+        return False
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling of the logits that calibrates the probabilities of examples, after training.
+
+        parts: examples, their sequences and their logits (W, L): a stream, computed while it is read.
+        """
+        return Scaling()
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        raise UsageError("The probabilities of this task are not calibrated. Omit calibrate.")
 
     @property
     def tunes(self) -> bool:

@@ -21,9 +21,9 @@ from bertie.data.sequences import LabelAxis, Sequences
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
-from bertie.metrics.calibration import temperature
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
+from bertie.metrics.scaling import Kind, Scaling
 from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -50,15 +50,17 @@ Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
-    calibrate: after training, fit the temperature of the softmax on dev. positive: the label whose F1 is the main
+    calibrate: after training, fit the scaling of the logits on held-out examples. scale, shift: that scaling, where the
+    weights of the head do not contain it. positive: the label whose F1 is the main
     metric; "": f1 is that of the second of two labels. optimize: after training, choose the threshold of a label's
     probability for this goal (metrics/thresholds.py), and of which label: `positive`, or the second of two.
     threshold, threshold_of: such a threshold; None: the most probable label is predicted. main: the main metric;
     None: F1 of `positive` if it is set, macro F1 where a label is rare in training, otherwise accuracy.
     """
 
-    calibrate: bool = False
-    temperature: float = 1.0
+    calibrate: Literal["", Kind] = ""
+    scale: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
     positive: str = ""
     main: Main | None = None
     optimize: str = ""
@@ -69,7 +71,7 @@ class SequenceTask(Task):
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
     honours = frozenset(
-        {"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing", "optimize"}
+        {"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing", "optimize", "calibrate"}
     )
     one_label = True
     exclusive = True
@@ -189,7 +191,7 @@ class SequenceTask(Task):
 
     def choose(self, logits_L: NDArray[np.float32]) -> int:
         """Returns the number of the label that is predicted from the logits of one sequence."""
-        return self.winner(softmax(logits_L[None] / np.float32(self.temperature))[0].tolist())
+        return self.winner(softmax(self.scaling(logits_L[None]))[0].tolist())
 
     def winner(self, row_L: Sequence[float]) -> int:
         """Returns the number of the predicted label: the one of the threshold, or the most probable (other) one."""
@@ -207,7 +209,7 @@ class SequenceTask(Task):
         Of labels with equal probabilities, the first one is returned.
         """
         predictions = []
-        probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
+        probability_EL = vote(softmax(self.scaling(logits)), encoded)
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
                 best = self.winner(row)
@@ -229,42 +231,63 @@ class SequenceTask(Task):
         assert isinstance(scores, Confusion)
         weights = [one.weight for one in examples] if "weighted_scores" in self.honours else None
         scores.add([one.label for one in examples], [answer.label for answer in predictions], weights)
-        found = zip(examples, predictions, strict=True)
+        found = [*zip(examples, predictions, strict=True)]
         known = [
             (answer.probability, answer.label == one.label) for one, answer in found if answer.probability is not None
         ]
         scores.calibration.add((probability for probability, _ in known), (right for _, right in known))
+        whole = [(one.label, answer.scores) for one, answer in found if len(answer.scores) == len(self.labels)]
+        if whole:
+            truth = [[label == other for other in scores] for label, scores in whole]
+            scores.calibration.add_all([[*scores.values()] for _, scores in whole], truth)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of the logits that the weights of the head do not contain."""
+        return Scaling(self.scale, self.shift)
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        return replace(self, scale=scaling.scale, shift=scaling.shift)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the scaling of the logits is fitted, which that of many labels is not."""
+        return bool(self.calibrate) and len(self.labels) <= SHOWN
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling with the highest likelihood of the examples whose labels are known."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        kept = Reservoir[tuple[Logits, int]](KEPT // len(self.labels))
+        for examples, encoded, logits in parts:
+            for i, example in enumerate(examples):
+                if example.label in number:
+                    kept.add((logits[encoded.windows[i] : encoded.windows[i + 1]], number[example.label]))
+        if not self.calibrate or not kept.items:
+            return Scaling()
+        windows = np.cumsum([0, *(len(logits) for logits, _ in kept.items)])[:-1]
+        truth_EL = np.array([label for _, label in kept.items])[:, None] == np.arange(len(self.labels))
+        return Scaling.fitted(self.calibrate, np.concatenate([one for one, _ in kept.items]), truth_EL, windows)
 
     @property
     def tunes(self) -> bool:
-        """Whether the probabilities are calibrated or a threshold is chosen, which those of many labels are not."""
-        chooses = bool(self.optimize) and self.threshold is None
-        return (self.calibrate or chooses) and len(self.labels) <= SHOWN
+        """Whether a threshold is chosen, which none of many labels has."""
+        return bool(self.optimize) and self.threshold is None and len(self.labels) <= SHOWN
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """Returns the task with the temperature that fits these examples, if calibrate is set, and then the threshold
-        that is best for `optimize`."""
+        """Returns the task with the threshold that is best for `optimize`."""
         if not self.tunes:
             return self
-        number = {label: i for i, label in enumerate(self.labels)}
-        known = Reservoir[tuple[NDArray[np.float32], int]](KEPT // len(self.labels))
+        kept = Reservoir[tuple[float, bool]](KEPT)
+        own = self.threshold_label
         for example, answer in answers:
-            if example.label in number and answer.scores:
-                # The logarithm of a probability is the logit but for a constant, which softmax does not see.
-                logits = np.log(np.maximum(np.fromiter(answer.scores.values(), np.float64), 1e-30))
-                known.add((logits.astype(np.float32), number[example.label]))
-        if not known.items:
+            if example.label in self.labels and answer.scores:
+                kept.add((answer.scores[own], example.label == own))
+        if not kept.items:
             return self
-        logits_EL, label_E = np.array([logits for logits, _ in known.items]), [label for _, label in known.items]
-        factor = temperature(logits_EL, label_E) if self.calibrate else 1.0
-        task = replace(self, calibrate=False, temperature=self.temperature * factor)
-        if not self.optimize or self.threshold is not None:
-            return task
-        own = self.labels.index(self.threshold_label)
-        probability_E = softmax((logits_EL / factor).astype(np.float32))[:, own]
-        chosen = choose_threshold(probability_E, np.array(label_E) == own, self.optimize)
-        task = replace(task, threshold=chosen.threshold, threshold_of=self.threshold_label)
-        return task.with_choices({self.threshold_label: chosen})
+        chosen = choose_threshold(*zip(*kept.items, strict=True), self.optimize)
+        task = replace(self, threshold=chosen.threshold, threshold_of=own)
+        return task.with_choices({own: chosen})
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:

@@ -45,7 +45,7 @@ class SoftTask(SequenceTask):
     truth: float = 0.0
 
     saved_as = "sequence"
-    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "optimize"})
+    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "optimize", "calibrate"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
