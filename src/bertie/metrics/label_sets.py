@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.metrics.base import Float, MetricsOf
+from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.calibration import Calibration
-from bertie.metrics.confusion import per_label, ratio
+from bertie.metrics.confusion import per_label
 from bertie.metrics.resample import intervals
 
 if TYPE_CHECKING:

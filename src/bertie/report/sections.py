@@ -90,6 +90,8 @@ def answers(
     _confusions(report, scores)
     _labels(report, scores)
     _calibration(report, scores, untuned)
+    _withheld(report, scores)
+    _sets(report, scores)
     _points(report, findings["points"])
     _subgroups(report, findings, scores)
     _worst(report, findings["worst"], source)
@@ -177,6 +179,45 @@ def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | N
     chart = line_chart(lines, x_label="predicted probability", y_label="accuracy", percent=True)
     caption = "Dots: the answers in bins by their probability. Bands: 95% intervals of the accuracy in each bin."
     report.section("Calibration", about).chart(chart, caption)
+
+
+def _withheld(report: Report, scores: Mapping[str, Any]) -> None:
+    """Accuracy against the share of rows with an answer."""
+    if len(curve := scores.get("selective", ())) < 2:
+        return
+    about = (
+        "If answers below a probability are withheld (abstain), fewer rows have an answer, and more of these are right."
+    )
+    if done := scores.get("answered"):
+        low, high = done["interval_95"]
+        about += f" Here {done['withheld']:,} of {done['rows']:,} rows have no answer, and the metrics leave them out: "
+        about += f"{done['share']:.1%} are answered ({low:.1%} to {high:.1%})."
+    thresholds, shares, accuracies, lows, highs = zip(*curve, strict=True)
+    report.section("Accuracy against answered rows", about)
+    if len({*shares}) > 1:
+        line = Line("accuracy", shares[::-1], accuracies[::-1], lows[::-1], highs[::-1])
+        report.chart(line_chart([line], x_label="share of rows with an answer", y_label="accuracy"))
+    rows = [
+        [f"{t:g}", f"{share:.1%}", accuracy, between(low, high)]
+        for t, share, accuracy, low, high in zip(thresholds, shares, accuracies, lows, highs, strict=True)
+    ]
+    report.table(["probability at least", "rows with an answer", "accuracy", "95% interval"], rows)
+
+
+def _sets(report: Report, scores: Mapping[str, Any]) -> None:
+    """How often prediction sets have the true label."""
+    if not (found := scores.get("prediction_sets")):
+        return
+    about = (
+        f"Of {found['rows']:,} rows, {found['covered']:.1%} have the true label in their set, which has "
+        f"{found['mean_size']:.2f} labels on average; {found['single']:.1%} of the sets have a single label. The "
+        "promise is about all rows together, not about each label."
+    )
+    rows = [
+        [label, row["rows"], row["covered"], between(*row["interval_95"])]
+        for label, row in [("all", found), *found["per_label"].items()][: LABELS + 1]
+    ]
+    report.section("Prediction sets", about).table(["true label", "rows", "coverage", "95% interval"], rows)
 
 
 def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:

@@ -106,6 +106,7 @@ class Run:
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
         self.selecting = (examples.select, self._encode(examples.select, "selecting")) if examples.select else None
+        self.covering = (examples.cover, self._encode(examples.cover, "held-out")) if examples.cover else None
         targets = self.task.targets(examples.train, self.train)
         self._check_targets(targets)
         if note := self.task.cut_targets(examples.train, targets):
@@ -123,11 +124,11 @@ class Run:
             "model": fingerprint(self.model),
             "train_file": self.source.fingerprint,
             "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
-            **(
-                {"selecting": _fingerprint_of(self.looked_at, [str(one.label) for one in examples.select])}
-                if self.selecting
-                else {}
-            ),
+            **{
+                name: _fingerprint_of(part[1], [str(one.label) for one in part[0]])
+                for name, part in (("selecting", self.selecting), ("covering", self.covering))
+                if part
+            },
             "data_dir": "",
             **({"loss_function": f"{loss.__module__}.{loss.__qualname__}"} if loss is not None else {}),
         }
@@ -226,7 +227,8 @@ class Run:
             encoding="" if config.encoding == LABELLED.encoding else config.encoding,
             features=config.features if config.features.column else None,
         )
-        return with_task(facts, self.task)
+        task = self.task if config.abstain is None else self.task.with_abstain(config.abstain)
+        return with_task(facts, task)
 
     def _check_targets(self, targets: Targets) -> None:
         """Raises DataError where the loss would ignore every training example."""
@@ -418,6 +420,9 @@ class Run:
         calibrated = calibration.calibrate(untuned, self.model, self._logits(of=self.selecting))
         self.task = calibrated.task
         tuned = self.task.tune_on_dev(self._answers(untuned.scores(), of=self.selecting))
+        if self.covering:
+            self.task = tuned
+            tuned = tuned.with_sets_for(self._answers(tuned.scores(), of=self.covering))
         self.task = tuned.with_tokenizer(self.predictor.tokenizer)
         changed = calibrated.in_weights or self.task != untuned
         if changed:
@@ -441,6 +446,7 @@ class Run:
             "train_examples": len(examples.train),
             **({"ended_early": trained.reason} if trained.reason else {}),
             **({"selecting": self.looked_at.examples} if self.selecting else {}),
+            **({"covering": self.covering[1].examples} if self.covering else {}),
             "metrics": list(examples.metrics),
             "dev": (dev := self._beside(scores.report(), answers)),
             **balance.as_json(config, self.task, examples.train, dev),

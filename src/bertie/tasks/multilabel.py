@@ -22,7 +22,7 @@ from bertie.metrics.base import Scores
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.scaling import Kind, Scaling
-from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
+from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
@@ -96,6 +96,8 @@ class MultiLabelTask(Task):
     def __post_init__(self) -> None:
         if not self.labels:
             raise DataError("None of the training examples has a label.")
+        if self.optimize == COST:
+            raise UsageError("optimize=cost is for tasks with one label a row. Choose another goal, such as f2.")
         if self.optimize:
             Goal.of(self.optimize)
 
