@@ -153,10 +153,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (64_271, 45_000),
-    core_files: (430, 290),
-    imports_inside_functions: (124, 60),
-    uses_of_any: (1_342, 600),
+    core_lines: (64_545, 45_000),
+    core_files: (432, 290),
+    imports_inside_functions: (125, 60),
+    uses_of_any: (1_346, 600),
     asserts: (111, 50),
     longest_function: (92, 80),
     names_in_several_modules: (471, 60),

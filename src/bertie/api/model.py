@@ -19,8 +19,16 @@ from bertie.api.embedding import (
     write_vectors_of_tokens,
 )
 from bertie.api.handle import ModelHandle, Where
-from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
-from bertie.api.predicting import RecordTarget, Source, predictions, write_predictions
+from bertie.api.options import (
+    EmbedOptions,
+    Output,
+    PredictOptions,
+    RankOptions,
+    ReceivePrediction,
+    SimilarityOptions,
+    WriteOptions,
+)
+from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import warn
 from bertie.data.memory import Rows
@@ -89,7 +97,7 @@ class Model(ModelHandle):
         self,
         texts: Rows,
         *,
-        output: Output,
+        output: Output | ReceivePrediction,
         ensemble: "Sequence[Model | str | Path]" = (),
         **options: Unpack[PredictOptions],
     ) -> Written: ...
@@ -113,7 +121,7 @@ class Model(ModelHandle):
         columns: Sequence[str] = (),
         encoding: str = "utf-8",
         format: str = "",
-        output: Output | None = None,
+        output: Output | ReceivePrediction | None = None,
         only_answers: bool = False,
         excel: bool = False,
         output_encoding: str = "utf-8",
@@ -140,7 +148,8 @@ class Model(ModelHandle):
             encoding: Text encoding of a file.
             format: Format of a file. Default: by its suffix.
             output: File to write while the rows are read, which may be more than memory holds: .jsonl, .csv, .tsv,
-                .xlsx or .parquet; .json is an object of answers by id. A stream gets JSON lines.
+                .xlsx or .parquet; .json is an object of answers by id. A stream gets JSON lines. A function is called
+                with the texts of each row and its prediction.
             only_answers: With output, whether to omit the columns of the rows.
             excel: With output, whether to write .csv or .tsv as Excel does.
             output_encoding: Text encoding of the output.
@@ -173,6 +182,8 @@ class Model(ModelHandle):
             )
         if output is None:
             return predictions(predictor, source)
+        if callable(output):
+            return pass_predictions(predictor, source, output)
         return write_predictions(
             predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
         )

@@ -1,9 +1,10 @@
 """The options that a method of `Model` and the function of its name share, for checkers of types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
+from bertie.tasks import Prediction
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 Output = str | Path | IO[bytes]
 """A file to write, or an open stream."""
+ReceivePrediction = Callable[[Sequence[str], Prediction], None]
+"""A function that receives the texts of a row, and its prediction."""
 
 
 class FileOptions(TypedDict, total=False):

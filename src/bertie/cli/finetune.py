@@ -48,20 +48,32 @@ def finetune(
             "--seeds",
             min=1,
             help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
+            rich_help_panel="Training",
         ),
     ] = None,
     keep_best: Annotated[
-        bool, typer.Option("--keep-best", help="Make RUN/model the model of the seed with the best score on dev.")
+        bool,
+        typer.Option(
+            "--keep-best",
+            help="Make RUN/model the model of the seed with the best score on dev.",
+            rich_help_panel="Training",
+        ),
     ] = False,
     few_shot: Annotated[
         bool,
         typer.Option(
             "--few-shot",
             help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
+            rich_help_panel="Training",
         ),
     ] = False,
     against: Annotated[
-        str | None, typer.Option("--against", help="A second start model: fine-tune both alike, and compare them.")
+        str | None,
+        typer.Option(
+            "--against",
+            help="A second start model: fine-tune both alike, and compare them.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
@@ -71,14 +83,13 @@ def finetune(
 ) -> None:
     """Fine-tune a pre-trained model for a task.
 
-    The default task classifies texts or pairs of texts. The same command resumes an interrupted run. Any setting can be
-    given as key=value (epochs=5, optim.lr=5e-5, max_length=256, too_long=window, from_scratch=true). RUN/run.yaml lists
-    all settings.
+    The default task classifies texts or pairs of texts. The same command resumes an interrupted run. RUN/run.yaml lists
+    all settings; each can be given as an option, or as key=value: --optim.eps 1e-8 is optim.eps=1e-8.
 
     \b
     Examples:
       bertie finetune starter-en --train reviews.csv -o runs/reviews
-      bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 epochs=2
+      bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 --epochs 2
       bertie finetune starter-en --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
       bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth

@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.console import counted
 from bertie.data.sequences import Sequences
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.metrics.base import Scores
 from bertie.metrics.scaling import Scaling
 from bertie.metrics.thresholds import ChosenThreshold
+from bertie.tasks.render import RenderedExample, plain
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -66,6 +68,20 @@ class Prediction:
         if self.scores:
             record["scores"] = {label: round(score, 6) for label, score in self.scores.items()}
         return record
+
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the prediction as a person reads it, with the texts of its example."""
+        return RenderedExample(tuple(map(plain, texts)), "", self.label_text, self.probability, self.scores)
+
+    @property
+    def label_text(self) -> str:
+        """The label in words: several labels with commas, and the first numbers of a vector."""
+        if isinstance(self.label, float):
+            return f"{self.label:z.4g}"
+        if isinstance(self.label, list):
+            first = ", ".join(f"{value:z.3f}" for value in self.label[:4])
+            return f"[{first}{', ...' * (len(self.label) > 4)}] {counted(len(self.label), 'number')}"
+        return (", ".join(map(str, self.label)) or "none") if isinstance(self.label, tuple) else str(self.label)
 
 
 class Answerer(ABC):

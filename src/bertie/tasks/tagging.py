@@ -93,6 +93,11 @@ class TagPrediction(Prediction):
         ]
         return {"words": words, "entities": found}
 
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the text with its entities marked: each word, where the tags are parts of speech."""
+        marks = [(start, end, GIVEN, type) for type, start, end in self.entities]
+        return RenderedExample((noted(self.text, marks),), "", "")
+
 
 @dataclass(frozen=True)
 class TaggingTask(Task):
