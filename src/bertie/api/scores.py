@@ -106,7 +106,7 @@ class Scores(Mapping[str, Any]):
         if sets := report.get("prediction_sets"):
             low, high = sets["interval_95"]
             size = f"{sets['mean_size']:.2f} labels on average"
-            yield f"prediction sets: coverage {sets['covered']:.3f} ({low:.3f} to {high:.3f}), {size}"
+            yield f"prediction sets: coverage {sets['covered']:z.3f} ({low:z.3f} to {high:z.3f}), {size}"
         sentence, beats = verdict(report, self.metrics[0] if self.metrics else "")
         if sentence and beats:
             yield sentence

@@ -5,19 +5,18 @@
 L labels
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.metrics.scaling import Scaling
 from bertie.models.heads import Head
 from bertie.models.model import TorchModel
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetune_prepare import Labeled
 from bertie.tasks import Task
 from bertie.tasks.answerer import Logits
 
@@ -35,7 +34,7 @@ class Calibrated:
         return self.scaling.undo(logits) if self.in_weights else logits
 
 
-Parts = Iterable[tuple[Sequence[Example], Sequences, Logits]]
+Parts = Iterable[tuple[Labeled, Logits]]
 FIGURES = ("ece", "brier")
 ONLY_HERE = (
     "the weights of this head cannot contain the calibration: Bertie applies it, and transformers gives probabilities "
@@ -49,7 +48,11 @@ def calibrate(task: Task, model: TorchModel, parts: Parts) -> Calibrated:
 
     parts: the examples that it is fitted on, with their logits.
     """
-    scaling = task.scaling_for(parts) if task.calibrates else Scaling()
+    scaling = (
+        task.scaling_for((part.examples, part.sequences, logits) for part, logits in parts)
+        if task.calibrates
+        else Scaling()
+    )
     if not scaling:
         return Calibrated(task, scaling, False)
     in_weights = _folded(model, task.output, scaling)
