@@ -14,7 +14,7 @@ from bertie.runs import finetune_assess, finetune_train, forecast, trial
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune import plan as finetune_plan
-from bertie.runs.finetune_prepare import prepare_run, with_steps
+from bertie.runs.finetune_prepare import Labeled, prepare_run, with_steps
 from bertie.runs.forecast import forecast_of
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
@@ -156,10 +156,10 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
     model: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
 ) -> None:
     config = finetune_settings(model, train).model_copy(
-        update={"task_options": {"calibrate": calibrate}, "select": "best", "label_check": "none"}
+        update={"calibrate": "temperature" if calibrate else None, "select": "best", "label_check": "none"}
     )
     read, written = list[int](), list[Path]()
-    answers, save = finetune_assess.stream_answers, finetune_train.save_model
+    answers, save = Labeled.logits, finetune_train.save_model
 
     def counted(*given: Any) -> Any:
         read.append(1)
@@ -169,10 +169,16 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
         written.append(folder)
         save(run, folder, **options)
 
-    monkeypatch.setattr(finetune_assess, "stream_answers", counted)
+    def select(*given: Any) -> Any:
+        monkeypatch.setattr(Labeled, "logits", counted)  # not before: training looks at dev too
+        return select_weights(*given)
+
+    select_weights = finetune_assess.select_weights
+    monkeypatch.setattr(finetune_assess, "select_weights", select)
     for module in (finetune_assess, finetune_train):
         monkeypatch.setattr(module, "save_model", saved)
     finetune(config, tmp_path / "run")
+    monkeypatch.undo()
     examples = read_examples(config)
     work = finetuning_work(prepare_run(with_steps(config, len(examples.train)), examples))
     assert work.finals == len(read) == 1 + calibrate

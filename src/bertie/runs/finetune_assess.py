@@ -1,6 +1,6 @@
 """The last stage of a fine-tuning run: the selected weights are evaluated, and results and report are written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,10 +11,12 @@ from bertie.data.tables import Example
 from bertie.evaluation.baselines import baselines, compared, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
+from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.metrics.base import Scores
-from bertie.runs import balance, model_card
+from bertie.runs import balance, calibration, model_card
+from bertie.runs.calibration import Calibrated
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, training_facts, with_steps
 from bertie.runs.finetune_train import Trained, best_value, reload_weights, save_model, take_model, train_run
@@ -39,7 +41,8 @@ class Assessed:
         trained: The run.
         predictor: The model with the settings that were fitted after training, such as thresholds.
         scores: The scores on dev.
-        before: Those without the fitted settings, where dev fitted them.
+        before: Those without the fitted settings, where some were fitted.
+        calibrated: The scaling of the logits.
         findings: Worst predictions and subgroups.
         answers: The predictions that baselines are compared with, by the number of their example.
         usage: What the run took.
@@ -49,6 +52,7 @@ class Assessed:
     predictor: Predictor
     scores: Scores
     before: Scores | None
+    calibrated: Calibrated
     findings: Findings
     answers: Mapping[int, Prediction]
     usage: Usage
@@ -67,19 +71,27 @@ class Assessed:
 def assess_run(trained: Trained) -> Assessed:
     """Evaluates the selected weights, loaded from where they were saved, on dev."""
     prepared = trained.prepared
-    predictor, before = select_weights(trained)
-    task = predictor.task
+    predictor, calibrated = select_weights(trained)
+    task, plain, before = predictor.task, prepared.task, None
     scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
     shown = compared(task, prepared.dev.examples) if _compares(prepared) else set()
-    stream = enumerate(answer for _, answer in stream_answers(predictor, prepared.dev, scores, findings))
-    answers = {i: answer for i, answer in stream if i in shown}
-    return Assessed(trained, predictor, scores, before, findings, answers, trained.meter.read())
+    if calibrated.in_weights or task != plain:
+        before = plain.scores()
+
+    def count_before(part: Labeled, logits: Array) -> None:
+        if before is not None:
+            plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
+
+    stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_before)
+    answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
+    return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
 
 
-def select_weights(trained: Trained) -> tuple[Predictor, Scores | None]:
+def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     """Returns the model of RUN/model, which becomes that with the best weights and with fitted settings of the task.
 
-    Also returns the scores on dev without these settings, where dev fitted them.
+    Each is fitted on examples that are not reported, where there are such: first the scaling of the logits, then
+    thresholds of these probabilities, then prediction sets on examples of their own.
     """
     prepared, folder = trained.prepared, trained.run / MODEL
     if prepared.config.keeps_best:
@@ -87,13 +99,18 @@ def select_weights(trained: Trained) -> tuple[Predictor, Scores | None]:
     reload_weights(prepared.model, folder)
     prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures
     prepared.model.eval()
-    predictor, task, before = prepared.predictor, prepared.task, prepared.task.scores()
-    tuned = task.tune_on_dev(stream_answers(predictor, prepared.looked_at, before)).with_tokenizer(predictor.tokenizer)
-    if tuned == task:
-        return predictor, None
-    facts = training_facts(prepared.config, prepared.examples, tuned)
-    save_model(prepared, folder, facts=facts)  # with the thresholds, temperature ... that were fitted
-    return predictor.replace(task_or_none=tuned), None if prepared.selecting else before
+    predictor, plain = prepared.predictor, prepared.task
+    calibrated = calibration.calibrate(plain, prepared.model, prepared.looked_at.logits(predictor))
+    predictor = predictor.replace(task_or_none=calibrated.task)
+    task = calibrated.task.tune_on_dev(stream_answers(predictor, prepared.looked_at, plain.scores()))
+    if prepared.covering:
+        predictor = predictor.replace(task_or_none=task)
+        task = task.with_sets_for(stream_answers(predictor, prepared.covering, plain.scores()))
+    task = task.with_tokenizer(predictor.tokenizer)
+    if calibrated.in_weights or task != plain:
+        facts = training_facts(prepared.config, prepared.examples, task)
+        save_model(prepared, folder, facts=facts)  # with the thresholds, temperature ... that were fitted
+    return predictor.replace(task_or_none=task), calibrated
 
 
 def stream_answers(
@@ -102,10 +119,12 @@ def stream_answers(
     scores: Scores,
     findings: Findings | None = None,
     most: int | None = None,
+    watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
 ) -> Iterator[tuple[Example, Prediction]]:
-    """Yields the (first) examples with their predictions, and counts them."""
+    """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
     task = predictor.task
     for part, logits in rows.logits(predictor, most):
+        watch(part, logits)
         answers = task.decode(logits, part.sequences, part.examples)
         task.count(scores, part.examples, answers)
         if findings is not None:
@@ -134,7 +153,8 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
     trained, prepared, task = assessed.trained, assessed.prepared, assessed.task
     config, examples = prepared.config, prepared.examples
     dev = _beside_baselines(assessed, without)
-    fitted = balance.threshold_notes(task)
+    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name)
+    fitted = [*balance.threshold_notes(task), *calibration.scaling_notes(config, scaling)]
     return {
         "identity": prepared.settings(),
         "labels": list(task.labels),
@@ -142,10 +162,12 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
         "train_examples": len(examples.train),
         **({"ended_early": trained.result.reason} if trained.result.reason else {}),
         **({"selecting": len(prepared.selecting)} if prepared.selecting else {}),
+        **({"covering": len(prepared.covering)} if prepared.covering else {}),
         "metrics": list(examples.metrics),
         "dev": dev,
         **balance.as_json(config, task, examples.train, dev),
         **_thresholds(assessed),
+        **scaling,
         "notes": [*prepared.warnings, *prepared.notes, *_selection(trained), *fitted],
         "usage": assessed.usage.as_json(),
         **({} if forecast is None else {"forecast": forecast.as_json()}),
@@ -189,15 +211,17 @@ def _thresholds(assessed: Assessed) -> dict[str, object]:
     """Returns how the thresholds of labels were chosen, for results.json; {} where none was."""
     prepared = assessed.prepared
     choices = {label: one.as_json() for label, one in assessed.task.choices.items()}
-    goal, on = prepared.config.optimize or "f1", "held-out training" if prepared.selecting else "dev"
-    return {"thresholds": {"goal": goal, "on": on, "labels": choices}} if choices else {}
+    goal = prepared.config.optimize or "f1"
+    return {"thresholds": {"goal": goal, "on": prepared.looked_at_name, "labels": choices}} if choices else {}
 
 
 def _untuned(assessed: Assessed) -> dict[str, object]:
-    """Returns settings and scores before the settings were fitted on dev, for results.json; {} where none was."""
+    """Returns settings and scores without the settings that were fitted, for results.json; {} where none was."""
     if assessed.before is None:
         return {}
-    return {"untuned": {"settings": assessed.prepared.task.settings(), "dev": assessed.before.report()}}
+    prepared = assessed.prepared
+    own = {"settings": prepared.task.settings(), "dev": assessed.before.report()}
+    return {"untuned": {"on": prepared.looked_at_name, **own}}
 
 
 def _label_check(assessed: Assessed) -> dict[str, object]:
@@ -222,7 +246,7 @@ def _predict_fold(prepared: Prepared, rows: list[Example], others: list[Example]
     plain = prepared.config.train.model_copy(update={"patience": None, "track": ()})
     changed = {"label_check": "none", "baselines": False, "select": "last", "train": plain}
     config = with_steps(prepared.config.model_copy(update=changed), len(rows))
-    examples = replace(prepared.examples, train=rows, dev=others, select=[], notes=[])
+    examples = replace(prepared.examples, train=rows, dev=others, select=[], cover=[], notes=[])
     fold = replace(prepare_run(config, examples, loss=prepared.loss), notes=[], warnings=[])
     with temporary_run() as run:
         predictor, _ = select_weights(train_run(fold, run, "never"))

@@ -81,6 +81,7 @@ class Prepared:
         train: The training examples.
         dev: The examples that are reported.
         selecting: Those that select the weights, where dev does not.
+        covering: Those that prediction sets rest on, if there are sets.
         source: The batches of every step.
         callbacks: Those of the run's settings and of the caller.
         loss: The function of loss=function.
@@ -98,6 +99,7 @@ class Prepared:
     train: Labeled
     dev: Labeled
     selecting: Labeled | None
+    covering: Labeled | None
     source: TaskSource
     callbacks: Callbacks
     loss: LossFunction | None
@@ -120,6 +122,11 @@ class Prepared:
     def looked_at(self) -> Labeled:
         """The examples of an evaluation during training."""
         return self.selecting or self.dev
+
+    @property
+    def looked_at_name(self) -> str:
+        """What the report calls these examples."""
+        return "held-out training" if self.selecting else "dev"
 
     def settings(self) -> dict[str, object]:
         """The fingerprint of the run: all settings, and the content of the files in them."""
@@ -162,6 +169,7 @@ def prepare_run(
     encode = partial(_encode, config, predictor.pipeline, notes)
     train, dev = encode(examples.train, "training"), encode(examples.dev, "dev")
     selecting = encode(examples.select, "selecting") if examples.select else None
+    covering = encode(examples.cover, "held-out") if examples.cover else None
     targets = task.targets(examples.train, train.sequences)
     _check_targets(task, train, targets, notes)
     if note := task.cut_targets(examples.train, targets):
@@ -175,7 +183,8 @@ def prepare_run(
         order=examples.order(config.train.seed),
     )
     identity = {"model": fingerprint(model), "train_file": source.fingerprint, "dev_file": dev.fingerprint}
-    identity |= {"selecting": selecting.fingerprint} if selecting else {}
+    others = (("selecting", selecting), ("covering", covering))
+    identity |= {name: rows.fingerprint for name, rows in others if rows}
     identity |= {"data_dir": ""} | ({} if loss is None else {"loss_function": f"{loss.__module__}.{loss.__qualname__}"})
     return Prepared(
         config,
@@ -185,6 +194,7 @@ def prepare_run(
         train,
         dev,
         selecting,
+        covering,
         source,
         all_callbacks,
         loss,
@@ -233,7 +243,7 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         encoding="" if config.encoding == LABELLED.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
-    return with_task(facts, task)
+    return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))
 
 
 def _too_long(config: FinetuneConfig, task: Task) -> TooLong:

@@ -154,7 +154,7 @@ def finetuning_work(run: Prepared) -> Work:
         begin=partial(measure_run, run, FIRST_LOOK),
         read=partial(reload_weights, model),
         final=partial(_final, run),
-        finals=2 if run.task.tunes else 1,
+        finals=1 + run.task.calibrates + run.task.tunes,
     )
 
 
