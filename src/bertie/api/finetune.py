@@ -67,6 +67,10 @@ def finetune(
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",
+    costs: Mapping[str, Mapping[str, float]] | None = None,
+    calibrate: str | None = None,
+    abstain: float | None = None,
+    coverage: float | None = None,
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -115,7 +119,12 @@ def finetune(
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
         focal_gamma: The power of the focal loss.
         label_smoothing: Share of a target that all labels have in equal parts.
-        optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9 or precision@recall=0.95.
+        optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9, precision@recall=0.95 or
+            cost.
+        costs: With optimize="cost", the cost of a predicted label by the true one: {"spam": {"ham": 10}}.
+        calibrate: Calibrates the probabilities on held-out examples by "temperature" or "vector" scaling.
+        abstain: Probability below which the model gives no label, but a reason.
+        coverage: Share of texts whose prediction set has the true label, such as 0.95.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
@@ -299,8 +308,13 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
         elif callable(value):
             chosen[key] = "function"
         elif isinstance(value, Mapping):
-            chosen[key] = {str(one): other for one, other in value.items()}  # labels may be numbers
+            chosen[key] = _by_names(value)
     return chosen | dict(arguments["settings"] or {})
+
+
+def _by_names(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns a mapping of labels, which may be numbers, with their names."""
+    return {str(one): _by_names(other) if isinstance(other, Mapping) else other for one, other in value.items()}
 
 
 def check_alone(config: object, chosen: Mapping[str, Any]) -> None:

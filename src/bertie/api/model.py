@@ -115,6 +115,7 @@ class Model(ModelHandle):
         ensemble: "Sequence[Model | str | Path]" = (),
         head: str = "",
         threshold: float | None = None,
+        abstain: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
@@ -140,6 +141,7 @@ class Model(ModelHandle):
             ensemble: Other models of the task. The mean of the logits decides.
             head: The head of a model of several tasks. Default: all of them.
             threshold: Probability from which on a label is predicted. Default: as chosen in training.
+            abstain: Probability below which a text gets no label, but a reason. 0: never. Default: as in training.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
@@ -167,12 +169,12 @@ class Model(ModelHandle):
         source = Source.of(texts, text, columns, encoding, format)
         if candidates is None:
             predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
-            predictor = predictor.with_threshold(threshold)
+            predictor = predictor.deciding(threshold, abstain)
         else:
             if too_long:
                 raise UsageError("`too_long` has no effect with `candidates`, which truncates texts. Omit `too_long`.")
             others = (("ensemble", ensemble), ("pattern", pattern or words), ("head", head))
-            for name, value in (*others, ("threshold", threshold is not None)):
+            for name, value in (*others, ("threshold", threshold is not None), ("abstain", abstain is not None)):
                 if value:
                     raise UsageError(f"`{name}` does not work with `candidates`. Omit one of them.")
             predictor = choose_from(
@@ -230,6 +232,7 @@ class Model(ModelHandle):
         pattern: str = "",
         words: Mapping[str, str] | None = None,
         threshold: float | None = None,
+        abstain: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
@@ -260,6 +263,7 @@ class Model(ModelHandle):
             pattern: As for `predict`.
             words: As for `predict`.
             threshold: As for `predict`.
+            abstain: As for `predict`. The metrics are then those of the rows with an answer.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
@@ -289,7 +293,10 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).with_threshold(threshold)
+        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).deciding(threshold, abstain)
+        if (against is not None or perturb) and predictor.abstains:
+            what = "against" if against is not None else "perturb"
+            raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
         second = None if against is None else self.like(against)
         measures = Measures(
             positive,

@@ -49,6 +49,7 @@ class PatternOptions(ReadingOptions, total=False):
     pattern: str
     words: Mapping[str, str] | None
     threshold: float | None
+    abstain: float | None
 
 
 class PredictOptions(FileOptions, PatternOptions, RecordOptions, total=False):
@@ -171,6 +172,10 @@ class FinetuneOptions(RunOptions, total=False):
     loss: "str | LossFunction | None"
     focal_gamma: float | None
     optimize: str
+    costs: Mapping[str, Mapping[str, float]] | None
+    calibrate: str | None
+    abstain: float | None
+    coverage: float | None
     label_smoothing: float | None
     data: str
     data_dir: str | Path | None

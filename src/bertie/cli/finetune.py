@@ -26,6 +26,7 @@ SETTINGS: dict[str, str | Flag] = {
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
     "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
+    "costs": Flag("costs", read=tables.costs, metavar="TRUE:PREDICTED=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",

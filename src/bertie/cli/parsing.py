@@ -14,7 +14,8 @@ PANELS = {
     "Data": "train dev data data-dir split task text label label-names label-separator weight columns encoding format "
     "features corpus tokenizer",
     "Training": "config model epochs steps lr batch-size max-length weight-decay warmup class-weights sampling loss "
-    "focal-gamma label-smoothing positive metric patience optimize seed device precision",
+    "focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "
+    "device precision",
     "Model": "too-long head pattern words threshold engine ensemble prompt prefix pooling truncate-dim normalize",
     "Run": "resume dry-run trial track",
     "Output": "output only-answers excel output-encoding overwrite report card json quiet verbose help",

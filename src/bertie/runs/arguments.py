@@ -31,6 +31,10 @@ FINETUNE = {
     "focal_gamma": "focal_gamma",
     "label_smoothing": "label_smoothing",
     "optimize": "optimize",
+    "costs": "costs",
+    "calibrate": "calibrate",
+    "abstain": "abstain",
+    "coverage": "coverage",
     "epochs": "epochs",
     **COMMON,
 }

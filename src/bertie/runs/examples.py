@@ -19,6 +19,7 @@ from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_f
 from bertie.data.tagged import sentences
 from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
@@ -53,6 +54,7 @@ class Examples:
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
     select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
+    cover: list[Example] = field(default_factory=list)  # for prediction sets
     balanced: bool = False  # whether an epoch has equally many examples of each label
 
     @property
@@ -123,7 +125,9 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
     options |= {"positive": config.positive} if config.positive else {}
-    options |= {"optimize": config.optimize} if config.optimize else {}
+    options |= {
+        name: value for name in ("optimize", "costs", "calibrate", "coverage") if (value := getattr(config, name))
+    }
     published = dataset.labels if dataset else ()
     published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
     task = kind.from_examples(train, published, options)
@@ -174,8 +178,14 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     if _selects_apart(config, train):
         train, select = _split(kind, train, config.held_out or HELD_OUT)
         notes.append(
-            f"{len(select):,} training examples are held out to select weights and thresholds; dev is only reported"
+            f"{len(select):,} training examples are held out to select weights, thresholds and calibration; dev is "
+            "only reported"
         )
+    cover: list[Example] = []
+    if config.coverage:
+        train, cover = _split(kind, train, config.held_out or HELD_OUT)
+        set_cut([1.0] * sum(one.label in task.labels for one in cover), config.coverage)  # whether they are enough
+        notes.append(f"{len(cover):,} training examples are held out for prediction sets, and used for nothing else")
     task.check(train, remedy)
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
@@ -185,7 +195,9 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
-    return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
+    return Examples(
+        task, train, dev, metrics, texts, notes, select=select, cover=cover, balanced=config.sampling == "balanced"
+    )
 
 
 def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
@@ -213,7 +225,7 @@ def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[lis
 
 def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
     """Whether training examples, and not dev, select the weights. A published set has a protocol of its own: dev."""
-    if not config.keeps_best and config.train.patience is None and not config.optimize:
+    if not (config.keeps_best or config.train.patience or config.optimize or config.calibrate):
         return False
     return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
 

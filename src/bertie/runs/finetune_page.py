@@ -21,7 +21,7 @@ from bertie.report.page import Html, Report, StatCard
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
-from bertie.runs import balance, usage
+from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
@@ -71,9 +71,10 @@ def page(run: Path | str) -> Report:
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
     _curves(report, lines, results["metrics"] if results else (), scores, (results or {}).get("selecting"))
     if results:
-        before = results.get("untuned", {}).get("dev")
-        untuned = with_intervals(before) if before else None
+        before = results.get("untuned")
+        untuned = sections.Untuned(with_intervals(before["dev"]), before["on"] == "dev") if before else None
         sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        calibration.scaling_section(report, results)
         balance.section(report, results)
         balance.thresholds_section(report, results)
         usage.section(report, results)
