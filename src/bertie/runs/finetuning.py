@@ -14,7 +14,6 @@ import xxhash
 from bertie import console, families
 from bertie.checksums import CHECKSUMS
 from bertie.data.sequences import VECTORS, Sequences
-from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.baselines import baselines, compared, measured
 from bertie.files import read_json, write_json
@@ -24,6 +23,8 @@ from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import LABELLED, Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
@@ -241,7 +242,7 @@ class Run:
     def _encode(self, examples: list[Example], what: str) -> Sequences:
         config = self.config
         tokenizer = self.predictor.tokenizer
-        if bad := [row for row in map(self.predictor.pipeline.readable, examples) if isinstance(row, InvalidRow)]:
+        if bad := [row for row in map(self.predictor.pipeline.readable, examples) if isinstance(row, BadRecord)]:
             raise DataError(
                 f"{len(bad):,} of {len(examples):,} {what} examples cannot be read. Line {bad[0].line}: "
                 f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import UsageError
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.thresholds import ChosenThreshold
 from bertie.tasks.source import encode
