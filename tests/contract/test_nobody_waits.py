@@ -16,8 +16,8 @@ from torch import Tensor
 from batches import padded
 from bertie import families, objectives
 from bertie.data.batch import Batch
-from bertie.data.tables import Example
-from bertie.data.words import TaggedExample
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import TorchModel
 from bertie.nn.characters import CharacterCNN, character_ids

@@ -22,11 +22,13 @@ from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import words
 from bertie.cli.table import app
 from bertie.data.batch import Batch
-from bertie.data.features import BadFeaturesError, frames, log_mel, patches, vectors_of
-from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
+from bertie.io.features import BadFeaturesError, frames, log_mel, patches, vectors_of
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Columns, Example, stream
 from bertie.models.kinds import Inputs
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -249,7 +251,7 @@ def test_a_row_without_vectors_is_skipped_with_its_reason(tmp_path: Path) -> Non
     good, bad = stream(tmp_path / "a.jsonl", TableFormat(features=COLUMN))
     assert isinstance(good, Example)
     assert good.texts == ("",)  # there is no text column, only vectors
-    assert isinstance(bad, InvalidRow)
+    assert isinstance(bad, BadRecord)
     assert "unreadable image" in bad.reason
 
 

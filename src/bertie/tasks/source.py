@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bertie.data.mixed import MixedOrder
 from bertie.data.order import Order
 from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread
-from bertie.data.tables import Example
 from bertie.errors import DataError
+from bertie.io.tables import Example
 from bertie.text.encoding import longest_first
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong

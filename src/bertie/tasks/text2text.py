@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
-from bertie.data.tables import Columns, Example, TableFormat, find_columns
 from bertie.errors import UsageError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Columns, Example, find_columns
 from bertie.metrics.written import MEASURES, WrittenScores, available
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
