@@ -153,7 +153,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (65_600, 45_000),
+    core_lines: (65_648, 45_000),
     core_files: (435, 290),
     imports_inside_functions: (124, 60),
     uses_of_any: (1_344, 600),
