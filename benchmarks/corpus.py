@@ -30,11 +30,13 @@ import xxhash
 from benchmarks import harness
 from bertie import console
 from bertie.costs.meter import resident_peak_bytes
-from bertie.data import corpus, sources
+from bertie.data import corpus
 from bertie.data.prepare import repair
-from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import BertieError, UsageError
 from bertie.files import atomic_write
+from bertie.io import sources
+from bertie.io.blocks import ReadOptions
+from bertie.io.lines import BadRecord
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer, clean
 from bertie.text.sentences import splitter
@@ -71,7 +73,7 @@ def documents_of(path: str, megabytes: float) -> Iterator[str]:
     size = 0
     for unit in sources.plan([path], ReadOptions())[0]:
         for found in sources.read(unit, ReadOptions(), Counter()):
-            text = "" if isinstance(found, DroppedRecord) else found.strip()
+            text = "" if isinstance(found, BadRecord) else found.strip()
             if text and size < megabytes * 1e6:
                 size += len(text.encode())
                 yield text

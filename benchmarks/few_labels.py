@@ -27,11 +27,11 @@ from typing import Any
 from benchmarks.cells import NEVER, cell, finetuned, made, measured
 from benchmarks.results import check_model, named, spaced
 from bertie import console
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import BASELINES
 from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
+from bertie.io.tables import Example
 from bertie.models.head_config import Pooled
 from bertie.report.charts import Line, line_chart
 from bertie.runs.config import FinetuneConfig

@@ -18,9 +18,10 @@ from typing import Any
 
 import bertie
 from bertie import console
-from bertie.data.tables import TableFormat, read
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
+from bertie.io.rows import TableFormat
+from bertie.io.tables import read
 
 RESULTS = Path(__file__).parent / "results" / "imbalance.jsonl"
 MODELS = {"SST-2": "starter-en", "NSMC": "starter-ko"}

@@ -27,12 +27,12 @@ from benchmarks.finetune import Prepared, bertie_run, peer_run, prepare
 from benchmarks.peers import AT_ITS_BEST, require
 from bertie import checksums, console
 from bertie.apps.serve.fleet import model_name
-from bertie.data.questions import MISPLACED
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation import baselines
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import read_json, write_bytes, write_json
+from bertie.io.questions import MISPLACED
+from bertie.io.tables import Example
 from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples

@@ -22,17 +22,17 @@ _MODULES = {
     "data.batch": "Batch",
     "data.corpus": "CorpusFolder",
     "data.executors": "cores",
-    "data.lines": "InvalidRow",
+    "io.lines": "BadRecord",
     "data.order": "permutation",
-    "data.parsed": "Trees",
-    "data.pydocs": "PythonModule=Module",
-    "data.questions": "read_questions=questions",
-    "data.rows": "Fields",
+    "io.parsed": "Trees",
+    "io.pydocs": "PythonModule=Module",
+    "io.questions": "read_questions=questions",
+    "io.rows": "Fields TableFormat",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
-    "data.source_file": "SourceFile",
-    "data.tables": "Columns Example SkipReport TableFormat",
-    "data.tagged": "TaggedFile",
+    "io.sources": "SourceFile",
+    "io.tables": "Columns Example SkipReport",
+    "io.tagged": "TaggedFile",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "Paired",
     "families": "Families",
@@ -108,23 +108,23 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "Batch",
-    "Batches", "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError",
-    "Diverged", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName", "Example",
-    "Facts", "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
-    "GenerationConfig", "Html", "Int4Weight", "Int8Weight", "InvalidRow", "Job", "Layer", "Layers", "LossTerm",
-    "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine",
-    "OnnxEngine", "OnnxFolder", "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask",
-    "Parts", "Planning", "PowerGrid", "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "Rapl",
-    "Registry", "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences",
-    "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery",
-    "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource",
-    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport",
-    "Trees", "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining",
-    "Window", "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk",
-    "embedder_of", "ending", "engine_of", "grouped", "metric_called", "module_of", "nearest", "option",
-    "permutation", "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining",
-    "text_of", "usual_rate", "write_rows",
+    "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord",
+    "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs",
+    "DataError", "Diverged", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName",
+    "Example", "Facts", "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
+    "GenerationConfig", "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction",
+    "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine",
+    "OnnxFolder", "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts",
+    "Planning", "PowerGrid", "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
+    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
+    "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
+    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
+    "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
+    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
+    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "embedder_of",
+    "ending", "engine_of", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
+    "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
+    "usual_rate", "write_rows",
 ]
 # fmt: on
 
@@ -146,17 +146,9 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.data.corpus import CorpusFolder
     from bertie.data.executors import cores
-    from bertie.data.lines import InvalidRow
     from bertie.data.order import permutation
-    from bertie.data.parsed import Trees
-    from bertie.data.pydocs import Module as PythonModule
-    from bertie.data.questions import questions as read_questions
-    from bertie.data.rows import Fields
     from bertie.data.sequences import Sequences
     from bertie.data.shards import Shards
-    from bertie.data.source_file import SourceFile
-    from bertie.data.tables import Columns, Example, SkipReport, TableFormat
-    from bertie.data.tagged import TaggedFile
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import Paired
@@ -178,6 +170,14 @@ if TYPE_CHECKING:
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.write import Words as WrittenWords
+    from bertie.io.lines import BadRecord
+    from bertie.io.parsed import Trees
+    from bertie.io.pydocs import Module as PythonModule
+    from bertie.io.questions import questions as read_questions
+    from bertie.io.rows import Fields, TableFormat
+    from bertie.io.sources import SourceFile
+    from bertie.io.tables import Columns, Example, SkipReport
+    from bertie.io.tagged import TaggedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.calibration import BINS as CALIBRATION_BINS
     from bertie.metrics.resample import Bootstrap, Reservoir

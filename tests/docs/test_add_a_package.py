@@ -28,7 +28,7 @@ def test_the_reader(site: Path, tmp_path: Path) -> None:
     (tmp_path / "new.cards").write_text("text: It was good.\nid: 1\n\ntext: It was bad.\nid: 2\n")
     rows = python(
         site,
-        "from bertie.data.rows import records, TableFormat\n"
+        "from bertie.io.rows import records, TableFormat\n"
         f"for row in records({str(tmp_path / 'new.cards')!r}, TableFormat()): print(row)",
     )
     assert rows.splitlines() == ["(1, {'text': 'It was good.', 'id': '1'})", "(4, {'text': 'It was bad.', 'id': '2'})"]

@@ -7,10 +7,11 @@ import re
 
 import pytest
 
-from bertie.data import card, corpus, decontaminate, sources
+from bertie.data import card, corpus, decontaminate
 from bertie.data.decontaminate import Evaluation
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError
+from bertie.io import sources
 from bertie.runs.corpora import CorpusRecipe
 from bertie.settings import load
 from bertie.tasks.datasets import DATASETS

@@ -12,9 +12,10 @@ import torch
 
 import bertie
 from bertie.cli.main import main
-from bertie.data.tables import Example, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
 from bertie.infer.embed import vectors, write_npy
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example, SkipReport
 from bertie.models.sentence import read_sentence
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -102,7 +103,7 @@ def test_contrastive_loss_is_its_formula():
 
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
     predictor = bertie.load(base, "cpu").embedder(pooling="mean", normalize=True)
-    rows = [Example((TEXTS[0],), None, 1), InvalidRow(2, "empty text"), Example((TEXTS[2],), None, 3)]
+    rows = [Example((TEXTS[0],), None, 1), BadRecord(2, "empty text"), Example((TEXTS[2],), None, 3)]
     array, skipped = io.BytesIO(), SkipReport()
     records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]
     write_npy(predictor, rows, array, SkipReport())

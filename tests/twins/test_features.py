@@ -9,7 +9,7 @@ import torch
 
 import bertie
 from bertie import families
-from bertie.data.words import spaced
+from bertie.io.words import spaced
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import facts_of
 from bertie.models.heads.features import FEATURES

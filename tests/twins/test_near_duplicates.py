@@ -7,8 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bertie.data import corpus, dedup, ngrams, sources
+from bertie.data import corpus, dedup, ngrams
 from bertie.data.prepare import CorpusConfig
+from bertie.io import sources
 
 LEXICON = [f"{a}{b}" for a in "ba ke lo mi nu 가 나 다".split() for b in "rin sol tam 루 마 바".split()]
 THRESHOLD = 0.8

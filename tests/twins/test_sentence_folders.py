@@ -8,8 +8,8 @@ import pytest
 
 import bertie
 from bertie import families
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.folder import copy_other_files
 from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules, read_sentence, with_activation

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
 from bertie.data.mixed import balanced
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.tasks import TASKS
 
 EMOJI = "\U0001f600 Ada saw London."
@@ -233,7 +235,7 @@ TAGGED = {  # program and form -> files by name, options, the tags of each examp
 }
 
 
-def read(home: Path, files: dict[str, str], name: str, path: str = "", **options: Any) -> list[Example | InvalidRow]:
+def read(home: Path, files: dict[str, str], name: str, path: str = "", **options: Any) -> list[Example | BadRecord]:
     for file, content in files.items():
         (home / file).parent.mkdir(exist_ok=True)
         (home / file).write_bytes(content.encode())
@@ -243,7 +245,7 @@ def read(home: Path, files: dict[str, str], name: str, path: str = "", **options
 @pytest.mark.parametrize(("files", "options", "expected"), TAGGED.values(), ids=TAGGED)
 def test_names(tmp_path: Path, files: dict[str, str], options: dict[str, Any], expected: list[Any]) -> None:
     rows = read(tmp_path, files, "tagging", **options)
-    assert [row.reason if isinstance(row, InvalidRow) else row.label for row in rows] == expected
+    assert [row.reason if isinstance(row, BadRecord) else row.label for row in rows] == expected
 
 
 TEXTS = {  # program and form -> task, files, options, (texts, label) of each example, and reasons
@@ -444,7 +446,7 @@ TEXTS = {  # program and form -> task, files, options, (texts, label) of each ex
 def test_texts(tmp_path: Path, name: str, files: dict[str, str], options: dict[str, Any], expected: Any) -> None:
     rows = read(tmp_path, files, name, **options)
     if expected is not None:
-        assert [row.reason if isinstance(row, InvalidRow) else (row.texts, row.label) for row in rows] == expected
+        assert [row.reason if isinstance(row, BadRecord) else (row.texts, row.label) for row in rows] == expected
 
 
 @pytest.mark.parametrize(

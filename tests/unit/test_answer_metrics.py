@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.data.questions import questions
+from bertie.io.questions import questions
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold, rouge_w
 from bertie.metrics.base import baseline_notes
 

@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from bertie import families
-from bertie.data.rows import unique
 from bertie.infer.batching import CHUNK
 from bertie.infer.records import WRITERS, Form
+from bertie.io.rows import unique
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bertie.data import parsed, questions, rows, sources, tables, tagged
-from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
+from bertie.io import parsed, questions, rows, sources, tables, tagged
+from bertie.io.blocks import ReadOptions
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 
 TABLE = pyarrow.table({"text": ["a", "b", "c"], "label": ["x", "y", "x"]})
 SQUAD = {
@@ -112,7 +114,7 @@ def test_examples_or_what_is_wrong_with_them(name: str, data: bytes, tmp_path: P
     path.write_bytes(data)
     with suppress(BertieError):
         for found in READERS[name](path):
-            assert isinstance(found, Example | InvalidRow)
+            assert isinstance(found, Example | BadRecord)
             text_of(found).encode()  # what cannot be written would end `predict`
 
 
@@ -127,4 +129,4 @@ def test_documents_or_what_was_dropped(kind: str, data: bytes, ending: str, tmp_
         units, _ = sources.plan([str(path)], reading)
         for unit in units:
             for found in sources.read(unit, reading, Counter()):
-                assert isinstance(found, str | DroppedRecord)
+                assert isinstance(found, str | BadRecord)

@@ -18,9 +18,9 @@ from bertie.apps.audit.groups import MOST_LABELS, Groups, Row
 from bertie.apps.audit.questions import BBQ, KoBBQ, Question, Questions
 from bertie.apps.audit.templates import Attribute, Templates, TemplateSet
 from bertie.apps.audit.words import Words, associations, effect_size, permutation
-from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
+from bertie.io.tables import Example
 from bertie.runs.models import load as load_module
 from bertie.text.particles import followed, resolved
 from bertie.text.swaps import Swaps

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bertie.data.tables import Example
-from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.findings import Findings
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample
 from bertie.tasks import TASKS, Prediction
 from bertie.tasks.relation import RelationTask
 from bertie.text.tokenizer import Tokenizer

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie.data.tables import Example
-from bertie.data.words import spaced
 from bertie.evaluation import baselines as module
 from bertie.evaluation.baselines import CHARACTERS, baselines, compared, measured
+from bertie.io.tables import Example
+from bertie.io.words import spaced
 from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.metrics.base import baseline_notes, verdict
 from bertie.metrics.ranking import Ranking

@@ -15,8 +15,8 @@ import torch
 import bertie
 from bertie import console
 from bertie.cli.main import main
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

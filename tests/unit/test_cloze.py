@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bertie.apps.cloze.cloze import Count, cloze
-from bertie.data.questions import questions
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import UsageError
+from bertie.io.questions import questions
 
 CITIES = ("Oslo", "Rome", "Cairo", "Lima", "Quito", "Delhi", "Hanoi", "Bern")
 ENGLISH = [

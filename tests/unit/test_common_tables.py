@@ -10,8 +10,9 @@ from typing import Any
 import openpyxl
 import pytest
 
-from bertie.data.tables import Example, TableFormat, collect
 from bertie.errors import BertieError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.tasks import TASKS
 
 TEXTS = ("a lovely, quiet film", "너무 길어요")
@@ -199,7 +200,7 @@ READ: dict[str, tuple[str, Write, dict[str, Any]]] = {  # program -> file, its w
 @pytest.mark.parametrize(("name", "write", "options"), READ.values(), ids=READ)
 def test_read_as_it_is(tmp_path: Path, name: str, write: Write, options: dict[str, Any]) -> None:
     write(tmp_path / name)
-    examples, _ = collect(TASKS["sequence"].rows(tmp_path / name, TableFormat(**options)), name)
+    examples, _ = SkipReport.collect(TASKS["sequence"].rows(tmp_path / name, TableFormat(**options)), name)
     assert [(one.texts[0], one.label) for one in examples] == ROWS
 
 
@@ -376,7 +377,7 @@ REFUSED = {  # file, writer, what the error names
 def test_the_fault_and_the_option_are_named(tmp_path: Path, name: str, write: Write, said: str) -> None:
     write(tmp_path / name)
     with pytest.raises(BertieError, match=f"(?s){said}"):
-        collect(TASKS["sequence"].rows(tmp_path / name, TableFormat()), name)
+        SkipReport.collect(TASKS["sequence"].rows(tmp_path / name, TableFormat()), name)
 
 
 def test_other_worksheets_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

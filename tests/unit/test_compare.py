@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.evaluation import compare
 from bertie.evaluation.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
+from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.tasks import TASKS, Prediction, Task
 

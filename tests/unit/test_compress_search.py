@@ -12,7 +12,7 @@ from bertie.apps.compress import run as compressing
 from bertie.apps.compress.page import _front
 from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.apps.compress.run import Limits, _beats
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups

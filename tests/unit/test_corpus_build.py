@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertie.data import card, corpus, executors, records, sources
+from bertie.data import card, corpus, executors
 from bertie.data.prepare import CorpusConfig, repair
 from bertie.data.shards import Shards
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.io import blocks, sources
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.sentences import rules
@@ -52,7 +53,7 @@ def inputs(tmp_path):
 @pytest.fixture
 def small_units(monkeypatch):
     monkeypatch.setattr(sources, "UNIT", 2000)
-    monkeypatch.setattr(records, "UNIT", 2000)
+    monkeypatch.setattr(blocks, "UNIT", 2000)
 
 
 def files(folder):
@@ -112,14 +113,14 @@ def test_nothing_is_lost_whatever_the_mix(tmp_path_factory, data):
     (folder / "b.jsonl").write_bytes(b"\r\n".join([*wrapped, b"[1]", b"{"]))
     (folder / "c.csv").write_bytes(b"\n".join([b"id,text", *(b"1," + line for line in lines), b"1,2,3"]))
     (folder / "d.txt").write_bytes(b"always one good document")
-    before = records.LIMIT, records.READ
-    records.LIMIT, records.READ = 2000, 512
+    before = blocks.LIMIT, blocks.READ
+    blocks.LIMIT, blocks.READ = 2000, 512
     try:
         shards = corpus.build([folder], folder / "out")
     finally:
-        records.LIMIT, records.READ = before
+        blocks.LIMIT, blocks.READ = before
     account = conserved(shards)
-    quarantined = len((folder / "out" / "quarantine.jsonl").read_text().splitlines())
+    quarantined = len((folder / "out" / "quarantine.jsonl").read_bytes().splitlines())
     silent = sum(account["dropped"].get(reason, 0) for reason in ("empty", "exact duplicate"))
     assert account["in"] == account["kept"] + silent + quarantined
     texts = ["".join(document) for document in corpus.documents(folder / "out")]
@@ -142,9 +143,10 @@ def test_one_line_of_fifty_megabytes_is_dropped_in_bounded_memory(tmp_path):
 
 KILLED = """
 import sys, os, signal
-from bertie.data import corpus, records, shards, sources, tokens
+from bertie.data import corpus, shards, tokens
+from bertie.io import blocks, sources
 from bertie.text.tokenizer import Tokenizer
-sources.UNIT = records.UNIT = tokens.UNIT = 2000
+sources.UNIT = blocks.UNIT = tokens.UNIT = 2000
 shards.SHARD = 6000
 left = int(sys.argv[3])
 write = os.replace

@@ -14,7 +14,7 @@ import pytest
 
 from bertie import console
 from bertie.cli.main import main
-from bertie.data import dumps
+from bertie.io import dumps
 from bertie.text import vocabulary
 
 

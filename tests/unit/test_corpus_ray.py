@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from bertie.data import corpus, executors, sources
+from bertie.data import corpus, executors
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import UsageError
+from bertie.io import sources
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 

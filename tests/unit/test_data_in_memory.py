@@ -17,8 +17,8 @@ import pyarrow
 import pytest
 
 import bertie
-from bertie.data import memory
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.io import memory
 from toys import toy_model
 
 WORDS = ["good", "bad", "a", "film", "the", "was"]

@@ -5,8 +5,8 @@ import csv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.delimited import LONGEST, Records, separator_of, split
-from bertie.data.lines import InvalidRow
+from bertie.io.delimited import LONGEST, Records, separator_of, split
+from bertie.io.lines import BadRecord
 
 END = "\0no more"
 
@@ -29,7 +29,7 @@ def test_long_fields_leave_the_limit_of_the_process_alone() -> None:
 def test_an_open_quotation_mark_costs_its_line() -> None:
     lines = ["a,b", '"open,c', *["x" * 1000 + ",d"] * 300, "e,f"]
     rows = [row for _, row in Records(enumerate(lines, 1), ",")]
-    assert rows[1] == InvalidRow(2, "a quotation mark left open")
+    assert rows[1] == BadRecord(2, "a quotation mark left open")
     assert (len(rows), rows[-1]) == (303, ["e", "f"])
     assert split(['"' + "x" * LONGEST + '"\n'], ",") is None, "what bounds memory"
 

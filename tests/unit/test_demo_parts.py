@@ -10,8 +10,8 @@ import pytest
 from bertie.apps.demo import headline, libraries, masked, pairs, pipeline, settings
 from bertie.apps.demo.page import page
 from bertie.apps.demo.pipeline import demo
-from bertie.data.pydocs import Module, Passage
 from bertie.errors import DataError, UsageError
+from bertie.io.pydocs import Module, Passage
 from bertie.runs.config import PretrainConfig
 
 BEES = (

@@ -7,8 +7,8 @@ import torch
 from bertie import families
 from bertie.apps.compress.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
 from bertie.apps.compress.prune import prune
-from bertie.data.tables import Example
 from bertie.errors import UsageError
+from bertie.io.tables import Example
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.layout import Packed
 from bertie.tasks import SequenceTask, TaggingTask

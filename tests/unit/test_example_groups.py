@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError
 from bertie.evaluation.compare import against
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

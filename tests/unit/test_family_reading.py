@@ -9,9 +9,9 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 
 from bertie import families
-from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, readable

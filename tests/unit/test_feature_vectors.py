@@ -21,12 +21,14 @@ from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import words
 from bertie.cli.table import app
-from bertie.data.collate import batch_of
-from bertie.data.features import BadFeaturesError, frames, log_mel, patches, vectors_of
-from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, stream
+from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
+from bertie.io.features import BadFeaturesError, frames, log_mel, patches, vectors_of
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Columns, Example, stream
 from bertie.models.kinds import Inputs
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -232,7 +234,7 @@ def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
     examples = [Example(("is it high",), vectors=vectors[0]), Example(("low",)), Example(("it",), vectors=vectors[1])]
     encoded = encode(examples, tokenizer, max_length=8)
     assert encoded.lengths.tolist() == [5 + 2, 3, 3 + 3]
-    batch = batch_of(encoded.take(np.array([2, 0])))
+    batch = Batch.of(encoded.take(np.array([2, 0])))
     assert batch.features is not None
     assert batch.features.rows.tolist() == [3, 4, 5, 11, 12]
     np.testing.assert_array_equal(batch.features.vectors.numpy(), np.concatenate([vectors[1], vectors[0]]))
@@ -249,7 +251,7 @@ def test_a_row_without_vectors_is_skipped_with_its_reason(tmp_path: Path) -> Non
     good, bad = stream(tmp_path / "a.jsonl", TableFormat(features=COLUMN))
     assert isinstance(good, Example)
     assert good.texts == ("",)  # there is no text column, only vectors
-    assert isinstance(bad, InvalidRow)
+    assert isinstance(bad, BadRecord)
     assert "unreadable image" in bad.reason
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import bertie
 from bertie import families
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.runs.examples import few
 from bertie.tasks.few_shot import FewShotTask
 from bertie.tasks.source import TaskSource, batch_of_examples, encode

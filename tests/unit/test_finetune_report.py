@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import binomtest
 from test_cli_finetune import FAST, model, one_thread, rows, run, settings, train, write
 
-from bertie.data.tables import Example
-from bertie.data.words import TaggedExample
 from bertie.infer.findings import SLICES, WORST, Findings
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample
 from bertie.metrics.answers import QaPrediction
 from bertie.metrics.base import wilson
 from bertie.metrics.confusion import Confusion

@@ -13,8 +13,8 @@ from bertie.apps.compress.importance import HEADS, importance, judged, without_h
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
 from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.surgery import rebuilt
 from bertie.tasks import SequenceTask
 from bertie.tasks.parse import ParseTask
@@ -53,8 +53,8 @@ def conllu(folder: Path, sentences: int) -> Path:
 
 
 def read(file: Path) -> list[Any]:
-    from bertie.data.parsed import trees
-    from bertie.data.tables import TableFormat
+    from bertie.io.parsed import trees
+    from bertie.io.rows import TableFormat
 
     return list(trees(file, TableFormat()))
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from bertie.apps.search.readers import Document, Reading, read
-from bertie.data import books, formats, isolated, pages
-from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.rows import unique
-from bertie.data.streams import Unreadable
 from bertie.errors import DataError
+from bertie.io import books, documents, isolated, pages
+from bertie.io.blocks import ReadOptions
+from bertie.io.lines import BadRecord
+from bertie.io.rows import unique
+from bertie.io.streams import Unreadable
 
 
 def count(most: int) -> Iterator[int]:
@@ -76,7 +77,7 @@ def test_a_page_that_takes_too_long_is_left_out_with_the_reason(
     attributes = " ".join(f"a{n}=1" for n in range(200_000))  # the library compares each with all before it
     (tmp_path / "a.html").write_text(f"<html><body><p {attributes}>Hello there.</p></body></html>")
     (found,) = read(str(tmp_path / "a.html"), Reading())
-    assert isinstance(found, DroppedRecord)
+    assert isinstance(found, BadRecord)
     assert "takes more than 1 s of processor time" in found.reason
 
 
@@ -90,7 +91,7 @@ def test_a_page_of_more_than_10_mb_is_read(tmp_path: Path) -> None:
 def test_a_large_page_without_text_says_its_size(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<html><body><script>{'hello();' * 1_000_000}</script></body></html>")
     (found,) = read(str(tmp_path / "a.html"), Reading())
-    assert isinstance(found, DroppedRecord)
+    assert isinstance(found, BadRecord)
     assert found.reason == "a page without text that can be read, of 8 MB"
 
 
@@ -110,7 +111,7 @@ def test_no_text_of_nested_elements_is_lost_without_a_word(tmp_path: Path, tag: 
         assert all(WEATHER.format(n) in found.text for n in range(3))
         assert all(WEATHER.format(n) in books.paragraphs(page.encode()) for n in range(3))
     else:
-        assert isinstance(found, DroppedRecord)
+        assert isinstance(found, BadRecord)
         assert "its elements are nested more than 2,048 deep" in found.reason
         with pytest.raises(Unreadable, match="2,048"):
             books.paragraphs(page.encode())
@@ -149,7 +150,7 @@ def test_no_expression_takes_time_with_the_square_of_a_text(tmp_path: Path, name
     (tmp_path / name).write_text(content)
     began = time.process_time()
     for found in read(str(tmp_path / name), Reading()):
-        assert isinstance(found, Document | DroppedRecord)
+        assert isinstance(found, Document | BadRecord)
     pages._title(content)
     assert time.process_time() - began < BRIEF_S
 
@@ -157,12 +158,12 @@ def test_no_expression_takes_time_with_the_square_of_a_text(tmp_path: Path, name
 @pytest.mark.parametrize("content", [b"\xff\n\n" * 300_000, b"<doc>\n\xff</doc>\n" * 100_000])
 def test_lines_of_many_damaged_documents_are_counted_once(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
-    reader = formats.wiki if content.startswith(b"<doc") else formats.text
+    reader = documents.wiki if content.startswith(b"<doc") else documents.text
     began = time.process_time()
     found = list(reader([str(tmp_path / "a"), 0, -1], ReadOptions(), Counter()))
     assert (
-        [one.line for one in found if isinstance(one, DroppedRecord)][:3] == [1, 3, 5]
-        if reader is formats.text
+        [one.line for one in found if isinstance(one, BadRecord)][:3] == [1, 3, 5]
+        if reader is documents.text
         else [2, 4, 6]
     )
     assert time.process_time() - began < BRIEF_S

@@ -8,8 +8,9 @@ from unicodedata import normalize
 import pytest
 
 import bertie
-from bertie.data.tables import TableFormat, read
 from bertie.errors import UsageError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import read
 from bertie.metrics.tags import renamed
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

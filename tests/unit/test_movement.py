@@ -13,9 +13,9 @@ from bertie.apps.compress.importance import importance, judged
 from bertie.apps.compress.learn import Lessons, made
 from bertie.apps.compress.movement import HEADS, LAYERS, NEURONS, Masks
 from bertie.apps.compress.recipe import Recipe
-from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.models.surgery import take_layers
 from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask

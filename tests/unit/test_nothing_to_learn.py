@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bertie.data.tables import TableFormat, collect
 from bertie.errors import UsageError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import SkipReport
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks import TASKS
@@ -103,7 +104,7 @@ def test_relations_in_utf16(tmp_path: Path) -> None:
         "label": "saw",
     }
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
-    (example,), _ = collect(TASKS["relation"].rows(tmp_path / "a.jsonl", TableFormat()), "a")
+    (example,), _ = SkipReport.collect(TASKS["relation"].rows(tmp_path / "a.jsonl", TableFormat()), "a")
     assert [example.texts[0][one.start : one.end] for one in example.entities] == ["Ada", "London"]
 
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from bertie.data.parsed import is_tree, trees
-from bertie.data.tables import InvalidRow, TableFormat
-from bertie.data.words import TaggedExample, spaced
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.parsed import is_tree, trees
+from bertie.io.rows import TableFormat
+from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
 from bertie.runs.models import load
@@ -78,7 +79,7 @@ def test_a_treebank_is_read_with_its_text(tmp_path: Path) -> None:
 def test_damaged_sentences_are_told_and_the_rest_is_read(tmp_path: Path, row: str, reason: str) -> None:
     path = write(tmp_path / "dev.tsv", row, "\n\n", klue([("나는", 2, "NP_SBJ"), ("간다.", 0, "VP")]))
     bad, good = trees(path, KLUE)
-    assert bad == InvalidRow(1, reason)
+    assert bad == BadRecord(1, reason)
     assert isinstance(good, TaggedExample)
 
 

@@ -13,9 +13,9 @@ import bertie
 from benchmarks import few_labels
 from benchmarks.__main__ import bench
 from bertie import families
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
+from bertie.io.tables import Example
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune, plan

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from bertie.data.tables import TableFormat
 from bertie.errors import UsageError
 from bertie.evaluation import perturb
+from bertie.io.rows import TableFormat
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask

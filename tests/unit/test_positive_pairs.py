@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.data.rows import RECOGNISED
-from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError
+from bertie.io.rows import RECOGNISED, TableFormat
+from bertie.io.tables import Example
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks import TASKS

@@ -15,11 +15,13 @@ import torch
 import bertie
 from bertie import console, families
 from bertie.cli.main import main
-from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.runs.models import load
@@ -119,7 +121,7 @@ def test_predictions_come_in_order_and_do_not_depend_on_their_neighbors(model, m
 
 
 def test_a_bad_row_is_answered_in_its_place(model):
-    rows = [Example(("fine",)), InvalidRow(2, "empty text"), Example(("also fine",))]
+    rows = [Example(("fine",)), BadRecord(2, "empty text"), Example(("also fine",))]
     answers = [answer for _, answer in Predictor(model).stream(rows)]
     assert answers[1] == rows[1]
     assert close(answers[0].as_json(), bertie.predict(model, ["fine"])[0].as_json())
@@ -154,7 +156,7 @@ def test_long_texts_are_counted_and_refused_alone_under_error(model):
     count = TextCount("error", 32)
     rows = [Example(("short",), None, 1), Example(("x" * 50,), None, 2), Example(("y",), None, 3)]
     answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, count=count)]
-    assert answers[1] == InvalidRow(2, "longer than 32 tokens")
+    assert answers[1] == BadRecord(2, "longer than 32 tokens")
     assert answers[2].label == bertie.predict(model, ["y"])[0].label
     assert count.notes == ["1 of 3 texts are longer than 32 tokens: refused (too_long=error)"]
 
@@ -179,7 +181,7 @@ def test_scoring_streams_and_counts(model, tmp_path):
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}
     skipped = SkipReport()
     with pytest.raises(DataError, match=r"no labeled example.*1 of 1 rows skipped"):
-        Predictor(model).evaluate([InvalidRow(2, "empty text")], skipped=skipped)
+        Predictor(model).evaluate([BadRecord(2, "empty text")], skipped=skipped)
     with pytest.raises(DataError, match=r"no labeled example to evaluate on\.$"):
         Predictor(model).evaluate([], skipped=SkipReport())
 
@@ -310,7 +312,7 @@ def test_usage_errors(run, folder, tmp_path):
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
 def test_a_real_file_is_answered_row_by_row(model):
     path = Path(os.environ["BERTIE_DATA"]) / "nsmc" / "ratings_test.txt"
-    from bertie.data.tables import stream
+    from bertie.io.tables import stream
 
     rows = Predictor(model).stream(stream(path, TableFormat(labelled=False)))
     lines = [row.line for (row, _), _ in zip(rows, range(3000), strict=False)]

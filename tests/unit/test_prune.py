@@ -9,9 +9,9 @@ import torch
 from bertie import families
 from bertie.apps.compress.importance import Seen, importance
 from bertie.apps.compress.prune import _refit, prune, spread
-from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask

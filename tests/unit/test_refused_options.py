@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bertie.data.tables import TableFormat
 from bertie.errors import UsageError
+from bertie.io.rows import TableFormat
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.published import check_published
 from bertie.settings import Config, load

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from bertie.data.tables import Example, InvalidRow, TableFormat
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
 from bertie.tasks.datasets import DATASETS, check
@@ -91,7 +93,7 @@ def test_names_are_read_from_a_csv(tmp_path: Path) -> None:
     read = [next(iter(RelationTask.rows(tmp_path / f"{number}.csv", TableFormat()))) for number in range(3)]
     assert [(name.start, name.end, name.type) for name in read[0].entities] == [(0, 3, "PER"), (8, 12, "LOC")]
     assert [(name.start, name.end) for name in read[1].entities] == [(0, 3), (8, 12)]
-    assert read[2] == InvalidRow(2, "object_entity is not a JSON object")
+    assert read[2] == BadRecord(2, "object_entity is not a JSON object")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_names_are_read_from_a_csv(tmp_path: Path) -> None:
 def test_names_out_of_place_are_told(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     bad = row("Ada saw Rome.", "Ada", "Rome", "x")
     bad["subject_entity"] = {**entity("Ada saw Rome.", "Ada", "PER"), **change}
-    assert list(RelationTask.rows(write(tmp_path / "dev.json", [bad]), KLUE_JSON)) == [InvalidRow(1, reason)]
+    assert list(RelationTask.rows(write(tmp_path / "dev.json", [bad]), KLUE_JSON)) == [BadRecord(1, reason)]
 
 
 def drawn(examples: int, seed: int, decimals: int = 6) -> tuple[np.ndarray, np.ndarray]:

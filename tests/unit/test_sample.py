@@ -19,11 +19,11 @@ from bertie.apps.sample import TABLES, Row, Table, pictures, scenes, table
 from bertie.apps.sample.names import NAMES
 from bertie.apps.sample.reviews import GRAMMARS, LABELS
 from bertie.cli.table import app
-from bertie.data.questions import questions
-from bertie.data.rows import RECOGNISED
-from bertie.data.tables import Example
-from bertie.data.tagged import sentences
 from bertie.errors import UsageError
+from bertie.io.questions import questions
+from bertie.io.rows import RECOGNISED
+from bertie.io.tables import Example
+from bertie.io.tagged import sentences
 from bertie.registry import Registry
 
 # Of the rows as JSON. A change of a grammar changes what the pages print: change both together.

@@ -15,8 +15,8 @@ from bertie.apps.search.passages import OVERLAP, passages
 from bertie.apps.search.readers import Document, Reading, expand, read
 from bertie.apps.search.snippets import snippet
 from bertie.apps.search.terms import Terms
-from bertie.data.records import DroppedRecord
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
 
 WORDS = st.lists(
     st.sampled_from(["a", "word", "끝이다.", "end.", "End?", "\n", "\n\n", " \n \n", "U.S.", "Dr."]), max_size=120
@@ -83,7 +83,7 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
         found[name] = list(read(str(tmp_path / name), Reading()))
     good, bad = found["corpus.jsonl"][0], found["corpus.jsonl"][1:]
     assert good == Document("One.", "d1", "T", row=1)
-    assert [(one.line, isinstance(one, DroppedRecord)) for one in bad] == [(2, True), (3, True), (4, True)]
+    assert [(one.line, isinstance(one, BadRecord)) for one in bad] == [(2, True), (3, True), (4, True)]
     assert found["table.csv"] == [Document("Hello", "7", "Seven", row=2)]
     assert [one.text.strip() for one in found["wiki_00"]] == ["Text of A.", "Text of B."]
     assert [one.title for one in found["wiki_00"]] == ["A", "B"]
@@ -114,7 +114,7 @@ def test_a_web_page_gives_its_main_text(tmp_path: Path) -> None:
     (found,) = read(str(tmp_path / "a.html"), Reading())
     assert found.title == "Tides & moon"
     assert "The tide number 7 rises" in found.text
-    assert isinstance(next(read(str(tmp_path / "empty.html"), Reading())), DroppedRecord)
+    assert isinstance(next(read(str(tmp_path / "empty.html"), Reading())), BadRecord)
 
 
 def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from bertie.apps.search.models import relevance
 from bertie.apps.serve import handlers
 from bertie.apps.serve.golden import difference
 from bertie.apps.serve.routes import ROUTES
-from bertie.data.tables import TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
+from bertie.io.rows import TableFormat
+from bertie.io.tables import find_columns
 from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts

@@ -15,9 +15,9 @@ import transformers
 import bertie
 from bertie.api.run import commands_after
 from bertie.data.mixed import MixedOrder, taken
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.several import SeveralScores

@@ -10,8 +10,9 @@ import torch
 
 import bertie
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Columns, Example, InvalidRow, SoftLabel, named
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Columns, Example, SoftLabel, named
 from bertie.tasks.soft import SoftTask
 from toys import CommandLine, toy_model
 
@@ -19,7 +20,7 @@ COLUMNS = Columns(("text",), "label")
 FIELDS = {"text": "a b", "label": "good", "scores.good": "0.9", "scores.poor": "0.1"}
 
 
-def read(**fields: Any) -> Example | InvalidRow:
+def read(**fields: Any) -> Example | BadRecord:
     return SoftTask.example({**FIELDS, **fields}, COLUMNS, 1)
 
 
@@ -31,9 +32,9 @@ def test_rows() -> None:
     assert isinstance(plain, Example)
     assert not isinstance(plain.label, SoftLabel)
     for wrong in ("x", "-1", "nan", "inf"):
-        assert isinstance(read(**{"scores.good": wrong}), InvalidRow)
-    assert isinstance(read(**{"scores.good": "0", "scores.poor": "0"}), InvalidRow)
-    assert SoftTask.columns(list(FIELDS), bertie.data.tables.TableFormat(), "t") == COLUMNS
+        assert isinstance(read(**{"scores.good": wrong}), BadRecord)
+    assert isinstance(read(**{"scores.good": "0", "scores.poor": "0"}), BadRecord)
+    assert SoftTask.columns(list(FIELDS), bertie.io.rows.TableFormat(), "t") == COLUMNS
 
 
 def encoded(rows: int) -> Sequences:

@@ -16,9 +16,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data import records, sources, streams
-from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import DataError, UsageError
+from bertie.io import blocks, sources, streams
+from bertie.io.blocks import ReadOptions
+from bertie.io.lines import BadRecord
 
 DOCUMENTS = [
     "The first one. It has two sentences.",
@@ -45,7 +46,7 @@ def texts(found):
 
 
 def dropped(found):
-    return [(drop.reason, drop.line) for drop in found if isinstance(drop, DroppedRecord)]
+    return [(drop.reason, drop.line) for drop in found if isinstance(drop, BadRecord)]
 
 
 def parquet(documents):
@@ -82,10 +83,10 @@ def test_every_format_and_compression_gives_the_same_documents(tmp_path, kind, c
     assert texts(found) == expected
 
 
-@pytest.mark.parametrize("unit", [1, 30, records.UNIT])
+@pytest.mark.parametrize("unit", [1, 30, blocks.UNIT])
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "wiki"])
 def test_carriage_returns_end_the_lines_of_old_macs(tmp_path, kind, unit, monkeypatch):
-    monkeypatch.setattr(records, "UNIT", unit)
+    monkeypatch.setattr(blocks, "UNIT", unit)
     plain, mac = (tmp_path / folder / ("wiki_00" if kind == "wiki" else f"a.{kind}") for folder in "ab")
     for path, end in ((plain, b"\n"), (mac, b"\r")):
         path.parent.mkdir()
@@ -133,7 +134,7 @@ def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
         sources.plan([str(archive.parent)], ReadOptions())
     renamed = archive.rename(archive.with_suffix(".txt"))
     (unit,), _ = sources.plan([str(renamed)], ReadOptions())
-    assert all(isinstance(found, DroppedRecord) for found in sources.read(unit, ReadOptions(), Counter()))
+    assert all(isinstance(found, BadRecord) for found in sources.read(unit, ReadOptions(), Counter()))
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "texts.txt"]
 
 
@@ -244,17 +245,17 @@ def test_units_of_any_size_give_the_records_of_the_whole(tmp_path_factory, kind,
     path.write_bytes(encoded(kind, documents))
     whole = texts(read(path))
     small = data.draw(st.integers(16, 64))
-    before = records.UNIT, records.READ
+    before = blocks.UNIT, blocks.READ
     try:
-        records.UNIT, records.READ = unit, small
+        blocks.UNIT, blocks.READ = unit, small
         assert texts(read(path)) == whole
     finally:
-        records.UNIT, records.READ = before
+        blocks.UNIT, blocks.READ = before
 
 
 def test_a_line_beyond_the_limit_is_dropped_and_its_neighbors_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "LIMIT", 1000)
-    monkeypatch.setattr(records, "READ", 300)
+    monkeypatch.setattr(blocks, "LIMIT", 1000)
+    monkeypatch.setattr(blocks, "READ", 300)
     long = "x" * 5000
     (tmp_path / "a.jsonl").write_text(f'{{"text": "one"}}\n{{"text": "{long}"}}\n{{"text": "two"}}\n')
     (tmp_path / "b.txt").write_text(f"one\n\nbefore\n{long}\nafter\n\ntwo\n")
@@ -266,8 +267,8 @@ def test_a_line_beyond_the_limit_is_dropped_and_its_neighbors_stay(tmp_path, mon
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_the_last_line_of_a_table_beyond_the_limit_is_counted(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(records, "LIMIT", 1000)
-    monkeypatch.setattr(records, "READ", 300)
+    monkeypatch.setattr(blocks, "LIMIT", 1000)
+    monkeypatch.setattr(blocks, "READ", 300)
     (tmp_path / "a.csv").write_text(f"id,text\n1,one\n2,{'x' * 5000}{end}")
     (tmp_path / "b.csv").write_text(f"id,text{'x' * 5000}{end}")
     assert texts(read(tmp_path / "a.csv")) == ["one"]
@@ -276,8 +277,8 @@ def test_the_last_line_of_a_table_beyond_the_limit_is_counted(tmp_path, monkeypa
 
 
 def test_a_document_beyond_the_limit_is_cut_at_a_line_and_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "LIMIT", 1000)
-    monkeypatch.setattr(records, "READ", 300)
+    monkeypatch.setattr(blocks, "LIMIT", 1000)
+    monkeypatch.setattr(blocks, "READ", 300)
     path = tmp_path / "a.txt"
     lines = [f"line {i}" for i in range(500)]
     path.write_text("\n".join(lines))

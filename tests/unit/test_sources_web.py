@@ -9,12 +9,14 @@ from collections import Counter
 import pytest
 import zstandard
 
-from bertie.data import books, corpus, records, sources, streams
-from bertie.data.dumps import plain_text
-from bertie.data.pages import decoded, main_text
-from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.streams import Unreadable
+from bertie.data import corpus
 from bertie.errors import DataError
+from bertie.io import blocks, books, sources, streams
+from bertie.io.blocks import ReadOptions
+from bertie.io.dumps import plain_text
+from bertie.io.lines import BadRecord
+from bertie.io.pages import decoded, main_text
+from bertie.io.streams import Unreadable
 
 HEAD = (
     '<mediawiki xml:lang="ko"><siteinfo><namespaces><namespace key="0" case="x" />'
@@ -45,7 +47,7 @@ def texts(found):
 
 
 def dropped(found):
-    return [drop.reason for drop in found if isinstance(drop, DroppedRecord)]
+    return [drop.reason for drop in found if isinstance(drop, BadRecord)]
 
 
 # Dumps of Wikipedia --------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ def multistream(pages, per_stream=2):
     [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".bz2", None)],
 )
 def test_a_dump_is_the_same_in_any_number_of_units(tmp_path, monkeypatch, suffix, compress):
-    monkeypatch.setattr(records, "UNIT", 400)
+    monkeypatch.setattr(blocks, "UNIT", 400)
     pages = [page(number) for number in range(20)]
     path = tmp_path / f"wiki.xml{suffix}"
     path.write_bytes(
@@ -230,10 +232,10 @@ REASONS = [
 ]
 
 
-@pytest.mark.parametrize("unit", [records.UNIT, 40])
+@pytest.mark.parametrize("unit", [blocks.UNIT, 40])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_the_pages_of_a_web_archive(tmp_path, monkeypatch, suffix, unit):
-    monkeypatch.setattr(records, "UNIT", unit)
+    monkeypatch.setattr(blocks, "UNIT", unit)
     path = tmp_path / f"a.warc{suffix}"
     path.write_bytes(b"".join(map(gzip.compress if suffix else bytes, ARCHIVE)))
     found = read(path)
@@ -269,7 +271,7 @@ def test_texts_of_a_wet_file_and_its_end(tmp_path):
 
 
 def test_a_page_that_grows_without_end_is_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr("bertie.data.warc.LIMIT", 1 << 16)
+    monkeypatch.setattr("bertie.io.warc.LIMIT", 1 << 16)
     (tmp_path / "a.warc").write_bytes(record("response", answer("a" * (1 << 20), packed=True)) + ARCHIVE[2])
     found = read(tmp_path / "a.warc")
     assert len(texts(found)) == 1
@@ -362,7 +364,7 @@ def test_encrypted_damaged_and_hostile_books(tmp_path, monkeypatch):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert "not a readable epub" in dropped(read(path))[0]
-    monkeypatch.setattr("bertie.data.books.BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr("bertie.io.books.BOMB_BYTES", 1 << 20)
     epub(path, [CHAPTER], extra=[("big", b" " * (2 << 20))])
     with pytest.raises(Unreadable, match="no text does"):
         books._text(str(path))
@@ -372,7 +374,7 @@ def test_encrypted_damaged_and_hostile_books(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_build_of_every_new_source_continues_to_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "UNIT", 800)
+    monkeypatch.setattr(blocks, "UNIT", 800)
     monkeypatch.setattr(sources, "UNIT", 200)
     inputs = tmp_path / "in"
     inputs.mkdir()

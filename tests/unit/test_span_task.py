@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import TextCount
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
@@ -320,7 +322,7 @@ def test_rows_from_files(tmp_path: Path):
     )
     first, second = SpanTask.rows(tmp_path / "a.jsonl", TableFormat())
     assert first.label == ()
-    assert second == InvalidRow(2, "no answers")
+    assert second == BadRecord(2, "no answers")
     (tmp_path / "a.csv").write_text("context,question\nAda rows,who\n")
     with pytest.raises(UsageError, match="jsonl"):
         list(SpanTask.rows(tmp_path / "a.csv", TableFormat()))

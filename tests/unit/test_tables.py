@@ -20,12 +20,13 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data import lines, sources
-from bertie.data.records import ReadOptions
-from bertie.data.rows import kind_of, records
-from bertie.data.sheets import new_sheet, sheet_rows
-from bertie.data.tables import Example, InvalidRow, TableFormat, read, stream
 from bertie.errors import DataError, UsageError
+from bertie.io import lines, sources
+from bertie.io.blocks import ReadOptions
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat, kind_of, records
+from bertie.io.sheets import new_sheet, sheet_rows
+from bertie.io.tables import Example, read, stream
 
 UNLABELLED = TableFormat(labelled=False)
 
@@ -346,12 +347,12 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     path = write(tmp_path, "a.txt", "first\n\nthird\n")
     assert list(stream(path, UNLABELLED)) == [
         Example(("first",), None, 1),
-        InvalidRow(2, "empty text"),
+        BadRecord(2, "empty text"),
         Example(("third",), None, 3),
     ]
     pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
     rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
-    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 column instead of 2")]
+    assert rows == [Example(("x", "y"), None, 1), BadRecord(2, "1 column instead of 2")]
 
 
 def test_columns_with_korean_names(tmp_path):

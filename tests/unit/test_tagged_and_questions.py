@@ -7,10 +7,11 @@ import pyarrow.parquet
 import pytest
 
 from bertie.apps.search.readers import Reading, read
-from bertie.data.questions import MISPLACED, placed, questions
-from bertie.data.tables import InvalidRow, TableFormat
-from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.questions import MISPLACED, placed, questions
+from bertie.io.rows import TableFormat
+from bertie.io.tagged import sentences
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
@@ -90,7 +91,7 @@ def test_tokens_in_jsonl(tmp_path):
     good, untagged, *bad = sentences(path, TableFormat())
     assert good.label == ("B-PER", "O")
     assert untagged.label is None
-    assert all(isinstance(row, InvalidRow) for row in bad)
+    assert all(isinstance(row, BadRecord) for row in bad)
     assert len(bad) == 5
     again = write(tmp_path, "a.ndjson", path.read_text())
     assert next(sentences(again, TableFormat())) == good
@@ -116,12 +117,12 @@ def test_entities_by_characters_as_annotation_programs_write_them(tmp_path):
     assert first.label == ("B-PER", "I-PER", "O", "O", "B-LOC", "O", "O", "O")
     assert (first.widened, wide.label, wide.widened, none.label) == (0, ("B-LOC", "O"), 1, ("O",))
     assert two.label == ("B-PER", "O", "B-PER")
-    assert other == InvalidRow(5, "no tags and no entities")
+    assert other == BadRecord(5, "no tags and no entities")
     assert [*TaggingTask.rows(path, TableFormat(label="mine"))][-1].label == ("B-PER",)
     assert [row.label for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [None] * 5
     refused = [json.dumps({**rows[1], "answer": answer}) for answer in ("accept", "reject", "ignore")]
     kept, *skipped = sentences(write(tmp_path, "prodigy.jsonl", "\n".join(refused)), TableFormat())
-    assert (kept.label, skipped) == (wide.label, [InvalidRow(2, "answer is reject"), InvalidRow(3, "answer is ignore")])
+    assert (kept.label, skipped) == (wide.label, [BadRecord(2, "answer is reject"), BadRecord(3, "answer is ignore")])
     task = TaggingTask(("O", "B-LOC"))
     assert task.notes([first, wide], [wide])[0].startswith("1 training entities begin or end within a word")
 
@@ -220,7 +221,7 @@ def test_damaged_entities_cost_their_row(tmp_path, entities, reason):
     rows = [{"text": "Over lap", "entities": entities}, {"text": "fine", "entities": []}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     bad, good = TaggingTask.rows(path, TableFormat())
-    assert isinstance(bad, InvalidRow)
+    assert isinstance(bad, BadRecord)
     assert bad.reason.startswith(reason)
     assert good.label == ("O",)
 
@@ -237,7 +238,7 @@ def test_offsets_are_read_as_programs_write_whole_numbers(tmp_path, start):
 def test_an_annotated_row_without_a_text_says_so(tmp_path, text, reason):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": text, "entities": [[0, 4, "PER"]]}) + "\n")
-    assert [*TaggingTask.rows(path, TableFormat())] == [InvalidRow(1, reason)]
+    assert [*TaggingTask.rows(path, TableFormat())] == [BadRecord(1, reason)]
 
 
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):
@@ -250,7 +251,7 @@ def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Ada B-PER\n\nalone\n\nx\xff O\n\n\tO\nb\tO\n\nshe O\n")
     rows = list(sentences(path, TableFormat()))
-    assert [row.reason for row in rows if isinstance(row, InvalidRow)] == [
+    assert [row.reason for row in rows if isinstance(row, BadRecord)] == [
         "a word without its tag",
         "not utf-8",
         "a tag without its word",
@@ -302,12 +303,12 @@ def test_squads_frame(tmp_path):
     assert rows[1].label == ()
     assert rows[1].id == "g2"
     assert rows[2].label == (("Lake Como", MISPLACED),)
-    assert rows[3] == InvalidRow(4, "empty question")
-    assert rows[4] == InvalidRow(5, "answers are not text and answer_start")
+    assert rows[3] == BadRecord(4, "empty question")
+    assert rows[4] == BadRecord(5, "answers are not text and answer_start")
     assert rows[5].label is None
     assert rows[6].label == ()
     assert rows[7].label == (("Ada", 0),)
-    assert rows[8] == InvalidRow(9, "empty context")
+    assert rows[8] == BadRecord(9, "empty context")
 
 
 def test_other_encodings_and_compressed_files(tmp_path):

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.data.words import TaggedExample, spaced
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample, spaced
 from bertie.tasks import TaggingTask
 from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import words_of
@@ -206,7 +208,7 @@ def test_rows_from_files(tmp_path: Path):
     (example,) = TaggingTask.rows(tmp_path / "a.txt", TableFormat(labelled=False, kind="conll"))
     assert example.spans == ((0, 3), (4, 8))
     (tmp_path / "b.jsonl").write_text('{"tokens": ["Ada"]}\n{"text": "Ada rows"}\n')
-    assert [type(row) for row in TaggingTask.rows(tmp_path / "b.jsonl", TableFormat())] == [InvalidRow, InvalidRow]
+    assert [type(row) for row in TaggingTask.rows(tmp_path / "b.jsonl", TableFormat())] == [BadRecord, BadRecord]
     words, text = TaggingTask.rows(tmp_path / "b.jsonl", TableFormat(labelled=False))
     assert words.texts == ("Ada",)
     assert text.texts == ("Ada rows",)

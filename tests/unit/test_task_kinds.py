@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import bertie
-from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.runs.models import load
@@ -101,7 +103,7 @@ def test_labels_that_are_no_numbers_are_left_out(tmp_path):
         "label has a comma that may separate thousands or decimals",
     )
     beyond = rows_of("regression", "text\tlabel\na\t1e300\n", tmp_path / "u.tsv")
-    assert beyond == [InvalidRow(2, "label is beyond 1e+15")], "its square is no float32 number"
+    assert beyond == [BadRecord(2, "label is beyond 1e+15")], "its square is no float32 number"
 
 
 def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained):
@@ -162,13 +164,13 @@ def test_label_sets_in_every_notation(tmp_path):
     assert [row.label for row in joined] == [("a", "b"), ()]
     written = rows_of("multilabel", 'text,labels\nt,"[""b, c"", ""a""]"\nu,[]\nv,[a\n', tmp_path / "a.csv")
     assert [row.label for row in written[:2]] == [("a", "b, c"), ()], "as `predict` writes a list into a csv"
-    assert written[2] == InvalidRow(4, "labels begins with [ and is not a JSON list")
+    assert written[2] == BadRecord(4, "labels begins with [ and is not a JSON list")
     others = '{"text": "t", "labels": ["a", null]}\n{"text": "u", "labels": [true, 1]}\n'
     (null, plain) = rows_of("multilabel", others, tmp_path / "b.jsonl")
-    assert (null, plain.label) == (InvalidRow(1, "labels has an item that is not a label"), ("1", "true"))
+    assert (null, plain.label) == (BadRecord(1, "labels has an item that is not a label"), ("1", "true"))
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
-    assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")
+    assert columns[1] == BadRecord(3, "a is neither 0 nor 1")
     again = rows_of("multilabel", "text\tlabel\ta\tb\nt\tx\t1\t0\n", tmp_path / "b.tsv", usual_label="a,b")
     assert again[0].label == ("a",), "the columns of the training file"
     other = rows_of("multilabel", "text\tlabel\ta\nt\tx\t1\n", tmp_path / "b.tsv", usual_label="a,b")
@@ -178,7 +180,7 @@ def test_label_sets_in_every_notation(tmp_path):
             MultiLabelTask.from_examples(again, (), {"threshold": threshold})
     floats = rows_of("multilabel", "text,a,b\nt,1.0,0.0\nu,,1.0\nv,0.5,0.0\n", tmp_path / "d.csv", label="a,b")
     assert [row.label for row in floats[:2]] == [("a",), ("b",)], "as pandas writes a column with gaps"
-    assert floats[2] == InvalidRow(4, "a is neither 0 nor 1")
+    assert floats[2] == BadRecord(4, "a is neither 0 nor 1")
     with pytest.raises(DataError, match="no column 'c'"):
         rows_of("multilabel", "text\ta\tb\nt\t1\t0\n", tmp_path / "c.tsv", label="a,c")
     with pytest.raises(DataError, match="None of the training examples has a label"):
@@ -272,7 +274,7 @@ def test_choices_that_cannot_be_used(pretrained, tmp_path):
     two = TASKS["choice"].rows(tmp_path / "x.jsonl", TableFormat(("question", "choice0", "choice1")))
     assert [len(row.texts) for row in two] == [3, 3, 3], "the user names the choices"
     (digits,) = rows_of("choice", f"question,choice1,choice2,label\nWhy?,a,b,{'1' * 5000}\n", tmp_path / "w.csv")
-    assert digits == InvalidRow(2, "label is not a choice")
+    assert digits == BadRecord(2, "label is not a choice")
     with pytest.raises(DataError, match="not recognized"):
         rows_of("choice", "a\tb\nx\ty\n", tmp_path / "u.tsv")
     with pytest.raises(UsageError, match="too_long=truncate"):
@@ -333,7 +335,7 @@ def test_options_a_task_does_not_have_are_refused(pretrained, tmp_path):
         finetune(settings(pretrained, "multilabel", file, task_options={"treshold": 0.4}), tmp_path / "run")
     with pytest.raises(UsageError, match=r"Task option threshold: .*'high'"):
         finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
-    examples, _ = collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
+    examples, _ = SkipReport.collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
     assert MultiLabelTask.from_examples(examples, (), {"threshold": 0.25}).threshold == 0.25
 
 

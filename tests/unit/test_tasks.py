@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.tables import Example, TableFormat, read
 from bertie.errors import DataError, UsageError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example, read
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel

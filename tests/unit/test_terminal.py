@@ -103,7 +103,7 @@ def test_what_the_machine_lacks_is_one_sentence(bertie, monkeypatch, error, mess
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bertie.data.sources.plan", fail)
+    monkeypatch.setattr("bertie.io.sources.plan", fail)
     code, _, err = bertie("corpus", "a.txt", "-o", "corpus", "--dry-run")
     assert (code, message in err, "Traceback" in err) == (1, True, False)
 
@@ -114,7 +114,7 @@ def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("bertie.data.formats.blocks", fail)
+    monkeypatch.setattr("bertie.io.documents.blocks", fail)
     with pytest.raises(OSError, match="Too many open files"):
         list(read(str(tmp_path / "a.txt"), Reading()))
 

@@ -11,10 +11,12 @@ import transformers
 
 import bertie
 from bertie import families
-from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.base import Sums
 from bertie.metrics.written import WrittenScores
 from bertie.models.config import EncoderConfig
@@ -155,7 +157,7 @@ def test_long_targets_are_noted(tmp_path: Path) -> None:
 def test_columns_are_recognized(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("source,target\na b,b a\nx,\n")
     rows = list(Text2TextTask.rows(tmp_path / "t.csv", TableFormat()))
-    assert rows == [Example(("a b",), "b a", 2), InvalidRow(3, "no target")]
+    assert rows == [Example(("a b",), "b a", 2), BadRecord(3, "no target")]
 
 
 def test_scores_equal_those_of_the_libraries() -> None:

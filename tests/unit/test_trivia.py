@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bertie.data.tables import Example, InvalidRow
-from bertie.data.trivia import trivia
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example
+from bertie.io.trivia import trivia
 from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS
 from toys import FAST, CommandLine, toy_model
@@ -55,7 +56,7 @@ def test_pairs_of_questions_and_documents(folder: Path) -> None:
     assert all(first.texts[1][start : start + len(text)] == text for text, start in first.label)
     assert found["color--long.txt"].label[0][0] == "Red", "in any case, and in the 400th word"
     assert found["web--w.html.txt"].label == (("ANN", 7),)
-    reasons = [row.reason for row in rows if isinstance(row, InvalidRow)]
+    reasons = [row.reason for row in rows if isinstance(row, BadRecord)]
     assert reasons == [
         "no answer in the first 400 words",
         "no answer in the first 400 words",

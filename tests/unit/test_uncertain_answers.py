@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bertie as package
-from bertie.data.tables import Example
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.io.tables import Example
 from bertie.metrics.base import wilson
 from bertie.metrics.conformal import SetCounts, rows_needed, set_cut
 from bertie.metrics.selective import Selective

@@ -12,12 +12,12 @@ import pytest
 from bertie import checksums, console, families
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
-from bertie.data import sources
-from bertie.data.brat import documents
 from bertie.data.corpus import build
-from bertie.data.records import ReadOptions
 from bertie.errors import DataError
 from bertie.files import files_in
+from bertie.io import sources
+from bertie.io.blocks import ReadOptions
+from bertie.io.brat import documents
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.models import load

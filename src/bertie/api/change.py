@@ -10,9 +10,9 @@ from bertie import families
 from bertie.api.once import seal_of
 from bertie.api.tokenizer import lines_of
 from bertie.console import warn
-from bertie.data.lines import valid_lines
 from bertie.errors import DataError, UsageError, arguments
 from bertie.folders import check_other, made_once
+from bertie.io.lines import valid_lines
 from bertie.models import convert as converting
 from bertie.models.convert import Converted, Precision, save_like
 from bertie.models.folder import MODEL_FOLDER

@@ -9,12 +9,13 @@ from typing import Any
 
 from bertie.api.once import STDIN, paths_of
 from bertie.console import counted
-from bertie.data import card, sources
+from bertie.data import card
 from bertie.data import corpus as corpora
 from bertie.data.executors import cores
-from bertie.data.memory import table_of
 from bertie.data.shards import Shards
 from bertie.errors import arguments
+from bertie.io import sources
+from bertie.io.memory import table_of
 from bertie.runs.corpora import CorpusRecipe
 from bertie.runs.models import model_folder
 from bertie.settings import load

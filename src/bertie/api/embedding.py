@@ -13,7 +13,6 @@ import numpy as np
 
 from bertie.api.predicting import RecordTarget, Source, written
 from bertie.api.results import Written
-from bertie.data.tables import Columns, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.infer.embed import Vector, vectors, write_npy
@@ -23,6 +22,8 @@ from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import WRITERS
 from bertie.infer.texts import each_row, tell_unread
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Columns, SkipReport
 from bertie.tasks.capabilities import Embeds
 
 LAST_LAYER = "-1"  # layer
@@ -34,8 +35,8 @@ def readable_texts(texts: Iterable[object], name: str = "texts") -> list[str | N
     Raises DataError where none can be read.
     """
     rows = [*each_row(texts, name)]
-    tell_unread([row for row in rows if isinstance(row, InvalidRow)], len(rows))
-    return [None if isinstance(row, InvalidRow) else row for row in rows]
+    tell_unread([row for row in rows if isinstance(row, BadRecord)], len(rows))
+    return [None if isinstance(row, BadRecord) else row for row in rows]
 
 
 def texts_of(predictor: Predictor, source: Source) -> Iterable[object]:
@@ -44,7 +45,7 @@ def texts_of(predictor: Predictor, source: Source) -> Iterable[object]:
         return source.rows  # type: ignore[return-value]  # a path or a lazy frame has columns
     with source.table(keep=False) as (path, format):
         rows = predictor.task.rows(path, format, on_columns=lambda columns: check_single(columns, source))
-        return [None if isinstance(row, InvalidRow) else row.texts[0] for row in rows]
+        return [None if isinstance(row, BadRecord) else row.texts[0] for row in rows]
 
 
 def check_single(columns: Columns, source: Source) -> None:
@@ -95,7 +96,7 @@ def write_vectors(predictor: Predictor, source: Source, target: RecordTarget) ->
         else:
             with WRITERS[kind](out, form) as write:
                 for row, vector in vectors(predictor, rows, skipped, long, eager=source.standard_input):
-                    record = {"error": vector.reason} if isinstance(vector, InvalidRow) else {"vector": vector.tolist()}
+                    record = {"error": vector.reason} if isinstance(vector, BadRecord) else {"vector": vector.tolist()}
                     write(row.source, target.numbers(row, skipped.rows), record)
     return written(source, (output,) if isinstance(output, Path) else (), "vectors", skipped, long, form.notes)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from bertie.api.predicting import Source, check_columns
 from bertie.api.scores import Scores
-from bertie.data import memory
-from bertie.data.tables import TableFormat
 from bertie.errors import UsageError
 from bertie.evaluation import compare, perturb
 from bertie.files import atomic_writes, check_new_file, json_bytes
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.io import memory
+from bertie.io.rows import TableFormat
 from bertie.metrics.base import baseline_notes, undefined
 from bertie.metrics.confusion import leading
 from bertie.metrics.intervals import with_intervals

@@ -11,9 +11,9 @@ from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
 from bertie.api.run import Plan, Run, run_folder
 from bertie.console import say
-from bertie.data import memory
-from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
+from bertie.io import memory
+from bertie.io.memory import Rows
 from bertie.runs import finetune as runs
 from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE

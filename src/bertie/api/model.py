@@ -31,7 +31,6 @@ from bertie.api.options import (
 from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import warn
-from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
@@ -41,6 +40,7 @@ from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
+from bertie.io.memory import Rows
 from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
 from bertie.tasks.capabilities import Embeds

@@ -16,17 +16,17 @@ from bertie import console
 from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
-from bertie.data import memory
-from bertie.data.lines import check_encoding
-from bertie.data.memory import Rows
-from bertie.data.rows import kind_of
-from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_writes, check_new_file
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TEXT, WRITERS, Form
 from bertie.infer.texts import Row, tell_unread
+from bertie.io import memory
+from bertie.io.lines import BadRecord, check_encoding
+from bertie.io.memory import Rows
+from bertie.io.rows import TableFormat, kind_of
+from bertie.io.tables import Columns, Example, SkipReport
 from bertie.tasks import Prediction
 from bertie.tasks.capabilities import Embeds
 
@@ -160,9 +160,9 @@ def predictions(predictor: Predictor, source: Source) -> Predictions:
     with source.table(keep=True) as (path, format):
         rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)))
         pairs = [*predictor.stream(rows)]
-    unread = [answer for _, answer in pairs if isinstance(answer, InvalidRow)]
+    unread = [answer for _, answer in pairs if isinstance(answer, BadRecord)]
     tell_unread(unread, len(pairs))
-    answers = (Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for _, one in pairs)
+    answers = (Prediction(None, error=one.reason) if isinstance(one, BadRecord) else one for _, one in pairs)
     return Predictions(tuple(answers), tuple(row.source for row, _ in pairs), columns, index)
 
 
@@ -204,7 +204,7 @@ def pass_predictions(predictor: Predictor, source: Source, receive: ReceivePredi
         rows = predictor.task.rows(path, format, on_columns=partial(_check_unlabeled, predictor, source))
         for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
             skipped.rows += 1
-            if isinstance(answer, InvalidRow):
+            if isinstance(answer, BadRecord):
                 skipped.add(answer)
                 answer = Prediction(None, error=answer.reason)
             receive(row.texts if isinstance(row, Example) else (), answer)
@@ -242,9 +242,9 @@ def write_predictions(predictor: Predictor, source: Source, target: RecordTarget
             ]
             for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
                 skipped.rows += 1
-                if isinstance(answer, InvalidRow):
+                if isinstance(answer, BadRecord):
                     skipped.add(answer)
-                record = {"error": answer.reason} if isinstance(answer, InvalidRow) else answer.as_json()
+                record = {"error": answer.reason} if isinstance(answer, BadRecord) else answer.as_json()
                 for write in writers:
                     write(row.source, target.numbers(row, skipped.rows), record)
                 advance(1)

@@ -13,8 +13,8 @@ TABLES: dict[str, tuple[str, str]] = {
     "family": ("bertie.families", "VARIANTS"),
     "head": ("bertie.models.heads", "HEADS"),
     "tokenizer": ("bertie.text.formats", "BY_FAMILY"),
-    "reader": ("bertie.data.rows", "FORMATS"),
-    "source": ("bertie.data.sources", "SOURCES"),
+    "reader": ("bertie.io.rows", "FORMATS"),
+    "source": ("bertie.io.sources", "SOURCES"),
 }
 """Kind -> its table. The entry points of packages have the name of the kind in the plural: bertie.tasks."""
 

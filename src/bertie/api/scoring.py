@@ -6,11 +6,12 @@ from itertools import islice
 
 from bertie import console
 from bertie.api.predicting import Source
-from bertie.data.tables import Example, InvalidRow, SkipReport, stream
 from bertie.errors import DataError
 from bertie.infer.engine import Engine
 from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity
 from bertie.infer.texts import each_row
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example, SkipReport, stream
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -19,7 +20,7 @@ def perplexity_of(
 ) -> PseudoPerplexity:
     """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
     if not source.check_texts():
-        rows = ("" if isinstance(row, InvalidRow) else str(row) for row in each_row(source.rows))  # type: ignore[arg-type]
+        rows = ("" if isinstance(row, BadRecord) else str(row) for row in each_row(source.rows))  # type: ignore[arg-type]
         return pseudo_perplexity(engine, islice(rows, limit), tokenizer=tokenizer, max_length=max_length)
     skipped = SkipReport()
     with source.table(keep=False) as (path, format):
@@ -33,7 +34,7 @@ def perplexity_of(
     return replace(scores, skipped=skipped.counts)
 
 
-def _texts(rows: Iterator[Example | InvalidRow], limit: int | None, skipped: SkipReport) -> Iterator[str]:
+def _texts(rows: Iterator[Example | BadRecord], limit: int | None, skipped: SkipReport) -> Iterator[str]:
     """Yields the texts of rows, with progress."""
     with console.progress("perplexity", limit, unit="texts") as advance:
         for row in islice(rows, limit):

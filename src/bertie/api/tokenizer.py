@@ -12,12 +12,12 @@ from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import counted
 from bertie.data import corpus
-from bertie.data.lines import InvalidRow, decoded, opened
-from bertie.data.memory import table_of
-from bertie.data.sources import SUFFIXES
-from bertie.data.streams import suffix_of
 from bertie.errors import DataError, arguments
 from bertie.folders import made_once
+from bertie.io.lines import BadRecord, decoded, opened
+from bertie.io.memory import table_of
+from bertie.io.sources import SUFFIXES
+from bertie.io.streams import suffix_of
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.report import TokenizerReport, report
@@ -167,7 +167,7 @@ def lines_of(texts: object, encoding: str = "utf-8") -> Iterator[str]:
         bad = 0
         with opened(source) as file:
             for _, line in decoded(file, encoding, str(source)):
-                if isinstance(line, InvalidRow):
+                if isinstance(line, BadRecord):
                     bad += 1
                 else:
                     yield line

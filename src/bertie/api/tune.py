@@ -9,8 +9,8 @@ from bertie.api.display import html_table
 from bertie.api.finetune import THEIRS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.data.memory import Rows
 from bertie.errors import UsageError, arguments
+from bertie.io.memory import Rows
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE

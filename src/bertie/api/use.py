@@ -24,10 +24,10 @@ from bertie.api.options import (
 )
 from bertie.api.results import Predictions, Ranked, Written
 from bertie.api.signatures import function_of
-from bertie.data.memory import Rows
 from bertie.infer.embed import Vector
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
+from bertie.io.memory import Rows
 
 if TYPE_CHECKING:
     from bertie.api.scores import Scores

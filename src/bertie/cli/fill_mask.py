@@ -10,8 +10,8 @@ import bertie
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
-from bertie.data.lines import InvalidRow, decoded
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord, decoded
 
 if TYPE_CHECKING:
     from bertie.infer.fill import MaskPrediction
@@ -38,7 +38,7 @@ def fill_mask(
     left_out = number = 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
         try:
-            if isinstance(line, InvalidRow):
+            if isinstance(line, BadRecord):
                 raise DataError(f"It is {line.reason}.")
             _answer(opened.fill_mask(line, top=top), line, number)
         except DataError as error:  # this line alone

@@ -10,7 +10,7 @@ from bertie.cli import tables
 
 if TYPE_CHECKING:
     from bertie.api.options import FileOptions, LabelOptions, PatternOptions, SimilarityOptions, WhereOptions
-    from bertie.data.tables import TableFormat
+    from bertie.io.rows import TableFormat
 
     class _Reading(PatternOptions, WhereOptions, total=False):
         pass
@@ -60,7 +60,7 @@ class TableOptions:
 
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
-        from bertie.data.tables import TableFormat
+        from bertie.io.rows import TableFormat
 
         names, columns = tables.pairs(self.label_names), tables.names(self.columns)
         own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)

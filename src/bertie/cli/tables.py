@@ -14,8 +14,8 @@ from bertie.errors import DataError, UsageError
 from bertie.hub.names import shared
 
 if TYPE_CHECKING:
-    from bertie.data.tables import TableFormat
     from bertie.infer.predict import Predictor
+    from bertie.io.rows import TableFormat
     from bertie.training_facts import TooLong as TooLongPolicy
 
 
@@ -181,8 +181,7 @@ def unlabelled(
 
     Raises UsageError for a column of a file that has one text per line.
     """
-    from bertie.data.rows import kind_of
-    from bertie.data.tables import TableFormat
+    from bertie.io.rows import TableFormat, kind_of
 
     named, kind = tuple(text or ()), kind or kind_of(file)
     if kind == "lines" and len(named) == 1 and not columns:

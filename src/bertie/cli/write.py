@@ -12,8 +12,8 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
 from bertie.cli.options import grouped
-from bertie.data.lines import InvalidRow, decoded
 from bertie.errors import BertieError, DataError
+from bertie.io.lines import BadRecord, decoded
 
 
 @grouped
@@ -86,8 +86,8 @@ def write(
     reasons, number = Counter[str](), 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
         try:
-            if isinstance(line, InvalidRow) or not line.strip():
-                raise DataError(line.reason if isinstance(line, InvalidRow) else "empty text")
+            if isinstance(line, BadRecord) or not line.strip():
+                raise DataError(line.reason if isinstance(line, BadRecord) else "empty text")
             answer(line, number)
         except BertieError as error:  # of this line: an empty one, or one that is too long
             reasons[str(error)] += 1

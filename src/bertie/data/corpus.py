@@ -25,7 +25,7 @@ import xxhash
 
 from bertie import checksums
 from bertie.console import progress, say, warn
-from bertie.data import card, dedup, executors, sources
+from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
 from bertie.data.plans import held_out
@@ -36,6 +36,7 @@ from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, file_hash, some_of
 from bertie.folders import ANYTHING, Kind, check, held
+from bertie.io import sources
 from bertie.text.sentences import splitter
 
 __all__ = ["CorpusConfig", "CorpusFolder", "build", "documents", "encode", "texts"]

@@ -24,13 +24,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data import rows, tagged
 from bertie.data.draws import U64
-from bertie.data.lines import InvalidRow, opened, read_whole
 from bertie.data.ngrams import runs, words
-from bertie.data.streams import suffix_of
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
+from bertie.io import rows, tagged
+from bertie.io.lines import BadRecord, opened, read_whole
+from bertie.io.streams import suffix_of
 from bertie.text.normalize import clean
 
 LONG, SHORT = 13, 8  # words of a run; an example of fewer is looked for whole, one of fewer than SHORT not at all
@@ -135,10 +135,10 @@ def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
         yield from _strings(parse_json(data, path))
     elif suffix in ("conll", "conllu"):
         for row in tagged.sentences(path, format):
-            yield from () if isinstance(row, InvalidRow) else row.texts
+            yield from () if isinstance(row, BadRecord) else row.texts
     else:
         for _, fields in rows.records(path, format):
-            yield from () if isinstance(fields, InvalidRow) else _strings(fields)
+            yield from () if isinstance(fields, BadRecord) else _strings(fields)
 
 
 def _is_json_lines(data: bytes) -> bool:

@@ -6,9 +6,6 @@ processes are new interpreters, which import nothing of the caller's program (lo
 
 import os
 import shutil
-import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
@@ -23,6 +20,7 @@ from bertie.console import progress, say
 from bertie.errors import Stopped, UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import locked
+from bertie.io.isolated import begin_worker
 from bertie.registry import Registry
 
 Result = dict[str, Any]
@@ -30,7 +28,6 @@ Task = Callable[..., Result]
 Job = tuple[int, dict[str, Any], Path]  # number of the unit, the unit, the file of its result
 Engine = Callable[[Task, list[Job], int], Iterator[int]]
 
-LOOK_S = 0.5  # how often a worker looks whether its caller lives
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
 
@@ -90,23 +87,6 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
         ) from None
     finally:
         pool.shutdown(kill_workers=True)
-
-
-def begin_worker() -> None:
-    """Prepares a worker process, first of all."""
-    for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal, for the process that started this one
-        signal.signal(number, signal.SIG_IGN)
-    os.environ |= dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes are the parallelism
-    os.dup2(2, 1)  # what a library prints must not come between the command's results
-    threading.Thread(target=_end_with_the_caller, daemon=True).start()
-
-
-def _end_with_the_caller() -> None:
-    """Ends this process when the one that started it has: another one adopts it then."""
-    caller = os.getppid()
-    while os.getppid() == caller:
-        time.sleep(LOOK_S)
-    os._exit(1)
 
 
 def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:

@@ -6,7 +6,6 @@
 Deduplication compares the passages of documents. A passage is the document itself, or one of its paragraphs.
 """
 
-import json
 import re
 import time
 from collections import Counter
@@ -23,12 +22,14 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bertie.data import dedup, sources
+from bertie.data import dedup
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.records import Documents, DroppedRecord, ReadOptions
 from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
+from bertie.io import sources
+from bertie.io.blocks import Documents, ReadOptions
+from bertie.io.lines import BadRecord
 from bertie.settings import Config
 from bertie.text.normalize import clean
 from bertie.text.sentences import splitter, unwrap
@@ -101,10 +102,10 @@ def prepare(
     with atomic_write(stem.with_suffix(".quarantine")) as quarantine:
         for record in sources.read(sources.Unit(*unit), options.reading, counts):
             records += 1
-            if isinstance(record, DroppedRecord):
+            if isinstance(record, BadRecord):
                 dropped[record.reason] += 1
                 if record.excerpt is not None:
-                    quarantine.write(json.dumps(record._asdict()).encode() + b"\n")
+                    quarantine.write(record.as_json())
                 continue
             text = record
             if options.repair and not text.isascii():

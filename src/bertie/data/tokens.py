@@ -11,10 +11,10 @@ import safetensors.numpy
 
 from bertie.console import progress, say
 from bertie.data import executors
-from bertie.data.records import UNIT
 from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
 from bertie.errors import DataError
 from bertie.files import home_of, write_bytes
+from bertie.io.blocks import UNIT
 from bertie.text.tokenizer import Tokenizer
 
 

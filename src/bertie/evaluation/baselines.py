@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.data.tables import Example
 from bertie.evaluation.compare import paired_rows
+from bertie.io.tables import Example
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
 from bertie.tasks.capabilities import Tags

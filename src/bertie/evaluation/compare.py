@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.base import Counts, Float, Scores, Sums, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import resampled, summed
@@ -146,7 +148,7 @@ def against(
         for example, *answers in zip(examples, *found, strict=True)
         if isinstance(example, Example)
         and example.label is not None
-        and not any(isinstance(x, InvalidRow) for x in answers)
+        and not any(isinstance(x, BadRecord) for x in answers)
     ]
     if not rows:
         raise DataError(f"{path} contains no labeled example that both models can read.")

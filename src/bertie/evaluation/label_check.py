@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bertie.data.tables import Example
 from bertie.evaluation.baselines import cross_fitted
+from bertie.io.tables import Example
 from bertie.metrics.confident import contradicted
 from bertie.tasks import Prediction, Task
 

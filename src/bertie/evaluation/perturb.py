@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.compare import paired_rows
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml

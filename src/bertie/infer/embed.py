@@ -11,11 +11,12 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
+from bertie.io.lines import BadRecord
+from bertie.io.tables import SkipReport
 from bertie.models.sentence import MODES
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.embed import EmbedTask
@@ -84,12 +85,12 @@ def vectors(
     long: TextCount | None = None,
     *,
     eager: bool = False,
-) -> Iterator[tuple[Row, Vector | InvalidRow]]:
+) -> Iterator[tuple[Row, Vector | BadRecord]]:
     """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
     texts."""
     for row, answer in predictor.stream(rows, eager=eager, count=long):
         skipped.rows += 1
-        if isinstance(answer, InvalidRow):
+        if isinstance(answer, BadRecord):
             skipped.add(answer)
             yield row, answer
             continue
@@ -104,7 +105,7 @@ def write_npy(
     size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
-        out.write((np.full(size, np.nan, np.float32) if isinstance(found, InvalidRow) else found).tobytes())
+        out.write((np.full(size, np.nan, np.float32) if isinstance(found, BadRecord) else found).tobytes())
         count += 1
     out.seek(0)
     out.write(_header(count, size))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.resample import Reservoir
 from bertie.tasks import Prediction, Task

@@ -14,13 +14,14 @@ from itertools import pairwise
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
+from bertie.io.lines import BadRecord
+from bertie.io.tables import SkipReport
 from bertie.models.facts import Facts, layer_output
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -129,9 +130,9 @@ def row_vectors(
     def texts() -> Iterator[str | None]:
         for row in rows:
             skipped.rows += 1
-            if isinstance(row, InvalidRow):
+            if isinstance(row, BadRecord):
                 skipped.add(row)
-            yield None if isinstance(row, InvalidRow) else row.texts[0]
+            yield None if isinstance(row, BadRecord) else row.texts[0]
 
     found = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)
     for chunk in found:
@@ -145,11 +146,7 @@ def row_vectors(
 
 def _ids(encodings: Sequence[Encoding | None]) -> Sequences:
     read = [one for one in encodings if one is not None]
-    return Sequences(
-        np.array([i for one in read for i in one.ids], np.int64),
-        np.array([i for one in read for i in one.type_ids], np.int64),
-        np.array([len(one) for one in read], np.int64),
-    )
+    return Sequences.of([one.ids for one in read], [one.type_ids for one in read])
 
 
 def words_of_tokens(encoding: Encoding, spans: Sequence[tuple[int, int]]) -> Int:

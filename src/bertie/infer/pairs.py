@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.infer.batching import run
 from bertie.infer.engine import Array, Engine, Facts
+from bertie.io.tables import Example
 from bertie.tasks.arrays import softmax
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer

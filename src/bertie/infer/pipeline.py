@@ -12,10 +12,12 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example, InvalidRow, TableFormat, in_both_forms
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example, in_both_forms
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
@@ -222,7 +224,7 @@ class TextPipeline:
 
     def readable(self, row: Row) -> Row:
         """Returns a row, as an invalid one where the model cannot read its feature vectors."""
-        if isinstance(row, InvalidRow) or row.vectors is None:
+        if isinstance(row, BadRecord) or row.vectors is None:
             return row
         facts, (count, size), reason = self.facts, row.vectors.shape, ""
         reads, most = facts.feature_size, facts.max_together
@@ -232,7 +234,7 @@ class TextPipeline:
             alone = self.encode([row])
             if alone.lengths.max() > most:
                 reason = f"its text and vectors are longer than the model's {most:,} positions"
-        return InvalidRow(row.line, reason, source=row.source) if reason else row
+        return BadRecord(row.line, reason, source=row.source) if reason else row
 
     def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
@@ -246,16 +248,16 @@ class TextPipeline:
         parts = [arrays[name] for name in self.task.outputs]
         return np.concatenate(parts, -1) if len(parts) > 1 else parts[0]
 
-    def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | InvalidRow]:
+    def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.
 
         encoded, logits: of the rows that are examples; logits None: there are none.
         """
         examples = [row for row in rows if isinstance(row, Example)]
-        answers: list[Prediction | InvalidRow] = []
+        answers: list[Prediction | BadRecord] = []
         if logits is not None:
             answers += self.task.decode(logits, encoded, examples)
         for number in encoded.too_long.tolist() if self.too_long == "error" else ():
-            answers[number] = InvalidRow(examples[number].line, f"longer than {self.max_length} tokens")
+            answers[number] = BadRecord(examples[number].line, f"longer than {self.max_length} tokens")
         following = iter(answers)
-        return [row if isinstance(row, InvalidRow) else next(following) for row in rows]
+        return [row if isinstance(row, BadRecord) else next(following) for row in rows]

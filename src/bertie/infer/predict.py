@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, arguments
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Columns, Example, SkipReport
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task
 from bertie.text.tokenizer import Tokenizer
@@ -114,18 +116,18 @@ class Predictor:
         else:
             given = each_text(texts, tuples=True)  # which may be empty
         rows: list[Row] = [
-            one if isinstance(one, InvalidRow) else self.pipeline.example(one, number)
+            one if isinstance(one, BadRecord) else self.pipeline.example(one, number)
             for number, one in enumerate(given, 1)
         ]
         if vectors is not None:
             rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
         answers = [answer for _, answer in self.stream(rows)]
-        tell_unread([one for one in answers if isinstance(one, InvalidRow)], len(answers))
-        return [Prediction(None, error=one.reason) if isinstance(one, InvalidRow) else one for one in answers]
+        tell_unread([one for one in answers if isinstance(one, BadRecord)], len(answers))
+        return [Prediction(None, error=one.reason) if isinstance(one, BadRecord) else one for one in answers]
 
     def stream(
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
-    ) -> Iterator[tuple[Row, Prediction | InvalidRow]]:
+    ) -> Iterator[tuple[Row, Prediction | BadRecord]]:
         """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
         Args:
@@ -138,7 +140,7 @@ class Predictor:
 
     def _answered(
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
-    ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Sequences]]:
+    ) -> Iterator[tuple[list[Row], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK
         for given in as_they_come(rows, size) if eager else chunks(rows, size):
@@ -175,7 +177,7 @@ class Predictor:
                 number += isinstance(row, Example)
                 if skipped is not None:
                     skipped.rows += 1
-                    if isinstance(answer, InvalidRow):
+                    if isinstance(answer, BadRecord):
                         skipped.add(answer)
                 if isinstance(row, Example) and isinstance(answer, Prediction) and row.label is not None:
                     examples.append(row)
@@ -218,7 +220,7 @@ class Predictor:
         skipped, long = SkipReport(), TextCount(self.too_long, self.max_length)
         weight = 0.0
 
-        def weighed() -> Iterator[Example | InvalidRow]:
+        def weighed() -> Iterator[Example | BadRecord]:
             nonlocal weight
             for row in self.task.rows(path, self.pipeline.reading(format), on_columns=on_columns):
                 weight += getattr(row, "weight", 0.0)

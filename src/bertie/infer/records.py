@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from bertie.console import counted
-from bertie.data.rows import first_given
-from bertie.data.sheets import new_sheet
-from bertie.data.tables import LABELS
 from bertie.infer.batching import CHUNK
+from bertie.io.rows import LABELS, first_given
+from bertie.io.sheets import new_sheet
 
 Values = Mapping[str, Any]
 Write = Callable[[Values | None, Values, Values], None]

@@ -10,18 +10,19 @@ import numpy as np
 
 from bertie import console
 from bertie.console import counted
-from bertie.data.memory import is_missing
-from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
+from bertie.io.lines import BadRecord
+from bertie.io.memory import is_missing
+from bertie.io.tables import Example
 
-Row = Example | InvalidRow
+Row = Example | BadRecord
 Text = str | tuple[str, ...]
 AnyText = TypeVar("AnyText", bound=Text)
 
 
 def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False) -> Iterator[Any]:
-    """Yields texts, and an `InvalidRow` for one that is missing (None, NaN) or empty. Numbers are texts, as in files.
+    """Yields texts, and an `BadRecord` for one that is missing (None, NaN) or empty. Numbers are texts, as in files.
 
     tuples, name: as in `each_text`. Raises UsageError as `each_text` does.
     """
@@ -30,12 +31,12 @@ def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False)
         several = tuples and isinstance(one, tuple | list) and len(one) > 0
         parts = [_read(part) for part in (one if several else (one,))]
         if any(part is None for part in parts):
-            yield InvalidRow(number, "no text")
+            yield BadRecord(number, "no text")
             continue
         for part in parts:
             check_text(part, f"Text {number} of {name}")
         yield (
-            (tuple(parts) if several else parts[0]) if all(map(str.strip, parts)) else InvalidRow(number, "empty text")
+            (tuple(parts) if several else parts[0]) if all(map(str.strip, parts)) else BadRecord(number, "empty text")
         )
 
 
@@ -47,7 +48,7 @@ def _read(text: Any) -> Any:
     return str(text) if number else text
 
 
-def tell_unread(rows: Sequence[InvalidRow], total: int) -> None:
+def tell_unread(rows: Sequence[BadRecord], total: int) -> None:
     """Warns about texts without an answer. Raises DataError where no text has one."""
     if not rows:
         return
@@ -89,7 +90,7 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
 
     Raises UsageError for another number of arrays than of texts.
     """
-    from bertie.data.features import BadFeaturesError, checked
+    from bertie.io.features import BadFeaturesError, checked
 
     if len(examples) != len(vectors):
         given = counted(len(vectors), "array")
@@ -99,7 +100,7 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
         try:
             rows.append(replace(one, vectors=checked(np.asarray(array), "vectors")))
         except (BadFeaturesError, ValueError) as error:  # ValueError: lists of different lengths
-            rows.append(InvalidRow(one.line, str(error)))
+            rows.append(BadRecord(one.line, str(error)))
     return rows
 
 

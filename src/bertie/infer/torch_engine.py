@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bertie.data.collate import batch_of
+from bertie.data.batch import Batch
 from bertie.infer.engine import Array, Facts, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
@@ -17,7 +17,6 @@ from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool
 
 if TYPE_CHECKING:
-    from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
@@ -44,7 +43,7 @@ class TorchEngine:
             model.eval()
         try:
             with torch.inference_mode():
-                batch = batch_of(ids).to(model.device)
+                batch = Batch.of(ids).to(model.device)
                 writing = {name: found for name in outputs if (found := writing_of(name)) is not None}
                 written = {name: self._written(batch, found).cpu().numpy() for name, found in writing.items()}
                 if len(writing) == len(outputs):

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.models.generation import GenerationConfig
 from bertie.tasks.capabilities import Generates
 from bertie.text.tokenizer import Tokenizer

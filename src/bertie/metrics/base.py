@@ -145,6 +145,11 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
     name = called(metric, report)
+    if report[metric] == value == 1:
+        return (
+            f"The model and {best['name']} both have {name} 1.000: these examples are too easy to compare them.",
+            False,
+        )
     told = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
     beats, more = low > value, ""
     if found := best.get("difference", {}).get(metric):

@@ -17,6 +17,7 @@ from torch import nn
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, BiLMHead
 from bertie.nn.layout import where
@@ -38,8 +39,8 @@ class BiLanguageModel(Objective):
         """Returns the softmax over words, shared by both directions."""
         return {"bilm": HEADS["bilm"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch with its own words as labels."""
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences with their own words as labels."""
         return batch if "bilm_words" in batch.labels else batch.with_labels(bilm_words=batch.input_ids)
 
     def counts(self, batch: Batch) -> dict[str, int]:

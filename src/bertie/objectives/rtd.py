@@ -28,6 +28,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws, unit
 from bertie.data.masking import Vocabulary
 from bertie.data.rates import Rates
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -37,7 +38,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
-from bertie.objectives.mlm import MaskedLM, flat
+from bertie.objectives.mlm import MaskedLM
 
 DRAWN = 4  # stream of draws (data/masking.py lists them)
 
@@ -123,13 +124,13 @@ class ReplacedTokens(Objective):
             pooler=False,
         )
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch as input of the generator."""
-        places_T, tokens = flat(batch)
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences as input of the generator."""
+        places_T, tokens = batch.without_vectors()
         batch = self.masked.corrupt(batch, rng, vocabulary)
-        at = np.searchsorted(places_T, batch.labels["mlm_positions"].numpy())
-        drawn = unit(rng.bits_at(DRAWN, tokens.rows[at], tokens.columns[at]))
-        return batch.with_labels(rtd_draws=torch.from_numpy(drawn).float())
+        at = np.searchsorted(places_T, batch.labels["mlm_positions"])
+        draws = unit(rng.bits_at(DRAWN, tokens.sequence[at], tokens.column[at]))
+        return batch.with_labels(rtd_draws=draws.astype(np.float32))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns N for the generator and T for the discriminator."""
@@ -144,7 +145,7 @@ class ReplacedTokens(Objective):
         h = config.hidden_size
         return {"generator": 3 * sum(once.values()) + again, "replaced-token head": 3 * (2 * h * h + 2 * h)}
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the original token at each position that the generator predicts."""
         return self.masked.answers(batch)
 

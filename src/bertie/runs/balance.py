@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertie.data.tables import Example
 from bertie.errors import UsageError
+from bertie.io.tables import Example
 from bertie.metrics.confusion import RARE
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report

@@ -7,8 +7,8 @@ from pathlib import Path
 from bertie.console import warn
 from bertie.data.decontaminate import texts_of
 from bertie.data.prepare import CorpusConfig
-from bertie.data.tables import InvalidRow
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.lines import BadRecord
 
 
 class CorpusRecipe(CorpusConfig):
@@ -55,4 +55,4 @@ def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
         places = ", ".join(map(str, folders))
         raise DataError(f"No file of {name} was found in: {places} Pass the folder of its files: --data-dir FOLDER")
     rows = (row for path, format in tables for row in TASKS[dataset.task].rows(path, format))
-    return (text for row in rows if not isinstance(row, InvalidRow) for text in row.texts)
+    return (text for row in rows if not isinstance(row, BadRecord) for text in row.texts)

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.draws import key
-from bertie.data.lines import reads_as_utf8
 from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
-from bertie.data.streams import FAILURES, opened, suffix_of
-from bertie.data.tables import Columns, Example, TableFormat, collect, in_both_forms
-from bertie.data.tagged import sentences
-from bertie.data.words import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.io.lines import reads_as_utf8
+from bertie.io.rows import TableFormat
+from bertie.io.streams import FAILURES, opened, suffix_of
+from bertie.io.tables import Columns, Example, SkipReport, in_both_forms
+from bertie.io.tagged import sentences
+from bertie.io.words import TaggedExample
 from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
@@ -363,7 +364,7 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
     for path, format in tables:
         seen = len(found)
         try:
-            more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+            more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=found.append), str(path))
         except BertieError:
             if not kind.reads_words and _is_tagged(path):
                 trees = ", or --task parse for its trees" if path.suffix.lower() == ".conllu" else ""

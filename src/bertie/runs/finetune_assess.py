@@ -7,13 +7,13 @@ from typing import Any
 
 from bertie import console
 from bertie.costs.meter import Usage
-from bertie.data.tables import Example
 from bertie.evaluation.baselines import baselines, compared, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.runs import balance, calibration, model_card
 from bertie.runs.calibration import Calibrated

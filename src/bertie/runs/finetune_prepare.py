@@ -13,12 +13,13 @@ import numpy as np
 import xxhash
 
 from bertie.data.sequences import VECTORS, Sequences
-from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.predict import LABELLED, Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example
 from bertie.models.codec import only_here
 from bertie.models.model import TorchModel
 from bertie.models.saving import own_settings
@@ -275,7 +276,7 @@ def _encode(
 ) -> Labeled:
     """Returns examples with their token ids. name: as messages call them. `notes` gets what is to be said of them."""
     tokenizer, too_long = pipeline.tokenizer, _too_long(config, pipeline.task)
-    if bad := [row for row in map(pipeline.readable, examples) if isinstance(row, InvalidRow)]:
+    if bad := [row for row in map(pipeline.readable, examples) if isinstance(row, BadRecord)]:
         raise DataError(
             f"{len(bad):,} of {len(examples):,} {name} examples cannot be read. Line {bad[0].line}: "
             f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."

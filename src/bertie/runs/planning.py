@@ -16,8 +16,8 @@ from bertie.costs.catalog import Device
 from bertie.costs.cost import THREAD_WATTS
 from bertie.costs.job import Job, JobPhase
 from bertie.data.rates import rate_of
-from bertie.data.tables import Example
 from bertie.errors import UsageError
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions
 from bertie.nn import machine

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bertie.data.rows import RECOGNISED, TableFormat
 from bertie.errors import UsageError
 from bertie.evaluation.compare import OF_SCORES
+from bertie.io.rows import RECOGNISED, TableFormat
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 

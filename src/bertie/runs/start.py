@@ -7,8 +7,8 @@ from typing import Any
 import xxhash
 
 from bertie import console, families
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import check_trainable
 from bertie.models.heads import HEADS

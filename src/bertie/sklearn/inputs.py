@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight
 
 from bertie.console import counted
-from bertie.data.memory import PAIR, frame_of, is_missing
-from bertie.data.tables import Columns, Example, InvalidRow, example
 from bertie.errors import BertieError, DataError
 from bertie.infer.texts import each_row
+from bertie.io.lines import BadRecord
+from bertie.io.memory import PAIR, frame_of, is_missing
+from bertie.io.tables import Columns, Example, example
 
 Texts = Any
 """A list, an array or a Series of texts, or a table of them."""
@@ -57,7 +58,7 @@ def texts_of(rows: Sequence[Row]) -> list[Any]:
     except BertieError as error:  # of a value that is no text
         raise InputError(error.message) from None
     for one in texts:
-        if isinstance(one, InvalidRow):
+        if isinstance(one, BadRecord):
             raise unread(one.line, one.reason)
     return texts
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bertie.console import counted
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import UsageError
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.scaling import Scaling
 from bertie.metrics.thresholds import ChosenThreshold

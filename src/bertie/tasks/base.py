@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Prediction

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax

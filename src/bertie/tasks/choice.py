@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.data.rows import as_text
 from bertie.data.sequences import Sequences
-from bertie.data.tables import LABELS, Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.errors import DataError, nearest
+from bertie.io.lines import BadRecord
+from bertie.io.rows import LABELS, Fields, TableFormat, as_text
+from bertie.io.tables import Columns, Example
 from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
@@ -82,7 +83,7 @@ class ChoiceTask(Task):
         return Columns(context, label if format.labelled else None, choices, further)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns an example. The label is the number of the correct choice from 0, its letter from A, its column
         name, or its name in the list `choices.label`."""
         names = columns.choices
@@ -94,17 +95,17 @@ class ChoiceTask(Task):
             try:  # a list, as `predict` writes it into a csv
                 values = [[as_text(one) for one in json.loads(values[0])]]
             except ValueError:
-                return InvalidRow(line, f"{names[0]} begins with [ and is not a JSON list")
+                return BadRecord(line, f"{names[0]} begins with [ and is not a JSON list")
         choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         while choices and choices[-1] in ("", None):  # a table's columns are as many as the most choices
             choices.pop()
         for name, value in itertools.chain(zip(columns.text, context, strict=True), enumerate(choices)):
             if not isinstance(value, str):
-                return InvalidRow(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
+                return BadRecord(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
         if not context[0].strip() or not all(choice.strip() for choice in choices):
-            return InvalidRow(line, "empty text")
+            return BadRecord(line, "empty text")
         if len(choices) < 2:
-            return InvalidRow(line, "fewer than two choices")
+            return BadRecord(line, "fewer than two choices")
         if columns.text in BEGUN:
             context, choices = context[:1], [f"{context[1]} {choice}".strip() for choice in choices]
         texts = (" ".join(context), *choices)
@@ -118,7 +119,7 @@ class ChoiceTask(Task):
         own = fields.get("choices.label") if names == ("choices.text",) else None  # ARC: A to D, or 1 to 4
         right = own.index(value) if isinstance(own, list) and value in own else right
         found = 0 <= right < len(choices)
-        return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
+        return Example(texts, str(right), line) if found else BadRecord(line, f"{columns.label} is not a choice")
 
     @classmethod
     def sequences(cls, examples: Sequence[Example] | None) -> float:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.data.tables import TableFormat
 from bertie.errors import DataError, nearest
+from bertie.io.rows import TableFormat
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Dataset:
         meanings: What the labels mean, for models whose labels are these words.
         metrics: The reported metrics, the main one first.
         task: The name of the task, with `options`, which the user can override.
-        kind: The format of the files (data/tables.py, data/tagged.py).
+        kind: The format of the files (io/tables.py, io/tagged.py).
         undecided: The label of rows without agreement of the annotators, which are skipped.
         recipe: The published settings (recipes/), used by `bertie finetune --data`.
     """

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
+from bertie.io.tables import SkipReport
 from bertie.registry import Registry
 from bertie.tasks import TASKS
 from bertie.tasks.dataset import Dataset, Split
@@ -49,7 +50,7 @@ def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
             for path, format in tables:
                 for row in TASKS[dataset.task].rows(path, format):
                     skipped.rows += 1
-                    if isinstance(row, InvalidRow):
+                    if isinstance(row, BadRecord):
                         skipped.add(row)
                     elif known and isinstance(row.label, str) and row.label not in known:
                         odd.add(row.label)

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import LABELS, Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import LABELS, TableFormat
+from bertie.io.tables import Columns, Example, find_columns
 from bertie.metrics.base import Scores
 from bertie.metrics.numbers import Numbers
 from bertie.models.config import EncoderConfig
@@ -119,10 +121,10 @@ class EmbedTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
+    ) -> Iterator[Example | BadRecord]:
         """Yields pairs. An anchor with a positive and a negative text is two of them, with the scores 1 and 0."""
         for row in super().rows(path, format, on_columns=on_columns):
-            if isinstance(row, InvalidRow) or not format.labelled or row.label is not None:
+            if isinstance(row, BadRecord) or not format.labelled or row.label is not None:
                 yield row
                 continue
             anchor, *others = row.texts

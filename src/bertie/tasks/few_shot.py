@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import DataError
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.embed import EmbedTask, Pooling

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from bertie.data.sequences import Arrays, LabelAxis, Sequences
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.losses import LossOptions

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.annotations import cell_labels, is_annotated
-from bertie.data.rows import as_text
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, named
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.annotations import cell_labels, is_annotated
+from bertie.io.lines import BadRecord
+from bertie.io.rows import Fields, TableFormat, as_text
+from bertie.io.tables import Columns, Example, example, find_columns, named
 from bertie.metrics.base import Scores
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
@@ -104,7 +105,7 @@ class MultiLabelTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
+    ) -> Iterator[Example | BadRecord]:
         """Yields the examples of a table. In lists of as many 0 and 1, each position is a label."""
         rows = super().rows(path, replace(format, label_names={}), on_columns=on_columns)
         first = list(itertools.islice(rows, LOOKED_AT)) if format.labelled else []
@@ -113,7 +114,7 @@ class MultiLabelTask(Task):
         meant = len(sizes) == 1 or max(sizes, default=0) > 2  # three values of 0 and 1 are not three labels
         size = sizes.most_common(1)[0][0] if sizes and meant else 0
         for row in itertools.chain(first, rows):
-            if isinstance(row, InvalidRow) or row.label is None:
+            if isinstance(row, BadRecord) or row.label is None:
                 yield row
                 continue
             label = row.label
@@ -121,7 +122,7 @@ class MultiLabelTask(Task):
                 chosen = (str(i) for i, value in enumerate(label, 1) if value)
                 label = Positions(chosen) if size else tuple(sorted(set(map(str, label))))
             elif size:
-                yield InvalidRow(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
+                yield BadRecord(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
                 continue
             if isinstance(label, Positions) and format.label_names:
                 label = Renamed(named(tuple(label), format.label_names))
@@ -147,10 +148,10 @@ class MultiLabelTask(Task):
         return Columns(text, ",".join(several) if format.labelled else None)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads labels from a JSON list, from "a, b" (an empty field has none), or from a 1 in each label's column."""
         found = example(fields, Columns(columns.text, None), line)
-        if isinstance(found, InvalidRow) or columns.label is None:
+        if isinstance(found, BadRecord) or columns.label is None:
             return found
         names: list[str] = []
         if columns.label in fields:
@@ -159,23 +160,23 @@ class MultiLabelTask(Task):
             if value in (None, "") and annotated is not None:
                 value = [] if annotated else None
             if value is None:
-                return InvalidRow(line, f"no {columns.label}")
+                return BadRecord(line, f"no {columns.label}")
             if isinstance(value, str):  # as `predict` and Label Studio write lists into a csv
                 value = cell_labels(value)
                 if isinstance(value, str) and value.lstrip().startswith("["):
-                    return InvalidRow(line, f"{columns.label} begins with [ and is not a JSON list")
+                    return BadRecord(line, f"{columns.label} begins with [ and is not a JSON list")
             given = value if isinstance(value, list) else value.split(columns.separator)
             if isinstance(value, list) and (hot := _hot(value)):
                 return replace(found, label=hot)
             found_names = [as_text(name) for name in given]
             if not all(isinstance(name, str) for name in found_names):
-                return InvalidRow(line, f"{columns.label} has an item that is not a label")
+                return BadRecord(line, f"{columns.label} has an item that is not a label")
             names = [name.strip() for name in found_names]
         else:
             for name in columns.label.split(","):
                 value = str(fields.get(name) or "").strip().lower()
                 if value not in YES | NO:
-                    return InvalidRow(line, f"{name} is neither 0 nor 1")
+                    return BadRecord(line, f"{name} is neither 0 nor 1")
                 names += [name] if value in YES else []
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 

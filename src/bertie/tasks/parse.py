@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from bertie.data.parsed import FORMATS, is_tree, trees
 from bertie.data.sequences import Int, Sequences
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
-from bertie.data.words import Span, cut
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
+from bertie.io.parsed import FORMATS, is_tree, trees
+from bertie.io.rows import TableFormat
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Columns, Example
+from bertie.io.words import Span, cut
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -116,8 +118,8 @@ class ParseTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
-        """Reads parsed sentences (data/parsed.py), and for prediction also texts from tables, lines and standard
+    ) -> Iterator[Example | BadRecord]:
+        """Reads parsed sentences (io/parsed.py), and for prediction also texts from tables, lines and standard
         input."""
         if not format.labelled and format.kind not in FORMATS and suffix_of(path) != "conllu":
             yield from super().rows(path, format, on_columns=on_columns)

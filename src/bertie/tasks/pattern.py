@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask

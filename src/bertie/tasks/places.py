@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Int, Sequences
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

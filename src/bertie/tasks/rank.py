@@ -8,8 +8,8 @@ import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from bertie.data.tables import Example
 from bertie.errors import DataError
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.ranking import Ranking
 from bertie.tasks.answerer import Prediction

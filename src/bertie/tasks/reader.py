@@ -1,13 +1,15 @@
 """`Reader`: reads a task's examples from files, and defines which examples belong together.
 
-rows -> Example, or `InvalidRow`
+rows -> Example, or `BadRecord`
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, stream
+from bertie.io.lines import BadRecord
+from bertie.io.rows import Fields, TableFormat
+from bertie.io.tables import Columns, Example, example, find_columns, stream
 
 
 class Reader:
@@ -26,10 +28,10 @@ class Reader:
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
-        """Yields the examples of a file, or of standard input ("-"), in order. An unusable row is an `InvalidRow`.
+    ) -> Iterator[Example | BadRecord]:
+        """Yields the examples of a file, or of standard input ("-"), in order. An unusable row is an `BadRecord`.
 
-        `on_columns` is called with the columns. By default, the file is a table (data/tables.py).
+        `on_columns` is called with the columns. By default, the file is a table (io/tables.py).
         """
         return stream(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
 
@@ -39,7 +41,7 @@ class Reader:
         return find_columns(names, format, where)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of one row of a table."""
         return example(fields, columns, line)
 

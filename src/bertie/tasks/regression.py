@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bertie.data.decimals import number_of
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
+from bertie.io.decimals import number_of
+from bertie.io.lines import BadRecord
+from bertie.io.rows import Fields
+from bertie.io.tables import Columns, Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -55,16 +57,16 @@ class RegressionTask(Task):
         return "Sigmoid" if self.activation == "sigmoid" else "Identity"
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of a row, with the label as a number."""
         found = example(fields, columns, line)
-        if isinstance(found, InvalidRow) or found.label is None:
+        if isinstance(found, BadRecord) or found.label is None:
             return found
         number = number_of(found.label)
         if isinstance(number, str):
-            return InvalidRow(line, f"{columns.label} {number}")
+            return BadRecord(line, f"{columns.label} {number}")
         if abs(number) > LARGEST:
-            return InvalidRow(line, f"{columns.label} is beyond {LARGEST:g}")
+            return BadRecord(line, f"{columns.label} is beyond {LARGEST:g}")
         return replace(found, label=number)
 
     @classmethod

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bertie.data.offsets import in_characters, whole
-from bertie.data.rows import as_text
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Columns, Example, Fields, InvalidRow
-from bertie.data.tables import example as table_example
+from bertie.io.lines import BadRecord
+from bertie.io.offsets import in_characters, whole
+from bertie.io.rows import Fields, as_text
+from bertie.io.tables import Columns, Example
+from bertie.io.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
@@ -71,17 +72,17 @@ class RelationTask(SequenceTask):
     most_labels = SHOWN  # auprc asks for all probabilities
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the text with its two entities, each from start_idx to end_idx, inclusive."""
         found = table_example(fields, columns, line)
-        if isinstance(found, InvalidRow):
+        if isinstance(found, BadRecord):
             return found
         for role in ROLES:
             if isinstance(value := fields.get(role), str) and value.strip():  # as `predict` writes it into a csv
                 try:
                     fields = {**fields, **{f"{role}.{name}": as_text(one) for name, one in json.loads(value).items()}}
                 except (ValueError, AttributeError):
-                    return InvalidRow(line, f"{role} is not a JSON object")
+                    return BadRecord(line, f"{role} is not a JSON object")
         if not any(f"{role}.start_idx" in fields for role in ROLES):
             return found
         text, entities = found.texts[0], []
@@ -90,14 +91,14 @@ class RelationTask(SequenceTask):
             start, end = map(whole, given)
             if start is None or end is None:
                 known = all(one not in (None, "") for one in given)
-                return InvalidRow(line, f"no {role} with start_idx and end_idx{' in whole numbers' if known else ''}")
+                return BadRecord(line, f"no {role} with start_idx and end_idx{' in whole numbers' if known else ''}")
             places = in_characters(text, [(start, end + 1, word)], "characters")
             if places is None:
-                return InvalidRow(line, f"the {role} is not at the given position")
+                return BadRecord(line, f"the {role} is not at the given position")
             entities.append(Entity(*places[0], str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:
-            return InvalidRow(line, "the two entities overlap")
+            return BadRecord(line, "the two entities overlap")
         return RelationExample(found.texts, found.label, line, str(fields.get("guid") or ""), tuple(entities))
 
     def encode(

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.conformal import set_cut
 from bertie.metrics.confusion import Confusion, rarest

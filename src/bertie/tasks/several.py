@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.several import SeveralScores
 from bertie.models.facts import Facts

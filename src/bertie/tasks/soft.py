@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, SoftLabel, TableFormat, find_columns
-from bertie.data.tables import example as plain_example
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import Fields, TableFormat
+from bertie.io.tables import Columns, Example, SoftLabel, find_columns
+from bertie.io.tables import example as plain_example
 from bertie.tasks.sequence import SequenceTask, label_names
 from bertie.tasks.source import Targets
 
@@ -60,10 +62,10 @@ class SoftTask(SequenceTask):
         return find_columns([name for name in names if not name.startswith(SCORES)], format, where)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads the label and the probabilities of a row; a row without them has only its label."""
         found = plain_example(fields, columns, line)
-        if isinstance(found, InvalidRow) or found.label is None:
+        if isinstance(found, BadRecord) or found.label is None:
             return found
         shares: dict[str, float] = {}
         for name in fields:
@@ -71,11 +73,11 @@ class SoftTask(SequenceTask):
                 try:
                     shares[name.removeprefix(SCORES)] = float(fields[name])
                 except (TypeError, ValueError):
-                    return InvalidRow(line, f"{name} is not a number")
+                    return BadRecord(line, f"{name} is not a number")
         if not shares:
             return found
         if not all(isfinite(share) and share >= 0 for share in shares.values()) or sum(shares.values()) <= 0:
-            return InvalidRow(line, "scores that are no probabilities")
+            return BadRecord(line, "scores that are no probabilities")
         return Example(found.texts, SoftLabel.of(found.label, shares), line)
 
     @classmethod

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bertie.data.questions import MISPLACED, questions
-from bertie.data.rows import kind_of
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
+from bertie.io.lines import BadRecord
+from bertie.io.questions import MISPLACED, questions
+from bertie.io.rows import TableFormat, kind_of
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Columns, Example, find_columns
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import Scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -153,7 +154,7 @@ class SpanTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
+    ) -> Iterator[Example | BadRecord]:
         """Reads questions in SQuAD format (.json), one in a line (.jsonl) or in a row (.parquet); without answers also
         from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
@@ -180,7 +181,7 @@ class SpanTask(Task):
         on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
         for row in questions(path, format):
             unlabelled = format.labelled and isinstance(row, Example) and row.label is None
-            yield InvalidRow(row.line, "no answers") if unlabelled else row
+            yield BadRecord(row.line, "no answers") if unlabelled else row
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:

@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import console
-from bertie.data.rows import kind_of
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
-from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
-from bertie.data.tagged import FOLDER, FORMATS, kind_of_words, sentences
-from bertie.data.word_tables import word_table
-from bertie.data.words import Span, TaggedExample, cut, of_words
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord
+from bertie.io.rows import Fields, TableFormat, kind_of
+from bertie.io.tables import Columns, Example
+from bertie.io.tagged import FOLDER, FORMATS, kind_of_words, sentences
+from bertie.io.word_tables import word_table
+from bertie.io.words import Span, TaggedExample, cut, of_words
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES
@@ -137,8 +138,8 @@ class TaggingTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | InvalidRow]:
-        """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
+    ) -> Iterator[Example | BadRecord]:
+        """Reads tagged sentences (io/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
         if format.kind in ("", kind_of(path)):  # as its name says; the first line may say more
             format = replace(format, kind=kind_of_words(path) or format.kind)
@@ -152,7 +153,7 @@ class TaggingTask(Task):
         for row in sentences(path, format):
             if format.labelled and isinstance(row, Example):
                 if row.label is None:
-                    row = InvalidRow(row.line, "no tags and no entities")
+                    row = BadRecord(row.line, "no tags and no entities")
                 elif format.label_names:
                     row = replace(row, label=tuple(renamed(tag, format.label_names) for tag in row.label))
             yield row
@@ -164,7 +165,7 @@ class TaggingTask(Task):
         return Columns((SPLIT,), None) if words else super().columns(names, format, where)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of one row: of its words, if they are a list, or of its text."""
         words = fields.get(SPLIT)
         return of_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
-from bertie.data.tables import Columns, Example, TableFormat, find_columns
 from bertie.errors import UsageError
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Columns, Example, find_columns
 from bertie.metrics.written import MEASURES, WrittenScores, available
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
@@ -276,7 +277,7 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     """
     import torch
 
-    from bertie.data.collate import packed
+    from bertie.nn.layout import Packed
 
     host = batch.host
     source_B, length_B = host.layout.mask().sum(1), host.labels["target_length"]
@@ -289,5 +290,6 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     sources = torch.split(host.input_ids, source_B.tolist())
     targets = torch.split(_flat_targets(host), length_B.tolist())
     ids_T = torch.cat([part for pair in zip(sources, targets, strict=True) for part in (pair[0], pair[1][:-1])])
-    joined = packed(ids_T.numpy(), np.zeros(len(ids_T), np.int64), (source_B + length_B - 1).numpy(), host.sample_ids)
+    layout = Packed.from_lengths(source_B + length_B - 1)
+    joined = replace(host, input_ids=ids_T, token_type_ids=torch.zeros_like(ids_T), layout=layout, labels={})
     return joined.to(batch.input_ids.device)

@@ -3,7 +3,7 @@
 import json
 from typing import ClassVar
 
-from bertie.data.tables import Example
+from bertie.io.tables import Example
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import RenderedExample, nats, plain, top
 

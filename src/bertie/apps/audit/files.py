@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.platform import DataError, Fields, InvalidRow, SkipReport, TableFormat
+from bertie.platform import BadRecord, DataError, Fields, SkipReport, TableFormat
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def header_has(head: bytes, *names: str) -> bool:
 
 
 def table(
-    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str = ""
+    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str = ""
 ) -> tuple[list[T], SkipReport]:
     """Returns what `make` returns for each row of a table, and the rows that cannot be used.
 
@@ -29,11 +29,11 @@ def table(
 
 
 def _rows(
-    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str
-) -> Iterator[T | InvalidRow]:
+    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str
+) -> Iterator[T | BadRecord]:
     checked = False
     for line, fields in TableFormat(kind=kind).records(path):
-        if isinstance(fields, InvalidRow):
+        if isinstance(fields, BadRecord):
             yield fields
             continue
         if not checked and (missing := [name for name in columns if name not in fields]):
@@ -41,7 +41,7 @@ def _rows(
             raise DataError(f"{path} has no column {', '.join(map(repr, missing))}. It has {have}.")
         checked = True
         empty = next((name for name in columns if not str(fields.get(name) or "").strip()), None)
-        yield make(fields, line) if empty is None else InvalidRow(line, f"no {empty}")
+        yield make(fields, line) if empty is None else BadRecord(line, f"no {empty}")
 
 
 def check_names(names: Iterable[str]) -> None:

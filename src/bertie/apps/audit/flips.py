@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, mean_of
 from bertie.apps.audit.groups import labeled, single_label
-from bertie.platform import DataError, Example, InvalidRow, Settings, Swaps
+from bertie.platform import BadRecord, DataError, Example, Settings, Swaps
 
 BUILT_IN = Path(__file__).with_name("swaps.yaml")
 SHOWN = 10
@@ -79,7 +79,7 @@ class Flips(AuditSet[Swapped]):
         texts = [text for one in items for text in (one.before, one.after)]
         given = [answer for _, answer in predictor.stream(texts)]
         for before, after in zip(given[::2], given[1::2], strict=True):
-            if isinstance(before, InvalidRow) or isinstance(after, InvalidRow):
+            if isinstance(before, BadRecord) or isinstance(after, BadRecord):
                 found.append(f"longer than {predictor.max_length} tokens")
                 continue
             label = str(before.label)

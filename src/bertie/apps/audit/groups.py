@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.platform import CALIBRATION_BINS, Columns, DataError, Example, InvalidRow, SkipReport, UsageError, nearest
+from bertie.platform import CALIBRATION_BINS, BadRecord, Columns, DataError, Example, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -134,7 +134,7 @@ def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]
 def answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
     """Returns [label, probability] of each example."""
     return [
-        answer.reason if isinstance(answer, InvalidRow) else [str(answer.label), float(answer.probability or 0.0)]
+        answer.reason if isinstance(answer, BadRecord) else [str(answer.label), float(answer.probability or 0.0)]
         for _, answer in subject.predictor.stream(examples)
     ]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
-from bertie.platform import Bootstrap, Chooses, Example, Fields, InvalidRow, TableFormat
+from bertie.platform import BadRecord, Bootstrap, Chooses, Example, Fields, TableFormat
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ
@@ -70,7 +70,7 @@ class Questions(AuditSet[Question]):
             )
         return found
 
-    def question(self, fields: Fields, line: int) -> Question | InvalidRow:
+    def question(self, fields: Fields, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         raise NotImplementedError
 
@@ -147,25 +147,25 @@ class KoBBQ(Questions):
         """A table with the columns of KoBBQ_test_samples.tsv."""
         return path.suffix in (".tsv", ".csv") and header_has(head, "sample_id", "biased_answer")
 
-    def question(self, fields: Fields, line: int) -> Question | InvalidRow:
+    def question(self, fields: Fields, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         name = str(fields["sample_id"]).rsplit("-", 4)
         try:
             choices = tuple(map(str, ast.literal_eval(str(fields["choices"]))))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return InvalidRow(line, "choices is not a list")
+            return BadRecord(line, "choices is not a list")
         if len(name) != 5 or name[3] not in ("amb", "dis"):
-            return InvalidRow(line, "sample_id has another layout")
+            return BadRecord(line, "sample_id has another layout")
         biased, right = str(fields["biased_answer"]), str(fields["answer"])
         if len(set(choices)) != 3 or not {biased, right} <= set(choices):
-            return InvalidRow(line, "choices are not three with the answers among them")
+            return BadRecord(line, "choices are not three with the answers among them")
         at, asked, ambiguous = choices.index(biased), choices.index(right), name[3] == "amb"
         rest = [i for i in range(3) if i != at]
         unknown = asked if ambiguous else next((i for i in rest if UNKNOWN in choices[i]), rest[-1])
         counter = next((i for i in rest if i != unknown), at)
         template = name[1].rstrip("abcd")
         if counter == at or asked not in (at, counter, unknown):
-            return InvalidRow(line, "the right answer of an ambiguous context is a group")
+            return BadRecord(line, "the right answer of an ambiguous context is a group")
         texts = str(fields["context"]), str(fields["question"])
         return Question(*texts, choices, asked, at, counter, ambiguous, name[0], f"{name[0]}-{template}")
 
@@ -202,7 +202,7 @@ class BBQ(Questions):
         """Lines of JSON with the keys of BBQ."""
         return path.suffix in (".jsonl", ".json") and b'"answer_info"' in head and b'"question_polarity"' in head
 
-    def question(self, fields: Fields, line: int) -> Question | InvalidRow:
+    def question(self, fields: Fields, line: int) -> Question | BadRecord:
         """Returns the question of a row. The biased answer is the stereotyped group's for a negative question."""
         row = TableFormat.source_of(fields)
         try:
@@ -210,13 +210,13 @@ class BBQ(Questions):
             wanted = {str(one).lower() for one in row["additional_metadata"]["stereotyped_groups"]}
             right = int(row["label"])
         except (KeyError, TypeError, ValueError):
-            return InvalidRow(line, "answer_info or stereotyped_groups is missing")
+            return BadRecord(line, "answer_info or stereotyped_groups is missing")
         for words in (WOMEN, MEN):
             wanted |= words if wanted & words else set()
         unknown = [i for i, names in enumerate(groups) if "unknown" in names]
         target = [i for i, names in enumerate(groups) if i not in unknown and set(names[1:] or names) & wanted]
         if len(unknown) != 1 or len(target) != 1 or not 0 <= right < 3:
-            return InvalidRow(line, "the stereotyped group is not one of the answers")
+            return BadRecord(line, "the stereotyped group is not one of the answers")
         other = next(i for i in range(3) if i not in (*unknown, *target))
         negative = str(fields["question_polarity"]).startswith("neg")
         biased, counter = (target[0], other) if negative else (other, target[0])

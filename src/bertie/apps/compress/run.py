@@ -27,11 +27,11 @@ from bertie.apps.compress.measure import rate
 from bertie.apps.compress.page import page
 from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.platform import (
+    BadRecord,
     DataError,
     Diverged,
     Example,
     FolderKind,
-    InvalidRow,
     ModelByName,
     ModelFiles,
     NativeEngine,
@@ -159,7 +159,7 @@ class _Search:
         return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads())
 
     @cached_property
-    def answers(self) -> list[Prediction | InvalidRow]:
+    def answers(self) -> list[Prediction | BadRecord]:
         """The predictions of the original model."""
         return _answers(self.predictor, self.dev)
 
@@ -343,7 +343,7 @@ def _named(label: Any) -> Any:
     return None if isinstance(label, float) else label
 
 
-def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
+def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | BadRecord]:
     return [answer for _, answer in predictor.stream(examples)]
 
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from bertie.platform import (
+    BadRecord,
     DataError,
     Example,
-    InvalidRow,
     Reservoir,
     SkipReport,
     SourceFile,
@@ -84,7 +84,7 @@ def _sample(
     chosen: Reservoir[Sentence] = Reservoir(most, seed=seed)
     for row in read(path, kind, encoding):
         skipped.rows += 1
-        if isinstance(row, InvalidRow):
+        if isinstance(row, BadRecord):
             skipped.add(row)
         else:
             chosen.add(row)
@@ -95,7 +95,7 @@ def _sample(
     return chosen.items
 
 
-def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
+def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
     kind = kind or SUFFIXES.get(SourceFile(str(path)).suffix, "") or TableFormat.kind_of(path)
     format = TableFormat(kind=kind, encoding=encoding)
@@ -107,24 +107,24 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 label = arc.label if isinstance(arc, Example) else ()
                 heads, relations = (tuple(head for head, _ in label), tuple(name for _, name in label))
                 yield Sentence(row.texts[0], row.spans, upos=row.label, heads=heads, relations=relations)
-            elif isinstance(row, InvalidRow):
+            elif isinstance(row, BadRecord):
                 yield row
     elif kind in Trees.FORMATS:
         for row in Trees.read(path, format):
             if isinstance(row, TaggedFile.Example):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
-            elif isinstance(row, InvalidRow):
+            elif isinstance(row, BadRecord):
                 yield row
     elif kind in TaggedFile.FORMATS and kind not in TaggedFile.TABLES:
         for row in TaggedFile.read(path, format):
             if isinstance(row, TaggedFile.Example):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
-            elif isinstance(row, InvalidRow):
+            elif isinstance(row, BadRecord):
                 yield row
     else:
         for row in Example.stream(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
-            if isinstance(row, InvalidRow):
+            if isinstance(row, BadRecord):
                 yield row
             else:
                 text = row.texts[0]

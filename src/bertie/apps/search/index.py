@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ from bertie.apps.search.readers import Document, Reading
 from bertie.apps.search.store import DATABASE, INDEX, Store
 from bertie.apps.search.terms import Terms
 from bertie.apps.search.vectors import ROWS, write
-from bertie.platform import DataError, SourceFile, UsageError, console, nearest
+from bertie.platform import BadRecord, DataError, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
 
@@ -336,8 +336,8 @@ def _content(name: str) -> str:
 def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) -> None:
     number = 0
     for found in _or_none(name, readers.read(name, config.reading)):
-        if isinstance(found, SourceFile.Dropped):
-            store.reject(found._replace(where=_stored(found.where)))
+        if isinstance(found, BadRecord):
+            store.reject(replace(found, where=_stored(found.where)))
             changes.rejected += 1
             changes.reasons[found.reason] += 1
             continue
@@ -353,7 +353,7 @@ def _or_none(name: str, found: readers.Found) -> readers.Found:
         empty = False
         yield one
     if empty:
-        yield SourceFile.Dropped("no text in this file", name)
+        yield BadRecord(0, "no text in this file", where=name)
 
 
 def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:

@@ -8,11 +8,11 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.platform import DataError, InvalidRow, PythonModule, Registry, SourceFile, TableFormat, disk, read_questions
+from bertie.platform import BadRecord, DataError, PythonModule, Registry, SourceFile, TableFormat, disk, read_questions
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -45,7 +45,7 @@ class Reading:
     encoding: str = "utf-8"
 
 
-Found = Iterator[Document | SourceFile.Dropped]
+Found = Iterator[Document | BadRecord]
 Reader = Callable[[str, Reading], Found]
 
 
@@ -53,8 +53,8 @@ def table(path: str, reading: Reading) -> Found:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
     for line, row in TableFormat(encoding=reading.encoding).records(path):
-        if isinstance(row, InvalidRow):
-            yield SourceFile.Dropped(row.reason, path, row.line)
+        if isinstance(row, BadRecord):
+            yield replace(row, where=path)
             continue
         column = reading.text or next((name for name in TEXTS if name in row), "")
         title = next((row[name] for name in ((reading.title,) if reading.title else TITLES) if row.get(name)), "")
@@ -62,9 +62,9 @@ def table(path: str, reading: Reading) -> Found:
         if not isinstance(text := row.get(column), str):
             known = ", ".join(map(repr, row))
             reason = f"no text in column {column or 'text'!r} (name it: --text COLUMN; there are {known})"
-            yield SourceFile.Dropped(reason, path, line)
+            yield BadRecord(line, reason, where=path)
         elif not (text.strip() or str(title).strip()):
-            yield SourceFile.Dropped("empty text", path, line)
+            yield BadRecord(line, "empty text", where=path)
         else:
             yield Document(text, name, str(title), row=line)
 
@@ -78,8 +78,8 @@ def json(path: str, reading: Reading) -> Found:
         return
     seen: set[str] = set()
     for row in read_questions(path, TableFormat(labelled=False)):
-        if isinstance(row, InvalidRow):
-            yield SourceFile.Dropped(row.reason, path)
+        if isinstance(row, BadRecord):
+            yield BadRecord(0, row.reason, where=path)
         elif row.texts[1] not in seen:
             seen.add(row.texts[1])
             yield Document(row.texts[1])
@@ -92,13 +92,13 @@ def text(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     for one in source.documents():
-        yield one if isinstance(one, SourceFile.Dropped) else Document(one[1], title=one[0], line=int(kind == "txt"))
+        yield one if isinstance(one, BadRecord) else Document(one[1], title=one[0], line=int(kind == "txt"))
 
 
 def markdown(path: str, reading: Reading) -> Found:
     """Markdown as it is written, so that places are those of the file. The first heading is the title."""
     for found in text(path, reading):
-        if isinstance(found, SourceFile.Dropped):
+        if isinstance(found, BadRecord):
             yield found
             continue
         heading = HEADING.search(CODE.sub("", found.text))
@@ -108,7 +108,7 @@ def markdown(path: str, reading: Reading) -> Found:
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
     page = SourceFile(path).main_text()
-    yield page if isinstance(page, SourceFile.Dropped) else Document(page[1], title=page[0])
+    yield page if isinstance(page, BadRecord) else Document(page[1], title=page[0])
 
 
 def pdf(path: str, reading: Reading) -> Found:
@@ -126,7 +126,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
-                yield SourceFile.Dropped(LOCKED, path)
+                yield BadRecord(0, LOCKED, where=path)
                 return
             title = _whole(str(getattr(book.metadata, "title", None) or ""))
             for number, page in enumerate(book.pages, 1):
@@ -137,15 +137,15 @@ def _pdf_pages(file_path: str, path: str) -> Found:
         except (*SourceFile.FAILURES, MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
-            yield SourceFile.Dropped(
-                f"{LOCKED}; without a password, it can be read after pip install cryptography", path
+            yield BadRecord(
+                0, f"{LOCKED}; without a password, it can be read after pip install cryptography", where=path
             )
             return
         except Exception as error:  # a damaged PDF raises anything
-            yield SourceFile.Dropped(f"not a readable PDF ({str(error) or type(error).__name__})", path)
+            yield BadRecord(0, f"not a readable PDF ({str(error) or type(error).__name__})", where=path)
             return
     if empty:
-        yield SourceFile.Dropped(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
+        yield BadRecord(0, f"{empty:,} pages without text (scanned?)", None, where=path)
 
 
 def _whole(text: str) -> str:
@@ -226,6 +226,6 @@ def read(path: str, reading: Reading) -> Found:
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
     except SourceFile.FAILURES as error:
-        yield SourceFile.Dropped(SourceFile.cause(error), path)
+        yield BadRecord(0, SourceFile.cause(error), where=path)
     except DataError as error:
-        yield SourceFile.Dropped(str(error), path)
+        yield BadRecord(0, str(error), where=path)

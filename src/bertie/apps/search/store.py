@@ -24,7 +24,7 @@ import xxhash
 
 from bertie.apps.search import postings
 from bertie.apps.search.postings import LISTED, Postings, State
-from bertie.platform import DataError, FolderKind, SourceFile, Stopped, disk
+from bertie.platform import BadRecord, DataError, FolderKind, Stopped, disk
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
@@ -208,7 +208,7 @@ class Store:
         self.words.add(passage, terms)
         return passage
 
-    def reject(self, record: SourceFile.Dropped) -> None:
+    def reject(self, record: BadRecord) -> None:
         """Adds a record that is no document."""
         self.db.execute("INSERT INTO rejected VALUES (?, ?, ?)", (record.where, record.line, record.reason))
 
@@ -299,10 +299,10 @@ class Store:
         """Returns the documents with this text."""
         return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE hash = ?", (document_hash(text),))]
 
-    def rejected(self) -> list[SourceFile.Dropped]:
+    def rejected(self) -> list[BadRecord]:
         """Returns the records that could not be read."""
         sql = "SELECT reason, source, line FROM rejected ORDER BY source, line"
-        return [SourceFile.Dropped(reason, source, line) for reason, source, line in self.db.execute(sql)]
+        return [BadRecord(line, reason, where=source) for reason, source, line in self.db.execute(sql)]
 
 
 def _reader(path: Path, mode: str) -> sqlite3.Connection:

@@ -14,12 +14,12 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal, invalid
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
+    BadRecord,
     BertieError,
     Chooses,
     EmbedTask,
     Example,
     Facts,
-    InvalidRow,
     Masked,
     MaskPrediction,
     PairHead,
@@ -351,7 +351,7 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
         found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)
     except BertieError as error:
         raise invalid(error) from None
-    if isinstance(found, InvalidRow):
+    if isinstance(found, BadRecord):
         raise Refusal("Validation", f"{place}: {found.reason}.", param=place)
     return found
 

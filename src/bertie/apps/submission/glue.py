@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie import Predictor
-from bertie.platform import DATASETS, DataError, InvalidRow, UsageError, disk, nearest
+from bertie.platform import DATASETS, BadRecord, DataError, UsageError, disk, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)
@@ -52,7 +52,7 @@ def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[s
         )
     found, unread = [], 0
     for _, answer in predictor.stream(predictor.task.rows(path, format)):
-        if isinstance(answer, InvalidRow):
+        if isinstance(answer, BadRecord):
             unread += 1
             found.append(dataset.labels[0] if dataset.labels else "0")
         elif isinstance(answer.label, float):

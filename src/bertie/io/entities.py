@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from bertie.data.annotations import PROGRAM, cell_labels, is_annotated, why_unused
-from bertie.data.lines import InvalidRow
-from bertie.data.offsets import Place, in_characters, unit_of, whole
-from bertie.data.rows import FORMATS as rows_of
-from bertie.data.rows import Row, TableFormat, records, source_of
-from bertie.data.tables import Example
-from bertie.data.words import TaggedExample, are_texts, cut, of_words, places_of
-from bertie.data.words import unit_of as script_unit
 from bertie.errors import DataError
+from bertie.io.annotations import PROGRAM, cell_labels, is_annotated, why_unused
+from bertie.io.lines import BadRecord
+from bertie.io.offsets import Place, in_characters, unit_of, whole
+from bertie.io.rows import FORMATS as rows_of
+from bertie.io.rows import Row, TableFormat, records, source_of
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample, are_texts, cut, of_words, places_of
+from bertie.io.words import unit_of as script_unit
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
@@ -54,21 +54,21 @@ def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
     """Returns whether a table has lists of entities in the cells of its first rows."""
     try:
         rows = itertools.islice(records(path, replace(format, kind=kind, on_header=lambda names: None)), LOOKED_AT)
-        return any(not isinstance(row, InvalidRow) and _marks(row, format) for _, row in rows)
+        return any(not isinstance(row, BadRecord) and _marks(row, format) for _, row in rows)
     except DataError:
         return False  # the reader says what is wrong with the file
 
 
-def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the examples of rows of any table. kind: of its rows."""
     name = (*format.text, "text")[0]
     rows: Iterator[Row] = iter(rows_of[kind](file, format, where))
     head = [*itertools.islice(rows, LOOKED_AT)]
-    whole = [row for _, row in head if not isinstance(row, InvalidRow)]
+    whole = [row for _, row in head if not isinstance(row, BadRecord)]
     unit = script_unit(row.get(name) for row in whole)
     offsets = next(filter(None, (_offsets_of(row, name, format) for row in whole)), "characters")
     for number, row in itertools.chain(head, rows):
-        if isinstance(row, InvalidRow):
+        if isinstance(row, BadRecord):
             yield row
             continue
         source, text = source_of(row) if format.keep else None, row.get(name)
@@ -79,19 +79,19 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
         try:
             marks = _marks(row, format) if format.labelled and not tagged else None
             if format.labelled and (reason := why_unused(row)):
-                yield InvalidRow(number, reason)
+                yield BadRecord(number, reason)
             elif isinstance(text, str) and marks is not None:
                 yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
             elif lack and row.get("tokens") is None:
-                yield InvalidRow(number, lack)
+                yield BadRecord(number, lack)
             elif words or not isinstance(text, str):
                 yield _tagged(row, text, format, number, source)
             else:
                 yield Example((text,), None, number, source=source)
         except BadMarkError as bad:
-            yield InvalidRow(number, str(bad))
+            yield BadRecord(number, str(bad))
         except (ValueError, TypeError):
-            yield InvalidRow(number, EXPECTED)
+            yield BadRecord(number, EXPECTED)
 
 
 def _lack(row: Mapping[str, Any], name: str) -> str:
@@ -113,7 +113,7 @@ def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
 
 def _tagged(
     row: Mapping[str, Any], text: Any, format: TableFormat, number: int, source: Mapping[str, Any] | None
-) -> Example | InvalidRow:
+) -> Example | BadRecord:
     """Returns the example of a row with words and tags. Raises ValueError for a row without words.
 
     text: has the spaces between the words, if it consists of them.
@@ -156,7 +156,7 @@ def marked(
     number: int,
     source: Mapping[str, Any] | None = None,
     offsets: str = "characters",
-) -> Example | InvalidRow:
+) -> Example | BadRecord:
     """Returns the example of a text with entities, as tags B-TYPE and I-TYPE of its words.
 
     unit: how the text is split into words. offsets: how those of the file count.
@@ -167,16 +167,16 @@ def marked(
     if places is None:
         told = any(mark.own is not None for mark in marks)
         why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
-        return InvalidRow(number, why)
+        return BadRecord(number, why)
     kinds = [mark.kind for mark in marks]
     firsts, lasts = [first for first, _ in spans], [last for _, last in spans]
     for (start, end), kind in sorted(zip(places, kinds, strict=True)):
         if not text[start:end].strip():
-            return InvalidRow(number, "an entity outside of the text")
+            return BadRecord(number, "an entity outside of the text")
         start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
         inside = range(bisect_right(lasts, start), bisect_left(firsts, end))
         if any(tags[i] != "O" for i in inside):
-            return InvalidRow(number, "entities that share a word")
+            return BadRecord(number, "entities that share a word")
         tags[inside[0]], tags[inside[0] + 1 : inside[-1] + 1] = f"B-{kind}", [f"I-{kind}"] * (len(inside) - 1)
         widened += (spans[inside[0]][0], spans[inside[-1]][1]) != (start, end)
     return TaggedExample((text,), tuple(tags), number, spans=spans, widened=widened, source=source)

@@ -13,8 +13,8 @@ from functools import cache
 from typing import IO, Any
 
 from bertie import console
-from bertie.data import isolated, streams
 from bertie.errors import DataError, UsageError
+from bertie.io import isolated, streams
 
 CELL = 32_767  # characters of a cell, Excel's limit
 ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, or the underscore of a text like _x000D_

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeGuard
 
-from bertie.data.lines import InvalidRow, decoded
-from bertie.data.tables import Example
+from bertie.io.lines import BadRecord, decoded
+from bertie.io.tables import Example
 
 Span = tuple[int, int]
 Lines = list[tuple[int, str]]
@@ -35,12 +35,12 @@ class TaggedExample(Example):
 
 def blocks(
     file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""
-) -> Iterator[Lines | InvalidRow]:
-    """Yields lines between empty ones, without comments; a block with an undecodable line is an `InvalidRow`."""
+) -> Iterator[Lines | BadRecord]:
+    """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""
     lines: Lines = []
-    bad: InvalidRow | None = None
+    bad: BadRecord | None = None
     for number, line in itertools.chain(decoded(file, encoding, where, usual=usual), [(0, "")]):
-        if isinstance(line, InvalidRow):
+        if isinstance(line, BadRecord):
             bad = bad or line
         elif line.strip():
             if not (comment and line.startswith(comment)):
@@ -60,12 +60,12 @@ def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequenc
     return TaggedExample((text.rstrip(" "),), tuple(tags), line, spans=tuple(spans))
 
 
-def of_words(words: object, tags: object, line: int) -> Example | InvalidRow:
+def of_words(words: object, tags: object, line: int) -> Example | BadRecord:
     """Returns the example of the words of a sentence, with or without tags."""
     if not are_texts(words) or not (tags is None or are_texts(tags)):
-        return InvalidRow(line, "tokens or tags are not texts")
+        return BadRecord(line, "tokens or tags are not texts")
     if tags is not None and len(tags) != len(words):
-        return InvalidRow(line, "tokens and tags differ in number")
+        return BadRecord(line, "tokens and tags differ in number")
     example = spaced(words, tags or (), line)
     return replace(example, label=None) if tags is None else example
 

@@ -7,14 +7,16 @@ an entity that one defines is an error of the page that uses it: an XML bomb can
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
-from bertie.data import isolated
-from bertie.data.formats import WIKI_MARKUP
-from bertie.data.records import EXCERPT, DroppedRecord, Item, ReadOptions, Source, blocks, parts
-from bertie.data.streams import FAILURES, Unreadable, opened
+from bertie.io import isolated
+from bertie.io.blocks import EXCERPT, Item, ReadOptions, Source, blocks, parts
+from bertie.io.documents import WIKI_MARKUP
+from bertie.io.lines import BadRecord
+from bertie.io.streams import FAILURES, Unreadable, opened
 from bertie.registry import library
 
 BEGIN = rb"<page(?:\s[^>]*)?>"
@@ -30,13 +32,13 @@ def pages(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from parts(path, PAGE_END, PAGE_BEGINS)
 
 
-def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the text of the articles in a part of a dump. Redirects and pages of other namespaces are dropped."""
     path, start, _ = item
     hidden = _hidden_links(path)
     for number, (_, block) in enumerate(blocks(item, PAGE_END, counts)):
-        if isinstance(block, DroppedRecord):
-            yield block._replace(line=0)
+        if isinstance(block, BadRecord):
+            yield replace(block, line=0)
             continue
         if start == number == 0 and not re.search(rb"<(mediawiki|page)\b", block[: 1 << 16]):
             raise Unreadable("the file is XML, but not a dump of a wiki: no <mediawiki> and no <page>")
@@ -48,35 +50,35 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
             yield _article(block[begin.start() : last], path, hidden, counts)
         if begin:
             excerpt = block[begin.start() :][:EXCERPT].decode("utf-8", "replace")
-            yield DroppedRecord("a page without its end", path, excerpt=excerpt)
+            yield BadRecord(0, "a page without its end", excerpt, where=path)
 
 
 MEDIAWIKI = Source(pages, articles)
 
 
-def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]) -> str | DroppedRecord:
+def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]) -> str | BadRecord:
     try:
         page = ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
-        return DroppedRecord(
-            "a page that is not XML", path, excerpt=f"{error}: {raw[:EXCERPT].decode('utf-8', 'replace')}"
+        return BadRecord(
+            0, "a page that is not XML", f"{error}: {raw[:EXCERPT].decode('utf-8', 'replace')}", where=path
         )
     for element in page.iter():
         element.tag = element.tag.rpartition("}")[2]  # a page may name its namespace
     if page.find("redirect") is not None:
-        return DroppedRecord("a redirect", path, excerpt=None)
+        return BadRecord(0, "a redirect", None, where=path)
     if page.findtext("ns", "0") != "0":
-        return DroppedRecord("a page of another namespace", path, excerpt=None)
+        return BadRecord(0, "a page of another namespace", None, where=path)
     revisions = page.findall("revision")  # of a history, the newest is the last
     if not revisions or revisions[-1].findtext("model", "wikitext") != "wikitext":
-        return DroppedRecord("a page without wikitext", path, excerpt=None)
+        return BadRecord(0, "a page without wikitext", None, where=path)
     wikitext = revisions[-1].findtext("text") or ""
     try:
         text, removed = isolated.call(_read, wikitext, hidden, size=len(wikitext))
     except Exception as error:  # the parser's own, and Unreadable
         reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
         title = page.findtext("title", "")[:EXCERPT]
-        return DroppedRecord(f"wikitext that cannot be parsed ({reason})", path, excerpt=title)
+        return BadRecord(0, f"wikitext that cannot be parsed ({reason})", title, where=path)
     counts.update(removed)
     return text
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from typing import Any
 
-from bertie.data import isolated, pages
-from bertie.data.lines import LIMIT
-from bertie.data.records import EXCERPT, NEVER, DroppedRecord, Item, ReadOptions, Source, decoded, parts
-from bertie.data.streams import Unreadable, opened
+from bertie.io import isolated, pages
+from bertie.io.blocks import EXCERPT, NEVER, Item, ReadOptions, Source, decoded, parts
+from bertie.io.lines import LIMIT, BadRecord
+from bertie.io.streams import Unreadable, opened
 from bertie.registry import library
 
 RECORD_BEGINS = re.compile(rb"(?:\r\n)*WARC/1")
@@ -24,7 +24,7 @@ def archives(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from parts(path, NEVER, RECORD_BEGINS)
 
 
-def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the text of every page in a part of an archive. Records that are no pages are dropped, by their type."""
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
@@ -39,7 +39,7 @@ def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
             for record in records:
                 if records.err_count > faults:
                     faults = records.err_count
-                    yield DroppedRecord("a record of a wrong length", path)
+                    yield BadRecord(0, "a record of a wrong length", where=path)
                 yield _text(record, path, reading)
         except (ArchiveLoadFailed, StatusAndHeadersParserException) as error:
             raise Unreadable(f"not a web archive, or damaged ({' '.join(str(error).split())[:EXCERPT]})") from None
@@ -48,28 +48,28 @@ def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
 WARC = Source(archives, texts)
 
 
-def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
+def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
     """Returns the text of one record of an archive."""
     if record.rec_type not in ("response", "resource", "conversion"):
-        return DroppedRecord(f"no page: a record of type {record.rec_type}", path, excerpt=None)
+        return BadRecord(0, f"no page: a record of type {record.rec_type}", None, where=path)
     headers = record.http_headers
     if headers is not None and (status := headers.get_statuscode()) != "200":
-        return DroppedRecord(f"no page: status {status if status.isdigit() else 'unknown'}", path, excerpt=None)
+        return BadRecord(0, f"no page: status {status if status.isdigit() else 'unknown'}", None, where=path)
     address = str(record.rec_headers.get_header("WARC-Target-URI"))[:EXCERPT]
     kind, _, options = str((headers or record.rec_headers).get_header("Content-Type") or "").lower().partition(";")
     if (kind := kind.strip()) not in (*MARKUP, PLAIN):
-        return DroppedRecord("no page: neither HTML nor plain text", path, excerpt=None)
+        return BadRecord(0, "no page: neither HTML nor plain text", None, where=path)
     with redirect_stderr(io.StringIO()):  # warcio prints what is wrong with compressed content
         try:
             content = record.content_stream().read(LIMIT + 1) if (record.length or 0) <= LIMIT else None
         except (AssertionError, ValueError) as error:  # wrong lengths of chunks
-            return DroppedRecord(f"a page that cannot be decoded ({type(error).__name__})", path, excerpt=address)
+            return BadRecord(0, f"a page that cannot be decoded ({type(error).__name__})", address, where=path)
     if content is None or len(content) > LIMIT:
-        return DroppedRecord(f"a page longer than {LIMIT >> 20} MiB", path, excerpt=address)
+        return BadRecord(0, f"a page longer than {LIMIT >> 20} MiB", address, where=path)
     if getattr(record.raw_stream, "limit", 0) and not record.raw_stream.read(1):
-        return DroppedRecord("a record shorter than its length", path, excerpt=address)
+        return BadRecord(0, "a record shorter than its length", address, where=path)
     if headers is not None and _still_compressed(str(headers.get_header("Content-Encoding") or ""), content):
-        return DroppedRecord("a page in a compression that is not read (Content-Encoding)", path, excerpt=address)
+        return BadRecord(0, "a page in a compression that is not read (Content-Encoding)", address, where=path)
     charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
     if kind == PLAIN:
         text = pages.decoded(content, charset)
@@ -78,8 +78,8 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
         try:
             found = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
         except Unreadable as error:
-            return DroppedRecord(f"a page that cannot be read: {error}", path, excerpt=address)
-    return found or DroppedRecord(pages.no_text(content), path, excerpt=address)
+            return BadRecord(0, f"a page that cannot be read: {error}", address, where=path)
+    return found or BadRecord(0, pages.no_text(content), address, where=path)
 
 
 def _still_compressed(encoding: str, content: bytes) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertie.data.lines import read_whole
-from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord, read_whole
+from bertie.io.tables import Example
 
 KIND = "triviaqa"  # of a table's format
 WORDS = 400  # of a document
@@ -24,7 +24,7 @@ DOCUMENTS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 _BEGINNING = re.compile(rf"\s*(?:\S+\s+){{0,{WORDS - 1}}}\S+")
 
 
-def trivia(path: Path | str) -> Iterator[Example | InvalidRow]:
+def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
     """Yields the pairs of a file in order; `line` counts pairs from 1. Raises DataError for another format."""
     try:
         asked = json.loads(read_whole(path).decode("utf-8-sig"))["Data"]
@@ -38,25 +38,25 @@ def trivia(path: Path | str) -> Iterator[Example | InvalidRow]:
         try:
             yield _pair(one, evidence / folder, str(page["Filename"]), number)
         except (KeyError, TypeError, AttributeError):
-            yield InvalidRow(number, "no question, answer or name of a document")
+            yield BadRecord(number, "no question, answer or name of a document")
 
 
-def _pair(asked: Mapping[str, Any], folder: Path, name: str, number: int) -> Example | InvalidRow:
+def _pair(asked: Mapping[str, Any], folder: Path, name: str, number: int) -> Example | BadRecord:
     question, answer = str(asked["Question"]), asked["Answer"]
     names = list(dict.fromkeys(str(alias) for alias in (answer["Value"], *answer.get("Aliases", ()))))
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
-        return InvalidRow(number, "a document outside the folder of evidence")
+        return BadRecord(number, "a document outside the folder of evidence")
     try:
         found = _BEGINNING.match(file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
-        return InvalidRow(number, "no file of the document")
+        return BadRecord(number, "no file of the document")
     context = found[0] if found else ""
     places = [
         (context[m.start() : m.end()], m.start()) for alias in names if alias.strip() and (m := _at(alias, context))
     ]
     if not places:
-        return InvalidRow(number, f"no answer in the first {WORDS} words")
+        return BadRecord(number, f"no answer in the first {WORDS} words")
     first = sorted(set(places), key=lambda place: (place[1], -len(place[0])))
     return Example((question, context), tuple(first), number, f"{asked['QuestionId']}--{name}")
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from bertie.data import isolated, pages
-from bertie.data.lines import LIMIT, UTF16
-from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, file_size, spans
-from bertie.data.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
+from bertie.io import isolated, pages
+from bertie.io.blocks import NEVER, Item, ReadOptions, Source, file_size, spans
+from bertie.io.lines import LIMIT, UTF16, BadRecord
+from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
 from bertie.registry import library
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -29,11 +29,11 @@ def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from spans(path, NEVER)
 
 
-def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the paragraphs of a book as one document, without its headings, tables and contents."""
     text, counted = isolated.call(_text, os.path.abspath(item[0]), size=file_size(item[0]))
     counts.update(counted)
-    yield text or DroppedRecord("a book without text", item[0])
+    yield text or BadRecord(0, "a book without text", where=item[0])
 
 
 EPUB = Source(files, book)

@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -21,14 +22,14 @@ from typing import Any, TypeVar
 
 from loky.backend import get_context
 
-from bertie.data.executors import begin_worker
-from bertie.data.streams import Unreadable
+from bertie.io.streams import Unreadable
 
 T = TypeVar("T")
 
 MEMORY = 4 << 30  # bytes of address space; a page or a book of 16 MiB needs less than 1 GiB
 CALLS = 10_000  # inside one another: for 2,048 nested elements, which is the limit of libxml2, a parser needs 6,000
 TIME_S = 20  # of processor time for one result: a page takes a few milliseconds
+LOOK_S = 0.5  # how often a worker looks whether its caller lives
 S_PER_MIB = 10  # more for each MiB that is read; trafilatura needs about 1
 
 
@@ -127,6 +128,23 @@ def _taken() -> _Process:
 
 
 # The side of the parser ----------------------------------------------------------------------------------------------
+
+
+def begin_worker() -> None:
+    """Prepares a worker process, first of all."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal, for the process that started this one
+        signal.signal(number, signal.SIG_IGN)
+    os.environ |= dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes are the parallelism
+    os.dup2(2, 1)  # what a library prints must not come between the command's results
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+
+
+def _end_with_the_caller() -> None:
+    """Ends this process when the one that started it has: another one adopts it then."""
+    caller = os.getppid()
+    while os.getppid() == caller:
+        time.sleep(LOOK_S)
+    os._exit(1)
 
 
 def _serve(connection: Connection) -> None:

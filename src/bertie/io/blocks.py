@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal
 
-from bertie.data.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, old_mac, reads_as_korean, reads_as_utf8
-from bertie.data.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 from bertie.errors import DataError
+from bertie.io.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, BadRecord, old_mac, reads_as_korean, reads_as_utf8
+from bertie.io.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 
 UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
 READ = 4 << 20  # bytes read at once
@@ -25,19 +25,6 @@ Item = list[Any]  # JSON values that name a piece of work: [path, start, stop]
 LINE = re.compile(rb"\n")
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 NEVER = re.compile(rb"(?!)")
-
-
-class DroppedRecord(NamedTuple):
-    """A dropped record: the reason, in words that many can share, and its position.
-
-    `line` counts from byte `start` of the file, 0: unknown. `excerpt` None: the record itself is correct.
-    """
-
-    reason: str
-    where: str
-    line: int = 0
-    excerpt: str | None = ""
-    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,7 @@ class Source:
     """
 
     plan: Callable[[str, ReadOptions], Iterable[tuple[Item, int]]]
-    read: Callable[[Item, ReadOptions, Counter[str]], Iterator[str | DroppedRecord]]
+    read: Callable[[Item, ReadOptions, Counter[str]], Iterator[str | BadRecord]]
     spans: bool = False
     scheme: bool = False
 
@@ -135,7 +122,7 @@ class LineNumbers:
         return self._line
 
 
-def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | DroppedRecord]]:
+def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | BadRecord]]:
     """Yields (number of its first line, block of whole records) of a part of a file; lines count from the part's start.
 
     A document longer than LIMIT is split at a line end, and counted; a longer line is dropped.
@@ -160,7 +147,7 @@ def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator
                 cut = buffer.rfind(b"\n") + 1
                 if not cut:
                     excerpt = buffer[:EXCERPT].decode("utf-8", "replace")
-                    yield line, DroppedRecord(f"a line longer than {LIMIT >> 20} MiB", path, line, excerpt)
+                    yield line, BadRecord(line, f"a line longer than {LIMIT >> 20} MiB", excerpt, where=path)
                     rest = None
                     continue
                 counts[f"documents cut, longer than {LIMIT >> 20} MiB"] += 1
@@ -211,7 +198,7 @@ def _without_mark(head: bytes) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8)
 
 
-def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | DroppedRecord:
+def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | BadRecord:
     """Returns the text of a record. Its encoding is never guessed, but CP949 and UTF-8 are named."""
     try:
         return raw.decode(reading.encoding)
@@ -220,9 +207,9 @@ def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | Dr
         around = raw[raw.rfind(b"\n", 0, error.start) + 1 :].partition(b"\n")[0]
         if reading.encoding == "utf-8" and reads_as_korean(around):
             reason = "not UTF-8 but reads as CP949: pass --encoding cp949"
-            return DroppedRecord(reason, where, line, around.decode("cp949")[:EXCERPT])
+            return BadRecord(line, reason, around.decode("cp949")[:EXCERPT], where=where)
         if reads_as_utf8(around):
             reason = f"not {reading.encoding.upper()} but reads as UTF-8: omit --encoding"
-            return DroppedRecord(reason, where, line, around.decode()[:EXCERPT])
+            return BadRecord(line, reason, around.decode()[:EXCERPT], where=where)
         text = around[: 4 * EXCERPT].decode(reading.encoding, "replace")
-        return DroppedRecord(f"not {reading.encoding.upper()}", where, line, text[:EXCERPT])
+        return BadRecord(line, f"not {reading.encoding.upper()}", text[:EXCERPT], where=where)

@@ -9,17 +9,18 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from bertie.data.lines import InvalidRow
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, TableFormat
-from bertie.data.words import SCHEME, TaggedExample, blocks, spaced
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.lines import BadRecord
+from bertie.io.rows import TableFormat
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Example
+from bertie.io.words import SCHEME, TaggedExample, blocks, spaced
 
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
-def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields sentences of a word per line. format.label: the column of the tags, from 1, or the last that has tags."""
     column: int | None = None
     if format.label:
@@ -27,7 +28,7 @@ def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
             raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
         column = int(format.label) - 1
     for block in blocks(file, format.encoding, where, usual=format.usual_encoding):
-        if isinstance(block, InvalidRow):
+        if isinstance(block, BadRecord):
             yield block
             continue
         rows = [line.split("\t") if "\t" in line else re.split(" +", line.strip(" ")) for _, line in block]
@@ -39,9 +40,9 @@ def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
         if column is None:
             column = _tag_column(rows, where)
         if any(len(row) <= column for row in rows):
-            yield InvalidRow(first, "a word without its tag")
+            yield BadRecord(first, "a word without its tag")
         elif any(not row[0].strip() for row in rows):
-            yield InvalidRow(first, "a tag without its word")
+            yield BadRecord(first, "a tag without its word")
         else:
             yield spaced([row[0].strip() for row in rows], [row[column].strip() for row in rows], first)
 
@@ -68,18 +69,18 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
     )
 
 
-def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a treebank. format.label: upos or xpos."""
     name = format.label or "upos"
     if name not in UD_COLUMNS:
         raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
     for block in blocks(file, format.encoding, where, comment="#", usual=format.usual_encoding):
-        if isinstance(block, InvalidRow):
+        if isinstance(block, BadRecord):
             yield block
             continue
         rows = [line.split("\t") for _, line in block]
         if any(len(row) != 10 or not NUMBER.fullmatch(row[0]) for row in rows):
-            yield InvalidRow(block[0][0], "not ten columns, the first a number")
+            yield BadRecord(block[0][0], "not ten columns, the first a number")
             continue
         words, spaces = ud_words(rows)
         yield spaced([row[1] for row in words], [row[UD_COLUMNS[name]] for row in words], block[0][0], spaces)
@@ -99,19 +100,19 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
     return words, spaces
 
 
-def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields sentences of a character per line."""
     for block in blocks(file, format.encoding, where, comment="##", usual=format.usual_encoding):
-        if isinstance(block, InvalidRow):
+        if isinstance(block, BadRecord):
             yield block
             continue
         rows = [line.split("\t") for _, line in block]
         if any(len(row) != 2 or len(row[0]) != 1 for row in rows):
-            yield InvalidRow(block[0][0], "not one character and its tag")
+            yield BadRecord(block[0][0], "not one character and its tag")
             continue
         places = [i for i, (character, _) in enumerate(rows) if character != " "]
         text, tags = "".join(character for character, _ in rows), tuple(rows[i][1] for i in places)
         if places:
             yield TaggedExample((text,), tags, block[0][0], spans=tuple((i, i + 1) for i in places))
         else:
-            yield InvalidRow(block[0][0], "empty text")
+            yield BadRecord(block[0][0], "empty text")

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bertie.data.entities import Mark, marked
-from bertie.data.lines import InvalidRow, check_encoding, read_whole
-from bertie.data.offsets import placed, unit_of
-from bertie.data.tables import Example, TableFormat
-from bertie.data.words import unit_of as script_unit
 from bertie.errors import DataError
 from bertie.files import files_in, some_of
+from bertie.io.entities import Mark, marked
+from bertie.io.lines import BadRecord, check_encoding, read_whole
+from bertie.io.offsets import placed, unit_of
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
+from bertie.io.words import unit_of as script_unit
 
 TEXT, MARKS = ".txt", ".ann"
 
@@ -38,7 +39,7 @@ def documents(path: Path | str) -> list[Path]:
     return [file for file in files if file.suffix == MARKS]
 
 
-def brat(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
+def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
     check_encoding(format.encoding)
     found = documents(path)
@@ -64,7 +65,7 @@ def _text(path: Path, encoding: str) -> str:
 
 def _document(
     text: str, lines: list[str], said: str | None, before: int, format: TableFormat
-) -> Iterator[Example | InvalidRow]:
+) -> Iterator[Example | BadRecord]:
     """Yields the lines of a text. said: its file of entities; None: none are wanted. before: lines of other texts."""
     begins = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
     marks, reasons = _read(said or "")
@@ -85,7 +86,7 @@ def _document(
     for row, line in enumerate(line.removesuffix("\r") for line in lines):
         number = before + row + 1
         if row in bad:
-            yield InvalidRow(number, bad[row])
+            yield BadRecord(number, bad[row])
             continue
         if not line.strip():
             continue

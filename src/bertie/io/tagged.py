@@ -16,23 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from bertie.data.brat import MARKS, brat
-from bertie.data.conll import conll, conllu, klue
-from bertie.data.entities import has_places, objects
-from bertie.data.lines import opened, where_of
-from bertie.data.rows import check_known, first_line, kind_of
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.data.webanno import BEGINS, webanno
-from bertie.data.word_tables import WORD_TABLES, word_rows, word_table
-from bertie.data.words import TaggedExample, in_bioes
 from bertie.errors import UsageError, nearest
+from bertie.io.brat import MARKS, brat
+from bertie.io.conll import conll, conllu, klue
+from bertie.io.entities import has_places, objects
+from bertie.io.lines import BadRecord, opened, where_of
+from bertie.io.rows import TableFormat, check_known, first_line, kind_of
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Example
+from bertie.io.webanno import BEGINS, webanno
+from bertie.io.word_tables import WORD_TABLES, word_rows, word_table
+from bertie.io.words import TaggedExample, in_bioes
 
 TABLES = ("jsonl", "json", "parquet")
 SUFFIXES = {"ndjson": "jsonl", "pq": "parquet", MARKS[1:]: "brat"} | {
     kind: kind for kind in ("conll", "conllu", *TABLES)
 }
-FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | InvalidRow]]] = {
+FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
     "conll": conll,
     "conllu": conllu,
     "klue": klue,
@@ -57,8 +57,8 @@ def kind_of_words(path: Path | str) -> str:
     return "klue" if first.startswith(b"## ") else ""
 
 
-def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
-    """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
+def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
+    """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `BadRecord`.
 
     format.kind: one of FORMATS or brat, by default by the name or the first line, else conll. format.label: the tag
     column, by number from 1, or upos, xpos; by default as above. format.text: the text of rows without tokens. Raises
@@ -88,7 +88,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
             yield row
 
 
-def _in_bioes(rows: Iterator[Example | InvalidRow]) -> Iterator[Example | InvalidRow]:
+def _in_bioes(rows: Iterator[Example | BadRecord]) -> Iterator[Example | BadRecord]:
     for row in rows:
         if isinstance(row, TaggedExample) and row.label is not None:
             row = replace(row, label=tuple(map(in_bioes, row.label)))

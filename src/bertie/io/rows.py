@@ -1,6 +1,6 @@
 """Rows of tables: csv, tsv, jsonl, json, parquet, plain lines, standard input.
 
-    bytes -> (line, fields by column name), or `InvalidRow` with its line and its reason
+    bytes -> (line, fields by column name), or `BadRecord` with its line and its reason
 
 Everything but a JSON list is streamed. What makes a whole file unreadable (another encoding, a truncated parquet file)
 is one DataError. tables.py defines the meaning of fields.
@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from bertie.console import counted
-from bertie.data.annotations import records_of
-from bertie.data.delimited import Records, separator_of
-from bertie.data.lines import (
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import exists
+from bertie.io.annotations import records_of
+from bertie.io.delimited import Records, separator_of
+from bertie.io.lines import (
     LINE_END,
     WHOLE,
-    InvalidRow,
+    BadRecord,
     check_characters,
     decoded,
     json_line,
@@ -33,11 +35,9 @@ from bertie.data.lines import (
     standard_input,
     where_of,
 )
-from bertie.data.orientations import table_of
-from bertie.data.sheets import sheet_rows
-from bertie.data.streams import suffix_of
-from bertie.errors import DataError, UsageError, nearest
-from bertie.files import exists
+from bertie.io.orientations import table_of
+from bertie.io.sheets import sheet_rows
+from bertie.io.streams import suffix_of
 from bertie.registry import Registry
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
 Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
 Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where there is nothing
-Row = tuple[int, Fields | InvalidRow]
+Row = tuple[int, Fields | BadRecord]
 ALL_QUOTED = re.compile(r'"[^"]*"(\t"[^"]*")+')
 
 
@@ -164,7 +164,7 @@ REFUSED = {
 
 
 def records(path: Path | str, format: TableFormat) -> Iterator[Row]:
-    """Yields (line, fields by column name) of every row; a malformed row is (line, `InvalidRow`)."""
+    """Yields (line, fields by column name) of every row; a malformed row is (line, `BadRecord`)."""
     check_known(path, format)
     kind = format.kind or kind_of(path)
     if not kind:
@@ -239,7 +239,7 @@ SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트"
 LABELS = ("label", "labels", "레이블", "라벨")
 USUAL = {*LABELS, *itertools.chain(*PAIRS, *SINGLES)}
 Values = Sequence[Any]
-Numbered = tuple[int, Values | InvalidRow]
+Numbered = tuple[int, Values | BadRecord]
 
 
 def _known(format: TableFormat) -> set[str]:
@@ -278,14 +278,14 @@ def _tabular(rows: Iterator[Numbered], format: TableFormat, separator: str = ","
     if not names:
         above, head, rows = _header(rows, format)
         for number, row in above:
-            yield number, row if isinstance(row, InvalidRow) else InvalidRow(number, "a line above the column names")
+            yield number, row if isinstance(row, BadRecord) else BadRecord(number, "a line above the column names")
         if head is None:
             return
         below = list[Numbered]()
         for i, one in enumerate(rows, 1):  # row numbers, which R writes without a name for their column
             below.append(one)
             values = one[1]
-            if isinstance(values, InvalidRow) or len(values) != len(head) + 1 or str(values[0]) != str(i):
+            if isinstance(values, BadRecord) or len(values) != len(head) + 1 or str(values[0]) != str(i):
                 break
             if i == 2:
                 head = ["", *head]
@@ -293,13 +293,13 @@ def _tabular(rows: Iterator[Numbered], format: TableFormat, separator: str = ","
         rows = itertools.chain(below, rows)
         names = _headed(head, format)
     elif (first := next(rows, None)) is not None:
-        if not isinstance(first[1], InvalidRow) and tuple(composed(str(one).strip()) for one in first[1]) == names:
-            first = first[0], InvalidRow(first[0], "a line with the column names, which --columns names too")
+        if not isinstance(first[1], BadRecord) and tuple(composed(str(one).strip()) for one in first[1]) == names:
+            first = first[0], BadRecord(first[0], "a line with the column names, which --columns names too")
         rows = itertools.chain([first], rows)
     nameless = [name == NAMELESS.format(i) for i, name in enumerate(names, 1)]
     needed = max((i for i, absent in enumerate(nameless, 1) if not absent), default=len(names))
     for number, values in rows:
-        yield number, values if isinstance(values, InvalidRow) else _named(values, names, number, separator, needed)
+        yield number, values if isinstance(values, BadRecord) else _named(values, names, number, separator, needed)
 
 
 def _header(
@@ -313,14 +313,14 @@ def _header(
     first: list[Numbered] = []
     for one in itertools.islice(rows, HEADER_WITHIN):
         first.append(one)
-        row = () if isinstance(one[1], InvalidRow) else one[1]
+        row = () if isinstance(one[1], BadRecord) else one[1]
         cells = [composed(str(cell).strip()) for cell in row if cell not in ("", None)]
-        alone = len(row) == 1 and any(not isinstance(above, InvalidRow) for _, above in first[:-1])
+        alone = len(row) == 1 and any(not isinstance(above, BadRecord) for _, above in first[:-1])
         if not alone and any(cell in known for cell in cells):
             return first[:-1], row, rows
         if len(cells) > 1:
             break  # names, or values, that are not known
-    at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, InvalidRow)), None)
+    at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, BadRecord)), None)
     if at is None:
         return first, None, rows
     return first[:at], cast(Values, first[at][1]), itertools.chain(first[at + 1 :], rows)
@@ -328,7 +328,7 @@ def _header(
 
 def _named(
     values: Values, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
-) -> Fields | InvalidRow:
+) -> Fields | BadRecord:
     """Returns the fields of a row. needed: the number of columns that a row must have; the ones after it are nameless.
 
     Empty values beyond the last name are left out: spreadsheets write cells that were used once.
@@ -341,7 +341,7 @@ def _named(
         kept = {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}  # the columns of any other row
         if len(values) > len(names):
             kept[names[-1]] = separator.join(map(str, values[len(names) - 1 :]))
-        return InvalidRow(line, f"{counted(len(values), 'column')} instead of {len(names)}", source=kept)
+        return BadRecord(line, f"{counted(len(values), 'column')} instead of {len(names)}", source=kept)
     return dict(zip(names, values, strict=True))
 
 
@@ -357,12 +357,12 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
         yield from _tabular(iter(Records(lines, "\t")), format, "\t")
         return
 
-    values = ((number, line if isinstance(line, InvalidRow) else line.split("\t")) for number, line in lines)
+    values = ((number, line if isinstance(line, BadRecord) else line.split("\t")) for number, line in lines)
     for number, row in _tabular(values, format, "\t"):
-        if isinstance(row, InvalidRow) and row.source is not None:
+        if isinstance(row, BadRecord) and row.source is not None:
             cells = [cell for cell in row.source.values() if cell]
             if not cells:
-                row = InvalidRow(number, "empty line")
+                row = BadRecord(number, "empty line")
             elif any(cell.startswith('"') and cell.count('"') % 2 for cell in cells):
                 row = replace(row, reason=f"{row.reason}; for values in quotation marks, pass --format csv")
         yield number, row
@@ -379,7 +379,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[Row]:
     if head is None:
         return
     named = SEPARATOR.fullmatch(head[1]) if isinstance(head[1], str) else None
-    separator = "," if isinstance(head[1], InvalidRow) else separator_of(head[1], len(format.columns))
+    separator = "," if isinstance(head[1], BadRecord) else separator_of(head[1], len(format.columns))
     if named:
         separator = named[1]
     else:
@@ -391,11 +391,11 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON object per line."""
     names: tuple[str, ...] = ()
     for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
-        if isinstance(line, InvalidRow):
+        if isinstance(line, BadRecord):
             yield number, line
             continue
         if not line.strip():
-            yield number, InvalidRow(number, "empty line")
+            yield number, BadRecord(number, "empty line")
             continue
         try:
             found = [_fields(record) for record in records_of(json_line(line), labelled=format.labelled)]
@@ -404,11 +404,11 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
                 raise DataError(
                     f"{where} is one JSON value over many lines. Rename it to .json, or pass --format json."
                 ) from None
-            yield number, InvalidRow(number, "not JSON")
+            yield number, BadRecord(number, "not JSON")
             continue
         for fields in found:
             if fields is None:
-                yield number, InvalidRow(number, "not a JSON object")
+                yield number, BadRecord(number, "not a JSON object")
                 continue
             names = names or tuple(fields)
             yield number, _ordered(fields, names)
@@ -428,7 +428,7 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
     lines = []
     for number, line in decoded(data.splitlines(), format.encoding, where, usual=format.usual_encoding):
-        if isinstance(line, InvalidRow):  # without it, the list may still be valid, with fewer rows
+        if isinstance(line, BadRecord):  # without it, the list may still be valid, with fewer rows
             raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
         lines.append(line)
     try:
@@ -454,13 +454,13 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     every, names = unique_names(rows), tuple[str, ...]()
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            yield number, InvalidRow(number, "not a JSON object")
+            yield number, BadRecord(number, "not a JSON object")
             continue
         try:
             fields = flat(row)
             check_characters(row)
         except (ValueError, RecursionError):
-            yield number, InvalidRow(number, NO_TEXT)
+            yield number, BadRecord(number, NO_TEXT)
             continue
         names = names or tuple(fields)
         yield number, _ordered(fields, (*names, *every) if number == 1 else names)
@@ -479,21 +479,21 @@ def _lists(rows: Sequence[Any], header: Sequence[str]) -> Iterator[Row]:
     names = unique(header)
     for number, row in enumerate(rows, 1):
         if not isinstance(row, list | tuple):
-            yield number, InvalidRow(number, "not a JSON list")
+            yield number, BadRecord(number, "not a JSON list")
             continue
         try:
             check_characters(row)
             fields = _named(row, names, number)
-            yield number, fields if isinstance(fields, InvalidRow) else flat(fields)
+            yield number, fields if isinstance(fields, BadRecord) else flat(fields)
         except (ValueError, RecursionError):
-            yield number, InvalidRow(number, NO_TEXT)
+            yield number, BadRecord(number, NO_TEXT)
 
 
 def _fasttext(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """A text per line after its labels, as fastText reads them: __label__good a lovely film."""
     mark = FASTTEXT.decode()
     for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
-        if isinstance(line, InvalidRow):
+        if isinstance(line, BadRecord):
             yield number, line
             continue
         words = line.split()
@@ -556,10 +556,10 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
                 width = max(width, len(cells))
                 yield number, [*cells, *[None] * (width - len(cells))]
             elif width:  # empty rows may precede the header
-                yield number, InvalidRow(number, "empty line")
+                yield number, BadRecord(number, "empty line")
 
     for number, row in _tabular(values(), format):
-        if not isinstance(row, InvalidRow):
+        if not isinstance(row, BadRecord):
             row = flat(row)
             row.update({name: "" for name, value in row.items() if value is None})  # an empty cell, as in a csv
         yield number, row
@@ -569,7 +569,7 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One text per line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
     for number, line in decoded(file, format.encoding, where, usual=format.usual_encoding):
-        if isinstance(line, InvalidRow):
+        if isinstance(line, BadRecord):
             yield number, line
         else:
             yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number, "\t")

@@ -1,6 +1,6 @@
 """Records of values between separators with quotation marks (RFC 4180), from the lines of a file.
 
-    (line, text) ... -> (line, values), or `InvalidRow` with its line and its reason
+    (line, text) ... -> (line, values), or `BadRecord` with its line and its reason
 
 The csv module splits a record. It refuses a field beyond a limit that holds for the whole process, and is not changed
 here: `split` reads such a record. Where a quotation mark is left open, that line is invalid, and the lines after it are
@@ -12,17 +12,17 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from bertie.data.lines import InvalidRow
+from bertie.io.lines import BadRecord
 
 LONGEST = 16 << 20  # characters of a record: what bounds memory, and how far a mark may be left open
 INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')  # what may stand between quotation marks, in which "" is a mark
 QUOTED = re.compile(r'"[^"]*"')
 _NO_MORE = "\0no more"
-Numbered = tuple[int, str | InvalidRow]
+Numbered = tuple[int, str | BadRecord]
 
 
 class Records:
-    """Iterator over (line where it ends, values) of the records of a table; what cannot be read is an `InvalidRow`."""
+    """Iterator over (line where it ends, values) of the records of a table; what cannot be read is an `BadRecord`."""
 
     def __init__(self, lines: Iterable[Numbered], separator: str) -> None:
         self._source, self._again = iter(lines), deque[Numbered]()
@@ -36,10 +36,10 @@ class Records:
     def _lines(self) -> Iterator[str]:
         while found := self._again.popleft() if self._again else next(self._source, None):
             self._taken.append(found)
-            yield "\n" if isinstance(found[1], InvalidRow) else found[1] + "\n"
+            yield "\n" if isinstance(found[1], BadRecord) else found[1] + "\n"
         yield _NO_MORE  # a record of its own, unless a quotation mark is open
 
-    def __iter__(self) -> Iterator[tuple[int, list[str] | InvalidRow]]:
+    def __iter__(self) -> Iterator[tuple[int, list[str] | BadRecord]]:
         while True:
             self._taken.clear()
             fault = ""
@@ -54,15 +54,15 @@ class Records:
             if unended or (fault and len(self._taken) > 1):
                 self._again.extendleft(reversed(self._taken[1:]))
                 first, line = self._taken[0]
-                yield first, line if isinstance(line, InvalidRow) else InvalidRow(first, "a quotation mark left open")
+                yield first, line if isinstance(line, BadRecord) else BadRecord(first, "a quotation mark left open")
                 self._reader = self._new_reader()
-            elif holes := [line for _, line in self._taken if isinstance(line, InvalidRow)]:
+            elif holes := [line for _, line in self._taken if isinstance(line, BadRecord)]:
                 for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
                     yield hole.line, hole
             elif fault:
-                yield number, InvalidRow(number, fault)
+                yield number, BadRecord(number, fault)
             elif not values:
-                yield number, InvalidRow(number, "empty line")
+                yield number, BadRecord(number, "empty line")
             else:
                 yield number, values
 
@@ -72,7 +72,7 @@ class Records:
             return [], "a carriage return outside of quotation marks"
         if "field larger" not in error:
             return [], error
-        before = ["\n" if isinstance(line, InvalidRow) else line + "\n" for _, line in self._taken]
+        before = ["\n" if isinstance(line, BadRecord) else line + "\n" for _, line in self._taken]
         self._reader = self._new_reader()
         values = split(_both(before, self._lines()), self._separator)
         return (values, "") if values else ([], f"a record longer than {LONGEST:,} characters")

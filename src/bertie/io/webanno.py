@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
-from bertie.data.lines import InvalidRow, decoded
-from bertie.data.tables import Example, TableFormat
-from bertie.data.words import TaggedExample, of_words, places_of
 from bertie.errors import DataError, nearest
+from bertie.io.lines import BadRecord, decoded
+from bertie.io.rows import TableFormat
+from bertie.io.tables import Example
+from bertie.io.words import TaggedExample, of_words, places_of
 
 BEGINS, TEXT = "#FORMAT=WebAnno TSV", "#Text="
 LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
@@ -28,7 +29,7 @@ OWN = ("NamedEntity", "POS")  # layers, the first of which is taken
 Lines = list[tuple[int, str]]
 
 
-def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a file. format.label: the feature with the labels, by default that of named entities.
 
     Raises DataError for a file without such a feature.
@@ -36,7 +37,7 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     columns: dict[str, int] = {}
     width, column, block, text, bad = 3, -1, Lines(), list[str](), None
     for number, line in itertools.chain(decoded(file, format.encoding, where, usual=format.usual_encoding), [(0, "")]):
-        if isinstance(line, InvalidRow):
+        if isinstance(line, BadRecord):
             bad = bad or line
         elif layer := LAYER.fullmatch(line):
             kind, name, features = layer[1], layer[2].rpartition(".")[2], layer[3].split("|")[1:]
@@ -70,28 +71,28 @@ def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
     return columns[ranked[0]]
 
 
-def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFormat) -> Example | InvalidRow:
+def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFormat) -> Example | BadRecord:
     """Returns the example of a sentence. layer: the name of a layer without features, which is the label itself."""
     words, tags, before = list[str](), list[str](), ("", "")
     for _, line in block:
         cells = line.split("\t")
         if "." in cells[0].partition("-")[2]:
             if format.labelled and len(cells) > column and cells[column] not in ("_", ""):
-                return InvalidRow(block[0][0], "an entity that is a part of a word")
+                return BadRecord(block[0][0], "an entity that is a part of a word")
             continue
         if len(cells) <= max(2, column):
-            return InvalidRow(block[0][0], "a word without its columns")
+            return BadRecord(block[0][0], "a word without its columns")
         words.append(ESCAPED.sub(r"\1", cells[2]))
         value = re.split(r"(?<!\\)\|", cells[column])
         if len(value) > 1 and format.labelled:
-            return InvalidRow(block[0][0], "entities that share a word")
+            return BadRecord(block[0][0], "entities that share a word")
         numbered = NUMBERED.fullmatch(value[0])
         kind, name = (numbered[1], numbered[2]) if numbered else (value[0], "")
         kind = ESCAPED.sub(r"\1", kind)
         if kind in ("_", ""):
             tags.append("O")
         elif kind == "*" and not layer and format.labelled:
-            return InvalidRow(block[0][0], "an entity without a label")
+            return BadRecord(block[0][0], "an entity without a label")
         else:
             begins = "I" if name and (kind, name) == before else "B"
             tags.append(f"{begins}-{layer if kind == '*' else kind}")

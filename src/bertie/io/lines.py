@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bertie.data import memory, streams
 from bertie.errors import DataError, UsageError
+from bertie.io import memory, streams
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
@@ -27,15 +27,24 @@ _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format 
 
 
 @dataclass(frozen=True)
-class InvalidRow:
-    """A row that cannot be used: its position, and the reason, in words that several rows can share.
+class BadRecord:
+    """A record that cannot be used: its place, the reason, in words that many can share, and how it begins.
 
-    source: the content of the row, as far as it could be read, when the reader keeps it.
+    line: counted from byte `start` of the file `where`, from 1; 0: unknown. excerpt: None where the record itself is
+    correct, and is left out for what it is. source: the fields of a row, as far as it could be read.
     """
 
     line: int
     reason: str
+    excerpt: str | None = ""
+    where: str = field(default="", kw_only=True)
+    start: int = field(default=0, kw_only=True)
     source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
+
+    def as_json(self) -> bytes:
+        """Returns the record as a line of JSON."""
+        names = ("reason", "where", "line", "excerpt", "start")
+        return json.dumps({name: getattr(self, name) for name in names}).encode() + b"\n"
 
 
 def where_of(path: Path | str) -> str:
@@ -128,7 +137,7 @@ def valid_lines(path: Path | str) -> Iterator[str]:
     """Yields the lines of a text file. Raises DataError for a line that is not UTF-8, or too long."""
     with opened(path) as file:
         for number, line in decoded(file, "utf-8", where_of(path), f"convert it: iconv -f cp949 -t utf-8 {path}"):
-            if isinstance(line, InvalidRow):
+            if isinstance(line, BadRecord):
                 raise DataError(f"{where_of(path)}, line {number}: {line.reason}.")
             yield line
 
@@ -177,8 +186,8 @@ def decoded(
     korean: str = "pass --encoding cp949.",
     *,
     usual: str = "",
-) -> Iterator[tuple[int, str | InvalidRow]]:
-    """Yields (line number, text without its line end); undecodable and too long lines are `InvalidRow`.
+) -> Iterator[tuple[int, str | BadRecord]]:
+    """Yields (line number, text without its line end); undecodable and too long lines are `BadRecord`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
     at its first line that is not ASCII. It is refused with the name of the encoding, since another encoding would turn
@@ -191,7 +200,7 @@ def decoded(
     lines: Iterable[bytes | None] = _lines(cast(IO[bytes], file)) if hasattr(file, "readline") else file
     for number, raw in enumerate(lines, 1):
         if raw is None:
-            yield number, InvalidRow(number, f"a line longer than {LIMIT >> 20} MiB")
+            yield number, BadRecord(number, f"a line longer than {LIMIT >> 20} MiB")
             continue
         if number == 1:
             if raw.startswith(UTF16):  # standard input
@@ -213,7 +222,7 @@ def decoded(
                 ) from None
             if reads_as_utf8(raw):
                 raise DataError(f"{where}, line {number}: this is UTF-8, not {encoding}. Omit --encoding.") from None
-            yield number, InvalidRow(number, f"not {encoding}")
+            yield number, BadRecord(number, f"not {encoding}")
             continue
         seen_unicode = seen_unicode or not line.isascii()
         yield number, line.rstrip("\r\n")

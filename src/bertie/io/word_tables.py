@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import FORMATS as rows_of
-from bertie.data.rows import Fields, no_header, records
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, TableFormat
-from bertie.data.words import of_words
 from bertie.errors import DataError, nearest
+from bertie.io.lines import BadRecord
+from bertie.io.rows import FORMATS as rows_of
+from bertie.io.rows import Fields, TableFormat, no_header, records
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Example
+from bertie.io.words import of_words
 
 EMPTY = "empty line"
 WORD_TABLES = ("csv", "tsv", "xlsx")
@@ -60,13 +60,13 @@ def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
     return WordTable(kind, word, tag, sentence)
 
 
-def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
+def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
     reading = replace(format, on_header=no_header)  # the columns of an example are others
     found, bad, first, current, ends = list[Fields](), None, 0, None, 0
-    for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, InvalidRow(0, EMPTY))]):
-        empty = row.reason == EMPTY if isinstance(row, InvalidRow) else not any(row.values())
-        name = None if empty or isinstance(row, InvalidRow) else row.get(table.sentence) or None
+    for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, BadRecord(0, EMPTY))]):
+        empty = row.reason == EMPTY if isinstance(row, BadRecord) else not any(row.values())
+        name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
         if (found or bad) and (empty or (name is not None and name != current)):
             if not table.sentence and not ends and len(found) > LONGEST:
                 raise DataError(
@@ -79,7 +79,7 @@ def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str
         if empty:
             continue
         first = first if found or bad else number
-        if isinstance(row, InvalidRow):
+        if isinstance(row, BadRecord):
             bad = bad or row
         else:
             found.append(row)

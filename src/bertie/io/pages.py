@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from bertie.data import isolated
-from bertie.data.lines import LIMIT
-from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
-from bertie.data.streams import Unreadable, opened
+from bertie.io import isolated
+from bertie.io.blocks import NEVER, Item, ReadOptions, Source, spans
+from bertie.io.lines import LIMIT, BadRecord
+from bertie.io.streams import Unreadable, opened
 from bertie.registry import library
 
 NO_TEXT = "a page without text"
@@ -110,12 +110,12 @@ def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from spans(path, NEVER)
 
 
-def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the main text of a page as one document. Its title and tables are left out."""
     content = read_page(item[0])
     charset = reading.encoding if reading.encoding != "utf-8" else ""
     _, text = isolated.call(main_text, content, charset=charset, size=len(content))
-    yield text or DroppedRecord(no_text(content), item[0])
+    yield text or BadRecord(0, no_text(content), where=item[0])
 
 
 HTML = Source(files, page)

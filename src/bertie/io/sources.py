@@ -1,6 +1,6 @@
 """Sources of documents: files of all formats, and others such as the documentation of packages.
 
-    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or DroppedRecord with its reason
+    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or BadRecord with its reason
 
 The units depend only on the inputs, never on the workers. Everything is streamed, and a damaged record never stops the
 reader. A new kind of source is one row of SOURCES.
@@ -12,18 +12,23 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, TypeAlias, TypeVar
 
-from bertie.data import formats
-from bertie.data.lines import check_encoding
-from bertie.data.records import LINE, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
-from bertie.data.streams import COMPRESSIONS, FAILURES, cause, opened, suffix_of
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, files_in, full_disk, some_of
+from bertie.io import documents, isolated, pages
+from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, file_size, spans
+from bertie.io.lines import BadRecord, check_encoding, texts_of
+from bertie.io.streams import COMPRESSIONS, FAILURES, cause, opened, suffix_of
 from bertie.registry import Later, Registry
+
+T = TypeVar("T")
 
 
 class Unit(NamedTuple):
@@ -60,8 +65,8 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Input
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
-    found = expand(inputs, reading)
-    for name in found.names:
+    files = expand(inputs, reading)
+    for name in files.names:
         kind, about = kind_of(name, reading)
         for item, bytes_ in SOURCES[kind].plan(about, reading):
             if not units or units[-1].source != kind or size >= UNIT:
@@ -70,38 +75,41 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Input
             units[-1].items.append(item)
             size += bytes_
             units[-1] = units[-1]._replace(size=size)
-    return units, found
+    return units, files
 
 
-def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the documents of a unit. The rest of a damaged item is reported as dropped."""
     source = SOURCES[unit.source]
     for item in unit.items:
         try:
             for found in source.read(item, reading, counts):
-                yield found._replace(start=item[1]) if source.spans and isinstance(found, DroppedRecord) else found
+                yield replace(found, start=item[1]) if source.spans and isinstance(found, BadRecord) else found
         except FAILURES as error:
             if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
-            yield DroppedRecord(cause(error), str(item[0]))
+            yield BadRecord(0, cause(error), where=str(item[0]))
         except DataError as error:
-            yield DroppedRecord(str(error), str(item[0]))
+            yield BadRecord(0, str(error), where=str(item[0]))
 
 
 SOURCES: Registry[Source] = Registry(
     "format",
     [
-        ("txt", Source(lambda path, reading: spans(path, formats.ENDS[reading.documents]), formats.text, spans=True)),
-        ("wiki", Source(lambda path, reading: spans(path, formats.WIKI_END), formats.wiki, spans=True)),
-        ("jsonl", Source(lambda path, reading: spans(path, LINE), formats.jsonl, spans=True)),
-        ("csv", Source(partial(formats.table_file, "csv"), partial(formats.table, "csv"))),
-        ("tsv", Source(partial(formats.table_file, "tsv"), partial(formats.table, "tsv"))),
-        ("parquet", Source(formats.row_groups, formats.parquet)),
-        ("mediawiki", Later("bertie.data.dumps", "MEDIAWIKI")),
-        ("warc", Later("bertie.data.warc", "WARC")),
-        ("html", Later("bertie.data.pages", "HTML")),
-        ("epub", Later("bertie.data.books", "EPUB")),
-        ("python", Source(formats.modules, formats.documentation, scheme=True)),
+        (
+            "txt",
+            Source(lambda path, reading: spans(path, documents.ENDS[reading.documents]), documents.text, spans=True),
+        ),
+        ("wiki", Source(lambda path, reading: spans(path, documents.WIKI_END), documents.wiki, spans=True)),
+        ("jsonl", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
+        ("csv", Source(partial(documents.table_file, "csv"), partial(documents.table, "csv"))),
+        ("tsv", Source(partial(documents.table_file, "tsv"), partial(documents.table, "tsv"))),
+        ("parquet", Source(documents.row_groups, documents.parquet)),
+        ("mediawiki", Later("bertie.io.dumps", "MEDIAWIKI")),
+        ("warc", Later("bertie.io.warc", "WARC")),
+        ("html", Later("bertie.io.pages", "HTML")),
+        ("epub", Later("bertie.io.books", "EPUB")),
+        ("python", Source(documents.modules, documents.documentation, scheme=True)),
     ],
     group="bertie.sources",
 )
@@ -220,3 +228,76 @@ def spool(folder: Path, lines: Iterable[bytes] | None = None) -> Path:
         for piece in iter(lambda: sys.stdin.buffer.read(READ), b"") if lines is None else lines:
             file.write(piece)
     return path
+
+
+# One file ------------------------------------------------------------------------------------------------------------
+
+
+class SourceFile:
+    """A file of text, or a page. encoding: of plain text.
+
+    FAILURES: the errors that reading a damaged file raises, with `cause` for what to say of them.
+    """
+
+    FAILURES = FAILURES
+    Inputs: TypeAlias = Inputs
+
+    def __init__(self, path: str, encoding: str = "utf-8") -> None:
+        self.path = path
+        known = self.suffix in SUFFIXES
+        self.options = ReadOptions("" if known else "txt", encoding=encoding, documents="file")
+
+    @property
+    def suffix(self) -> str:
+        """The extension of the format: "jsonl" of a.jsonl.gz."""
+        return suffix_of(self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes. Raises DataError where the file cannot be opened."""
+        return file_size(self.path)
+
+    @property
+    def kind(self) -> str:
+        """The format, by the extension and the first bytes: "txt", "wiki", "jsonl" ..."""
+        return kind_of(self.path, self.options)[0]
+
+    def open(self, *, seekable: bool = False) -> AbstractContextManager[IO[bytes]]:
+        """Opens the file for reading bytes, uncompressed."""
+        return opened(self.path, seekable=seekable)
+
+    def documents(self) -> Iterator[tuple[str, str] | BadRecord]:
+        """Yields the title, or "", and the text of each document: the articles of a wiki, else the file as a whole."""
+        kind, about = kind_of(self.path, self.options)
+        items = [item for item, _ in SOURCES[kind].plan(about, self.options)]
+        if kind == "wiki":
+            yield from chain.from_iterable(documents.articles(item, self.options, Counter()) for item in items)
+            return
+        for found in read(Unit(kind, items, 0), self.options, Counter()):
+            yield found if isinstance(found, BadRecord) else ("", found)
+
+    def main_text(self) -> tuple[str, str] | BadRecord:
+        """Returns the title and the main text of a page of HTML, with its tables. Needs the extra [documents]."""
+        pages.needed()
+        content = pages.read_page(self.path)
+        title, text = isolated.call(pages.main_text, content, prose=False, size=len(content))
+        return (title, text) if text else BadRecord(0, pages.no_text(content), where=self.path)
+
+    def isolated(self, read: Callable[..., Iterator[T]], *arguments: object) -> Iterator[T]:
+        """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
+        return isolated.results(read, *arguments, size=self.size)
+
+    @staticmethod
+    def lines(path: Path | str) -> list[str]:
+        """Returns the lines of a text file, or of standard input, without empty ones."""
+        return texts_of(path)
+
+    @staticmethod
+    def cause(error: Exception) -> str:
+        """Returns what to say of one of FAILURES."""
+        return cause(error)
+
+    @staticmethod
+    def expand(inputs: Iterable[str], format: str = "") -> Inputs:
+        """Returns every file of files, folders and globs. Raises DataError where one gives none."""
+        return expand(inputs, ReadOptions(format=format))

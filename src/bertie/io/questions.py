@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertie.data.lines import check_characters, check_encoding, decoded, opened, read_whole, where_of
-from bertie.data.offsets import UNITS, whole
-from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, InvalidRow
-from bertie.data.trivia import KIND as TRIVIA
-from bertie.data.trivia import trivia
 from bertie.errors import DataError
+from bertie.io.lines import BadRecord, check_characters, check_encoding, decoded, opened, read_whole, where_of
+from bertie.io.offsets import UNITS, whole
+from bertie.io.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Example
+from bertie.io.trivia import KIND as TRIVIA
+from bertie.io.trivia import trivia
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
@@ -31,7 +31,7 @@ LINES = ("jsonl", "ndjson")
 MAX_CONTEXT = 1 << 18  # characters that are read in windows: the longest Wikipedia articles have as many
 
 
-def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | InvalidRow]:
+def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | BadRecord]:
     """Yields the questions of a file or of standard input in order; `line` counts questions, or lines of JSON lines,
     from 1.
 
@@ -44,11 +44,11 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path), usual=format.usual_encoding):
-                yield line if isinstance(line, InvalidRow) else _of_line(line, number, format)
+                yield line if isinstance(line, BadRecord) else _of_line(line, number, format)
         return
     if (format.kind or kind_of(path)) == "parquet":
         for number, row in records(path, format):
-            yield row if isinstance(row, InvalidRow) else _of_fields(source_of(row), number, format)
+            yield row if isinstance(row, BadRecord) else _of_fields(source_of(row), number, format)
         return
     check_encoding(format.encoding)
     try:
@@ -70,35 +70,35 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         yield _question(context, qa, number, format)
 
 
-def _of_line(row: str, line: int, format: TableFormat) -> Example | InvalidRow:
+def _of_line(row: str, line: int, format: TableFormat) -> Example | BadRecord:
     try:
         fields = json.loads(row)
     except (ValueError, RecursionError):
-        return InvalidRow(line, "not JSON" if row.strip() else "empty line")
+        return BadRecord(line, "not JSON" if row.strip() else "empty line")
     if not isinstance(fields, dict):
-        return InvalidRow(line, "not a JSON object")
+        return BadRecord(line, "not a JSON object")
     return _of_fields(fields, line, format)
 
 
-def _of_fields(fields: Mapping[str, Any], line: int, format: TableFormat) -> Example | InvalidRow:
+def _of_fields(fields: Mapping[str, Any], line: int, format: TableFormat) -> Example | BadRecord:
     found = _question(fields.get("context"), fields, line, format)
     return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != NO_TEXT else found
 
 
-def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Example | InvalidRow:
+def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Example | BadRecord:
     question = qa.get("question") if isinstance(qa, Mapping) else None
     if not isinstance(context, str) or not isinstance(question, str):
-        return InvalidRow(number, "no question or no context")
+        return BadRecord(number, "no question or no context")
     if not context.strip():
-        return InvalidRow(number, "empty context")
+        return BadRecord(number, "empty context")
     if not question.strip():
-        return InvalidRow(number, "empty question")
+        return BadRecord(number, "empty question")
     if len(context) > MAX_CONTEXT:
-        return InvalidRow(number, f"a context longer than {MAX_CONTEXT:,} characters")
+        return BadRecord(number, f"a context longer than {MAX_CONTEXT:,} characters")
     try:
         check_characters([context, qa])
     except (ValueError, RecursionError):
-        return InvalidRow(number, NO_TEXT)
+        return BadRecord(number, NO_TEXT)
     name = str(first_given(qa.get("id"), qa.get("guid"), number))
     given = qa["answers"] if "answers" in qa else qa.get("answer")
     if given is None and "answers" not in qa and "is_impossible" not in qa:
@@ -109,7 +109,7 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
         answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         if format.labelled:
-            return InvalidRow(number, "answers are not text and answer_start")
+            return BadRecord(number, "answers are not text and answer_start")
         answers = None
     return Example((question, context), answers, number, name)
 

@@ -1,9 +1,9 @@
 """Labeled and unlabeled examples from tables.
 
-    bytes -> fields by column name (rows.py) -> Example, or `InvalidRow` with its line and its reason
+    bytes -> fields by column name (rows.py) -> Example, or `BadRecord` with its line and its reason
 
 Everything streams, so a file may be larger than memory. A row that cannot be used does not stop the reader: it is
-returned as an `InvalidRow` in its position, and `SkipReport` counts it. What makes a whole file unreadable (wrong
+returned as an `BadRecord` in its position, and `SkipReport` counts it. What makes a whole file unreadable (wrong
 columns, another encoding, a truncated parquet file) is one DataError.
 """
 
@@ -19,9 +19,10 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.annotations import PROGRAM, cell_labels, why_unused
-from bertie.data.lines import InvalidRow
-from bertie.data.rows import (
+from bertie.errors import DataError, UsageError, nearest
+from bertie.io.annotations import PROGRAM, cell_labels, why_unused
+from bertie.io.lines import BadRecord
+from bertie.io.rows import (
     LABELS,
     NAMELESS,
     PAIRS,
@@ -33,27 +34,6 @@ from bertie.data.rows import (
     records,
     source_of,
 )
-from bertie.errors import DataError, UsageError, nearest
-
-__all__ = [
-    "LABELS",
-    "PAIRS",
-    "SINGLES",
-    "Columns",
-    "Example",
-    "Fields",
-    "FindColumns",
-    "InvalidRow",
-    "MakeExample",
-    "SkipReport",
-    "SoftLabel",
-    "TableFormat",
-    "collect",
-    "example",
-    "find_columns",
-    "read",
-    "stream",
-]
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -117,7 +97,7 @@ class Example:
     @staticmethod
     def stream(
         path: Path | str, format: TableFormat, *, on_columns: "Callable[[Columns], None]" = lambda columns: None
-    ) -> "Iterator[Example | InvalidRow]":
+    ) -> "Iterator[Example | BadRecord]":
         """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
         return stream(path, format, on_columns=on_columns)
 
@@ -157,11 +137,20 @@ class SkipReport:
     SHOWN = 5
 
     @staticmethod
-    def collect(rows: Iterable[T | InvalidRow], where: str) -> "tuple[list[T], SkipReport]":
+    def collect(rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
         """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-        return collect(rows, where)
+        skipped, examples = SkipReport(), list[T]()
+        for row in rows:
+            skipped.rows += 1
+            if isinstance(row, BadRecord):
+                skipped.add(row)
+            else:
+                examples.append(row)
+        if not examples:
+            raise DataError(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
+        return examples, skipped
 
-    def add(self, bad: InvalidRow) -> None:
+    def add(self, bad: BadRecord) -> None:
         """Counts one skipped row."""
         self.counts[bad.reason] = self.counts.get(bad.reason, 0) + 1
         shown = self.lines.setdefault(bad.reason, [])
@@ -188,21 +177,7 @@ class SkipReport:
 
 def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
     """Returns all examples of a file, and the skipped rows. Raises DataError without examples."""
-    return collect(stream(path, format), str(path))
-
-
-def collect(rows: Iterable[T | InvalidRow], where: str) -> tuple[list[T], SkipReport]:
-    """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-    skipped, examples = SkipReport(), list[T]()
-    for row in rows:
-        skipped.rows += 1
-        if isinstance(row, InvalidRow):
-            skipped.add(row)
-        else:
-            examples.append(row)
-    if not examples:
-        raise DataError(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
-    return examples, skipped
+    return SkipReport.collect(stream(path, format), str(path))
 
 
 def stream(
@@ -212,7 +187,7 @@ def stream(
     on_columns: Callable[[Columns], None] = lambda columns: None,
     find: "FindColumns | None" = None,
     make: "MakeExample | None" = None,
-) -> Iterator[Example | InvalidRow]:
+) -> Iterator[Example | BadRecord]:
     """Yields the rows of a file, or of standard input ("-"), in order. `on_columns` is called with the columns.
 
     find: chooses the columns, by default `find_columns`; make: makes an example from a row's fields, by default
@@ -221,17 +196,17 @@ def stream(
     """
     columns: Columns | None = None
     for line, fields in records(path, format):
-        if isinstance(fields, InvalidRow):
+        if isinstance(fields, BadRecord):
             yield fields
             continue
         if columns is None:
             columns = (find or find_columns)(tuple(fields), format, str(path))
             on_columns(columns)
         reason = why_unused(fields) if format.labelled and columns.label != "answer" else ""
-        found = InvalidRow(line, reason) if reason else (make or example)(fields, columns, line)
+        found = BadRecord(line, reason) if reason else (make or example)(fields, columns, line)
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
         if undecided:
-            found = InvalidRow(line, f"no gold label ({format.undecided!r})")
+            found = BadRecord(line, f"no gold label ({format.undecided!r})")
         if format.label_names and isinstance(found, Example):
             found = replace(found, label=named(found.label, format.label_names))
         if format.features is not None and isinstance(found, Example):
@@ -245,26 +220,26 @@ def stream(
         yield replace(found, source=source_of(fields)) if format.keep else found
 
 
-def example(fields: Fields, columns: Columns, line: int = 0) -> Example | InvalidRow:
+def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRecord:
     """Returns one row's example. A text of white space is empty; a missing field differs from an empty one."""
     texts = []
     for name in columns.text:
         value = fields.get(name)
         if not isinstance(value, str):
-            return InvalidRow(line, f"no {name}")
+            return BadRecord(line, f"no {name}")
         if not value.strip():
-            return InvalidRow(line, "empty text")
+            return BadRecord(line, "empty text")
         if len(value) > MAX_TEXT:
-            return InvalidRow(line, f"a text longer than {MAX_TEXT:,} characters")
+            return BadRecord(line, f"a text longer than {MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
     label = cell_labels(label) if isinstance(label, str) else label
     if isinstance(label, list):
         if len(label) > 1:
-            return InvalidRow(line, f"several labels in {columns.label}, which --task multilabel reads")
+            return BadRecord(line, f"several labels in {columns.label}, which --task multilabel reads")
         label = as_text(label[0]) if label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
-        return InvalidRow(line, f"no {columns.label}")
+        return BadRecord(line, f"no {columns.label}")
     return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
 
 
@@ -287,15 +262,15 @@ def in_both_forms(known: Sequence[str], names: Mapping[str, str]) -> dict[str, s
     return {label: name for label, name in others.items() if label not in known} | dict(names)
 
 
-def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | InvalidRow:
+def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | BadRecord:
     """Returns an example with the feature vectors of its row. folder: where the files are that the row names."""
-    from bertie.data.features import BadFeaturesError, vectors_of
+    from bertie.io.features import BadFeaturesError, vectors_of
 
     value = source_of(fields).get(features.column)  # numbers as numbers
     try:
         return replace(example, vectors=vectors_of(value, folder, features))
     except BadFeaturesError as bad:
-        return InvalidRow(example.line, str(bad))
+        return BadRecord(example.line, str(bad))
 
 
 def weight_of(fields: Fields, column: str, where: str) -> float:
@@ -373,4 +348,4 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
 
 
 FindColumns = Callable[[Sequence[str], TableFormat, str], Columns]
-MakeExample = Callable[[Fields, Columns, int], Example | InvalidRow]
+MakeExample = Callable[[Fields, Columns, int], Example | BadRecord]

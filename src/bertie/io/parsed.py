@@ -9,20 +9,21 @@ An example is `TaggedExample`: its label has for each word (head, relation), the
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bertie.data.conll import NUMBER, ud_words
-from bertie.data.lines import opened, where_of
-from bertie.data.streams import suffix_of
-from bertie.data.tables import Example, InvalidRow, TableFormat
-from bertie.data.words import blocks, spaced
 from bertie.errors import UsageError, nearest
+from bertie.io.conll import NUMBER, ud_words
+from bertie.io.lines import BadRecord, opened, where_of
+from bertie.io.rows import TableFormat
+from bertie.io.streams import suffix_of
+from bertie.io.tables import Example
+from bertie.io.words import blocks, spaced
 
 Words = tuple[list[list[str]], list[bool] | None]
 """The columns of each word, and whether a space follows it (None: always)."""
 
 
-def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
+def trees(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one, or no tree, is an
-    `InvalidRow`.
+    `BadRecord`.
 
     format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Without format.labelled, heads and
     relations are not read.
@@ -33,25 +34,25 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRo
     columns, comment, read, head, relation = FORMATS[kind]
     with opened(path) as file:
         for block in blocks(file, format.encoding, where_of(path), comment=comment, usual=format.usual_encoding):
-            if isinstance(block, InvalidRow):
+            if isinstance(block, BadRecord):
                 yield block
                 continue
             line, rows = block[0][0], [text.split("\t") for _, text in block]
             if any(len(row) != columns or not NUMBER.fullmatch(row[0]) for row in rows):
-                yield InvalidRow(line, f"not {columns} columns, the first a number")
+                yield BadRecord(line, f"not {columns} columns, the first a number")
                 continue
             words, spaces = read(rows)
             if [row[0] for row in words] != [str(number) for number in range(1, len(words) + 1)]:
-                yield InvalidRow(line, "words that are not numbered 1, 2, 3 ...")
+                yield BadRecord(line, "words that are not numbered 1, 2, 3 ...")
             elif not all(row[1].strip() for row in words):
-                yield InvalidRow(line, "a word that is empty")
+                yield BadRecord(line, "a word that is empty")
             elif not format.labelled:
                 example = spaced([row[1] for row in words], (), line, spaces)
                 yield type(example)(example.texts, None, line, spans=example.spans)
             elif reason := _no_tree([row[head] for row in words]):
-                yield InvalidRow(line, reason)
+                yield BadRecord(line, reason)
             elif not all(row[relation].strip() for row in words):
-                yield InvalidRow(line, "a word without its relation")
+                yield BadRecord(line, "a word without its relation")
             else:
                 arcs = [(int(row[head]), row[relation]) for row in words]
                 yield spaced([row[1] for row in words], arcs, line, spaces)

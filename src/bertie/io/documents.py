@@ -10,16 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from bertie.data import pydocs, rows
-from bertie.data.lines import InvalidRow
-from bertie.data.records import (
+from bertie.errors import DataError, UsageError, nearest
+from bertie.io import pydocs, rows
+from bertie.io.blocks import (
     BLANK_LINE,
     EXCERPT,
     LINE,
     NEVER,
-    DroppedRecord,
     Item,
     LineNumbers,
     ReadOptions,
@@ -28,19 +28,24 @@ from bertie.data.records import (
     file_size,
     spans,
 )
-from bertie.data.streams import FAILURES, Unreadable, opened
-from bertie.errors import DataError, UsageError, nearest
+from bertie.io.lines import BadRecord
+from bertie.io.streams import FAILURES, Unreadable, opened
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
 ONE_LIST = "not JSON lines: the file is one list; write one object per line"
 
 
-def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def text_spans(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields a plain text in parts of whole documents."""
+    yield from spans(path, ENDS[reading.documents])
+
+
+def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Plain text: a document ends at a blank line, at every line end, or with the file."""
     end, path = ENDS[reading.documents], item[0]
     for line, block in blocks(item, end, counts):
-        if isinstance(block, DroppedRecord):
+        if isinstance(block, BadRecord):
             yield block
             continue
         start, lines = 0, LineNumbers(block, line)
@@ -48,62 +53,62 @@ def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
             raw = block[start:stop]
             if raw and not raw.isspace():
                 document = decoded(raw, reading, path, 0)
-                if isinstance(document, DroppedRecord):
-                    document = document._replace(line=document.line + lines.at(start))
+                if isinstance(document, BadRecord):
+                    document = replace(document, line=document.line + lines.at(start))
                 yield document
             start = stop
 
 
-def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """One JSON object per line, with the text in one of its fields."""
     path, field = item[0], reading.text
     for first, block in blocks(item, LINE, counts):
-        if isinstance(block, DroppedRecord):
+        if isinstance(block, BadRecord):
             yield block
             continue
         for line, raw in enumerate(block.split(b"\n"), first):
             if not raw or raw.isspace():
                 continue
             text = decoded(raw, reading, path, line)
-            if isinstance(text, DroppedRecord):
+            if isinstance(text, BadRecord):
                 yield text
                 continue
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError):
                 whole = line == 1 and text.lstrip().startswith("[")
-                yield DroppedRecord(ONE_LIST if whole else "not JSON", path, line, text[:EXCERPT])
+                yield BadRecord(line, ONE_LIST if whole else "not JSON", text[:EXCERPT], where=path)
                 continue
             if isinstance(value, dict) and isinstance(document := value.get(field), str):
                 yield document
             elif isinstance(value, list) and line == 1:
-                yield DroppedRecord(ONE_LIST, path, line, text[:EXCERPT])
+                yield BadRecord(line, ONE_LIST, text[:EXCERPT], where=path)
             elif not isinstance(value, dict):
-                yield DroppedRecord("not a JSON object", path, line, text[:EXCERPT])
+                yield BadRecord(line, "not a JSON object", text[:EXCERPT], where=path)
             elif field in value:
-                yield DroppedRecord(f"the field {field!r} is not a text", path, line, text[:EXCERPT])
+                yield BadRecord(line, f"the field {field!r} is not a text", text[:EXCERPT], where=path)
             else:
-                yield DroppedRecord(f"no field {field!r} (name it: --text FIELD)", path, line, text[:EXCERPT])
+                yield BadRecord(line, f"no field {field!r} (name it: --text FIELD)", text[:EXCERPT], where=path)
 
 
-def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """csv and tsv with a header line, read as tables of examples."""
     path, column = item[0], reading.text
 
     def lines() -> Iterator[bytes | None]:
         for _, block in blocks(item, LINE, counts):
-            if isinstance(block, DroppedRecord):
+            if isinstance(block, BadRecord):
                 yield None
             else:
                 yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
 
     for line, row in rows.FORMATS[kind](lines(), rows.TableFormat((column,), encoding=reading.encoding), path):
-        if isinstance(row, InvalidRow):
-            yield DroppedRecord(row.reason, path, row.line)
+        if isinstance(row, BadRecord):
+            yield replace(row, where=path)
         elif column not in row:
             raise _no_column(path, column, row)
         elif (document := row[column]) is None:
-            yield DroppedRecord(f"no text in column {column!r}", path, line)
+            yield BadRecord(line, f"no text in column {column!r}", where=path)
         else:
             yield document
 
@@ -142,7 +147,7 @@ def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
         yield [path, 0, 1], size
 
 
-def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Reads one row group of a parquet file; `line` of a dropped record is the row's number in the file."""
     import pyarrow
     import pyarrow.parquet
@@ -157,7 +162,7 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
                     if isinstance(text := rows.as_text(value) if isinstance(value, bytes) else value, str):
                         yield text
                     else:
-                        yield DroppedRecord(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
+                        yield BadRecord(row, f"no text in column {column!r}", str(value)[:EXCERPT], where=path)
                     row += 1
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}); it may be truncated") from None
@@ -173,17 +178,17 @@ WIKI_MARKUP = re.compile(
 )
 
 
-def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and is left out."""
     for found in articles(item, reading, counts):
-        yield found if isinstance(found, DroppedRecord) else found[1]
+        yield found if isinstance(found, BadRecord) else found[1]
 
 
-def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | DroppedRecord]:
+def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | BadRecord]:
     """Yields the title and the text of each article in WikiExtractor's output."""
     path = item[0]
     for line, block in blocks(item, WIKI_END, counts):
-        if isinstance(block, DroppedRecord):
+        if isinstance(block, BadRecord):
             yield block
             continue
         last, lines = 0, LineNumbers(block, line)
@@ -198,8 +203,8 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
                 break
             last = stop + len(b"</doc>")
             document = decoded(block[head.end() : stop], reading, path, 0)
-            if isinstance(document, DroppedRecord):
-                yield document._replace(line=document.line + lines.at(head.end()))
+            if isinstance(document, BadRecord):
+                yield replace(document, line=document.line + lines.at(head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
             named = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
@@ -212,12 +217,12 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
         yield from _outside(block, last, len(block), path, lines)
 
 
-def _outside(block: bytes, start: int, stop: int, path: str, lines: LineNumbers) -> Iterator[DroppedRecord]:
+def _outside(block: bytes, start: int, stop: int, path: str, lines: LineNumbers) -> Iterator[BadRecord]:
     stray = block[start:stop].lstrip()
     if stray:
         line = lines.at(stop - len(stray))
-        yield DroppedRecord(
-            "text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").rstrip()
+        yield BadRecord(
+            line, "text outside <doc> ... </doc>", stray[:EXCERPT].decode("utf-8", "replace").rstrip(), where=path
         )
 
 
@@ -229,8 +234,8 @@ def modules(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
             yield [str(path), package, root], path.stat().st_size
 
 
-def documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+def documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Reads the documentation in one file of a package as one document."""
     path, package, root = item
     module = pydocs.read(Path(path), package, Path(root))
-    yield module.text if module else DroppedRecord("a module without documentation", path, excerpt=None)
+    yield module.text if module else BadRecord(0, "a module without documentation", None, where=path)

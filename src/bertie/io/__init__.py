@@ -1,0 +1,1 @@
+"""Files of any format, and tables in memory: bytes -> lines -> rows -> records."""
