@@ -15,8 +15,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TimeSeriesSplit
 
 import bertie as package
-from bertie.data.tables import Example
 from bertie.errors import BertieError, DataError, Stopped, UsageError
+from bertie.io.tables import Example
 from bertie.runs.splits import Split, later
 from toys import CommandLine, toy_model
 

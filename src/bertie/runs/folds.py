@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, families
-from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes, write_json
@@ -24,6 +23,7 @@ from bertie.folders import new_folder
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.infer.records import flattened
+from bertie.io.tables import Example
 from bertie.metrics.base import metric_range
 from bertie.metrics.scaling import Scaling
 from bertie.models.folder import MODEL_FOLDER

@@ -14,8 +14,8 @@ import numpy as np
 
 from bertie.console import counted
 from bertie.data.draws import key
-from bertie.data.tables import Example
 from bertie.errors import DataError
+from bertie.io.tables import Example
 from bertie.runs.config import HELD_OUT
 
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
