@@ -19,9 +19,10 @@ from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import hold_out, read_examples
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.models import load
+from bertie.runs.splits import hold_out
 from bertie.training_facts import read_training_facts
 from toys import toy_model
 

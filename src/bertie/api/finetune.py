@@ -18,6 +18,7 @@ from bertie.runs import finetune as runs
 from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
+from bertie.runs.folds import finetune_folds
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
@@ -61,6 +62,8 @@ def finetune(
     task: str | None = None,
     label_names: Mapping[str, str] | None = None,
     weight: str = "",
+    group: str = "",
+    time: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: str | LossFunction | None = None,
@@ -92,6 +95,7 @@ def finetune(
     label_separator: str = "",
     features: str = "",
     few_shot: bool = False,
+    folds: int | None = None,
     seeds: int | None = None,
     keep_best: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -114,6 +118,8 @@ def finetune(
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
         weight: Column of the weight of a row, in the loss and in the metrics.
+        group: Column of groups, such as authors, that are never on both sides of a split.
+        time: Column of when a row was written: the latest rows are held out.
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
@@ -146,6 +152,7 @@ def finetune(
         label_separator: What separates several labels in a cell.
         features: Column of feature vectors.
         few_shot: Whether to train on pairs of texts, for 2 to 64 examples per label.
+        folds: Number of folds of a cross-validation. The model is then one of all rows.
         seeds: Number of runs with different seeds, from `seed` up. Default: 5 on small published data, otherwise 1.
         keep_best: With several seeds, whether the model is that of the seed with the best score on dev.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
@@ -168,10 +175,12 @@ def finetune(
     function = loss if callable(loss) else None
     with ExitStack() as stack:
         ready = stack.enter_context(settings_ready(locals()))
-        number = seeds_of(ready, seeds, keep_best)
+        if folds is not None and (seeds is not None or keep_best):
+            raise UsageError("`folds` and `seeds` exclude each other. Omit one of them.")
+        number = 1 if folds is not None else seeds_of(ready, seeds, keep_best)
         folder, temporary = stack.enter_context(run_folder(output))
         several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
-        run = runs.finetune if number == 1 else several
+        run = partial(finetune_folds, folds=folds) if folds is not None else runs.finetune if number == 1 else several
         results = run(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
 

@@ -167,6 +167,8 @@ class FinetuneOptions(RunOptions, total=False):
     task: str | None
     label_names: Mapping[str, str] | None
     weight: str
+    group: str
+    time: str
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"

@@ -59,6 +59,15 @@ def finetune(
             rich_help_panel="Training",
         ),
     ] = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds",
+            min=2,
+            help="Cross-validate with this number of folds, and train the model on all rows.",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     few_shot: Annotated[
         bool,
         typer.Option(
@@ -91,11 +100,14 @@ def finetune(
       bertie finetune starter-en --train reviews.csv -o runs/reviews
       bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 --epochs 2
       bertie finetune starter-en --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
+      bertie finetune starter-en --train reviews.csv --folds 5 --group author -o runs/folds
       bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     start, texts = start_of(model, overrides)
     settings: dict[str, Any] = {"settings": given, "overrides": texts, "config": config, "few_shot": few_shot}
+    if folds and (dry_run or against):
+        raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:
         plan = bertie.plan_finetune(start, against=against, seeds=seeds, keep_best=keep_best, trial=trial, **settings)
         emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
@@ -115,7 +127,14 @@ def finetune(
         console.say(f"Report: {output / 'compare.html'}")
         return
     run = bertie.finetune(
-        start, output=output, seeds=seeds, keep_best=keep_best, resume=resume, overwrite=overwrite, **settings
+        start,
+        output=output,
+        folds=folds,
+        seeds=seeds,
+        keep_best=keep_best,
+        resume=resume,
+        overwrite=overwrite,
+        **settings,
     )
     emit(dict(run.results)) if console.verbosity.json else _show(run, output)
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 PANELS = {
-    "Data": "train dev data data-dir split task text label label-names label-separator weight columns encoding format "
-    "features corpus tokenizer",
+    "Data": "train dev data data-dir split task text label label-names label-separator weight group time columns "
+    "encoding format features corpus tokenizer",
     "Training": "config model epochs steps lr batch-size max-length weight-decay warmup class-weights sampling loss "
     "focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "
     "device precision",

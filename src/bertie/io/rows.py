@@ -82,7 +82,8 @@ class TableFormat:
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: whether rows
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
-    how they are made. weight: the column of a row's weight. label_names: names for the labels of the file.
+    how they are made. weight, group, time: the columns of a row's weight, of what must not be separated from it, and
+    of when it was written. label_names: names for the labels of the file.
     meanings: such names, used if they are a model's labels and the labels of the file are not. usual_text,
     usual_label, usual_encoding: the columns and the encoding of the training file, used where text and label are
     not set and the file has them. on_header: called with the names of the columns, where a file has them before its
@@ -99,6 +100,8 @@ class TableFormat:
     keep: bool = False
     features: "FeatureConfig | None" = None
     weight: str = ""
+    group: str = ""
+    time: str = ""
     label_names: Mapping[str, str] = field(default_factory=dict, hash=False)
     meanings: Mapping[str, str] = field(default_factory=dict, hash=False)
     usual_text: tuple[str, ...] = ()
@@ -130,7 +133,8 @@ class TableFormat:
         for name in ("text", "columns"):
             object.__setattr__(self, name, tuple(map(composed, getattr(self, name))))
         object.__setattr__(self, "label", composed(self.label))
-        object.__setattr__(self, "weight", composed(self.weight))
+        for name in ("weight", "group", "time"):
+            object.__setattr__(self, name, composed(getattr(self, name)))
 
 
 RECOGNISED = TableFormat()

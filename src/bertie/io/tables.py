@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from unicodedata import normalize
@@ -77,6 +78,7 @@ class Example:
         share: The name of its task, where several are learned together.
         vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
         weight: How much it counts in the loss and the metrics, beside other examples.
+        time: When it was written: whether as a date, and the number or the seconds.
     """
 
     texts: tuple[str, ...]
@@ -88,6 +90,7 @@ class Example:
     share: str = field(default="", compare=False, kw_only=True)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
     weight: float = field(default=1.0, compare=False, kw_only=True)
+    time: tuple[bool, float] | None = field(default=None, compare=False, kw_only=True)
 
     MAX_TEXT: ClassVar[int] = MAX_TEXT
 
@@ -210,6 +213,10 @@ def stream(
             found = with_vectors(found, fields, format.features, Path(path).parent)
         if format.weight and isinstance(found, Example):
             found = replace(found, weight=weight_of(fields, format.weight, f"{path}, line {line}"))
+        if (format.group or format.time) and isinstance(found, Example):
+            where = f"{path}, line {line}"
+            group = _filled(fields, format.group, where, "group") if format.group else found.group
+            found = replace(found, group=group, time=time_of(fields, format.time, where) if format.time else None)
         yield replace(found, source=source_of(fields)) if format.keep else found
 
 
@@ -279,13 +286,43 @@ def weight_of(fields: Fields, column: str, where: str) -> float:
     return weight
 
 
+def _filled(fields: Fields, column: str, where: str, what: str) -> str:
+    """Returns a cell as text. Raises DataError, naming `where`, for an empty one."""
+    value = fields.get(column)
+    if value is None or not str(value).strip():
+        raise DataError(f"{where}: the {what} column {column!r} is empty. Fill it, or leave out such rows.")
+    return str(value).strip()
+
+
+def time_of(fields: Fields, column: str, where: str) -> tuple[bool, float]:
+    """Returns when a row was written: whether it is a date, and the number or the seconds since 1970.
+
+    Raises DataError, naming `where`, for what is neither a number nor a date as in ISO 8601.
+    """
+    value = _filled(fields, column, where, "time")
+    try:
+        number = float(value)
+        if math.isfinite(number):
+            return False, number
+    except ValueError:
+        pass
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        raise DataError(
+            f"{where}: the time column {column!r} has {value[:40]!r}; a number or a date such as 2024-05-31 or "
+            "2024-05-31T18:00 was expected."
+        ) from None
+    return True, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
 def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
     """Returns the columns to read: those of the user, those of the training file, or recognized ones.
 
     Raises DataError with the available names.
     """
     vectors = (format.features.column,) if format.features else ()
-    for name in (*format.text, *filter(None, (format.label, format.weight)), *vectors):
+    for name in (*format.text, *filter(None, (format.label, format.weight, format.group, format.time)), *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(format.text) > 2:

@@ -25,6 +25,8 @@ FINETUNE = {
     "label": "label",
     "label_names": "label_names",
     "weight": "weight",
+    "group": "group",
+    "time": "time",
     "class_weights": "class_weights",
     "sampling": "sampling",
     "loss": "loss",

@@ -91,7 +91,7 @@ def scaling_section(report: Report, results: Mapping[str, Any]) -> None:
     fitted = results.get("calibration")
     if not fitted or not fitted["scale"]:
         return
-    after, before = results["dev"], results.get("untuned", {}).get("dev", {})
+    after, before = results.get("dev", {}), results.get("untuned", {}).get("dev", {})
     where = "The weights of the head contain it." if fitted["in_weights"] else f"{ONLY_HERE[0].upper()}{ONLY_HERE[1:]}."
     about = f"Fitted on {fitted['on']} examples ({fitted['kind']} scaling). {where}"
     figures = [
@@ -99,7 +99,9 @@ def scaling_section(report: Report, results: Mapping[str, Any]) -> None:
         for name in FIGURES
         if name in before and name in after
     ]
-    report.section("Scaling of the logits", about).table(["on dev", "before", "after"], figures)
+    report.section("Scaling of the logits", about)
+    if figures:
+        report.table(["on dev", "before", "after"], figures)
     if fitted["kind"] == "temperature":
         report.table(["temperature"], [[1 / fitted["scale"][0]]])
         return

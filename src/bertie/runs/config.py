@@ -161,6 +161,11 @@ class LabeledFiles(Config):
     """Column of the label. Default: recognized by name."""
     weight: str = ""
     """Column of the weight of a row, a number of 0 or more, in the loss and in the metrics. Default: all weigh 1."""
+    group: str = ""
+    """Column of groups, such as the author of a text: rows of one group are never on both sides of a split. Default:
+    rows with the same text are a group."""
+    time: str = ""
+    """Column of when a row was written, a number or a date: the latest rows are held out. Default: any rows are."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""

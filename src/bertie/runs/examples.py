@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
+from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
 from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS
@@ -35,11 +35,10 @@ from bertie.train.callbacks import is_loss
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 SELECTING = 1_000  # training examples: of fewer, none are held out to select weights
 LEARNED = 300  # training examples that are evaluated on where none is held out
+LEARNED_NOTE = "no dev file, and no example is held out: the scores are those of examples that were learned from"
 QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
-DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
-SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     """Returns the examples of one task. What is to be told of them is appended to `notes`."""
     kind, dataset = _kind_and_dataset(config)
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
+    split = split_of(config, kind)
     train, texts = _read(kind, tables["train"], config.label_names, notes)
     task = _task(config, kind, dataset, train, notes)
     _check_weights(config, train, "training")
@@ -123,18 +123,19 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     elif dev_is_learned:
         drawn = np.argsort(key(SPLIT_SEED, np.arange(len(train))), kind="stable")[:LEARNED]
         dev = [train[i] for i in sorted(drawn.tolist())]
-        notes.append("no dev file, and no example is held out: the scores are those of examples that were learned from")
+        notes.append(LEARNED_NOTE)
     else:
-        train, dev = _split(kind, train, config.held_out)
+        train, dev = split.hold_out(train, config.held_out)
         remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     _check_weights(config, dev, "dev")
+    _check_parts(config, train, dev)
     if not (config.features.column or dev_is_learned):
         notes += _texts_of_both(train, dev)
     if config.per_label:
         drawn_of = _few_of(config, kind, train, notes)
         remedy, train = "raise per_label" if len(drawn_of) < len(train) else remedy, drawn_of
-    train, select, cover = _held_out(config, kind, task.labels, train, notes)
+    train, select, cover = hold_out_more(config, split, task, train, notes)
     task.check(train, remedy)
     published = _published_labels(config, dataset)
     if published and (odd := sorted(set(task.labels) - set(published))):
@@ -221,27 +222,24 @@ def _few_of(config: FinetuneConfig, kind: type[Task], train: list[Example], note
     return drawn
 
 
-def _held_out(
-    config: FinetuneConfig, kind: type[Task], labels: Sequence[str], train: list[Example], notes: list[str]
-) -> tuple[list[Example], list[Example], list[Example]]:
-    """Returns the training examples, and those that are held out of them to select weights and for prediction sets."""
-    share, select, cover = config.held_out or HELD_OUT, list[Example](), list[Example]()
-    if _selects_apart(config, train):
-        train, select = _split(kind, train, share)
-        notes.append(
-            f"{len(select):,} training examples are held out to select weights, thresholds and calibration; dev is "
-            "only reported"
-        )
-    if config.coverage:
-        train, cover = _split(kind, train, share)
-        set_cut([1.0] * sum(one.label in labels for one in cover), config.coverage)  # whether they are enough
-        notes.append(f"{len(cover):,} training examples are held out for prediction sets, and used for nothing else")
-    return train, select, cover
-
-
 def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
     if config.weight and not any(example.weight for example in examples):
         raise DataError(f"The weight column {config.weight!r} is 0 in all {part} rows. Give some rows a weight.")
+
+
+def _check_parts(config: FinetuneConfig, train: Sequence[Example], dev: Sequence[Example]) -> None:
+    """Raises DataError for a group on both sides, and for training examples that are later than dev."""
+    if config.group and (both := {one.group for one in train} & {one.group for one in dev}) and config.dev_file:
+        shown = ", ".join(sorted(map(repr, both))[:5])
+        raise DataError(
+            f"{len(both):,} groups of the column {config.group!r} are in the training file and in the dev file: "
+            f"{shown}. Leave them out of one, or omit the dev file: whole groups are then held out."
+        )
+    if config.time and config.dev_file and max(check_times(train)) > min(check_times([*train[:1], *dev])[1:]):
+        raise DataError(
+            f"Training rows are later than dev rows, by the column {config.time!r}. Leave them out, or omit the dev "
+            "file: the latest rows are then held out."
+        )
 
 
 def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example]) -> list[str]:
@@ -256,10 +254,30 @@ def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example])
     return [f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"]
 
 
-def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
-    """Holds out a share of the examples; equal texts stay together where there are enough different ones."""
-    many = len({example.texts for example in examples}) >= DIFFERENT
-    return hold_out(examples, share, by=kind.stratify_by, group=partial(_belongs, kind) if many else kind.group)
+def split_of(config: FinetuneConfig, kind: type[Task]) -> Split:
+    """Returns how the examples of a config are divided."""
+    return Split(kind.stratify_by, kind.group, bool(config.time))
+
+
+def hold_out_more(
+    config: FinetuneConfig, split: Split, task: Task, train: list[Example], notes: list[str], *, apart: bool = False
+) -> tuple[list[Example], list[Example], list[Example]]:
+    """Returns the examples to learn from, those that select weights and settings, and those of prediction sets.
+
+    apart: whether others than dev select in any case. `notes` gets what is to be said of them.
+    """
+    share, select, cover = config.held_out or HELD_OUT, list[Example](), list[Example]()
+    if apart or _selects_apart(config, train):
+        train, select = split.hold_out(train, share)
+        notes.append(
+            f"{len(select):,} training examples are held out to select weights, thresholds and calibration; dev is "
+            "only reported"
+        )
+    if config.coverage:
+        train, cover = split.hold_out(train, share)
+        set_cut([1.0] * sum(one.label in task.labels for one in cover), config.coverage)  # whether they are enough
+        notes.append(f"{len(cover):,} training examples are held out for prediction sets, and used for nothing else")
+    return train, select, cover
 
 
 def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
@@ -267,12 +285,6 @@ def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
     if not (config.keeps_best or config.train.patience or config.optimize or config.calibrate):
         return False
     return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
-
-
-def _belongs(kind: type[Task], example: Example) -> Hashable:
-    """Returns what is held out together: the group of the task, or else all examples with the same texts alone."""
-    group = kind.group(example)
-    return example.texts if group is None and example.vectors is None else group
 
 
 def _mixed(config: FinetuneConfig) -> Examples:
@@ -370,6 +382,8 @@ def format_of(config: LabeledFiles) -> TableFormat:
         config.format,
         label_separator=config.label_separator,
         weight=config.weight,
+        group=config.group,
+        time=config.time,
     )
 
 
@@ -411,46 +425,6 @@ def _is_tagged(path: Path) -> bool:
         return isinstance(next(sentences(path, TableFormat()), None), TaggedExample)
     except BertieError:
         return False
-
-
-def hold_out(
-    examples: Sequence[Example],
-    share: float = HELD_OUT,
-    *,
-    by: Callable[[Example], Hashable] = lambda example: example.label,
-    group: Callable[[Example], Hashable] = lambda example: None,
-) -> tuple[list[Example], list[Example]]:
-    """Splits off a dev set with each stratum, by default each label, in proportion, the same for every seed.
-
-    Whole groups are held out; an example without a group is a group. The stratum of a group is the set of its examples'
-    strata. A stratum with at least two groups gives at least one; a single group stays in training. Raises DataError
-    when nothing can be held out.
-    """
-    draws = key(SPLIT_SEED, np.arange(len(examples)))
-    groups: dict[Hashable, list[int]] = {}
-    for i, example in enumerate(examples):
-        name = group(example)
-        groups.setdefault((name is None, i if name is None else name), []).append(i)
-    strata: dict[Hashable, list[list[int]]] = {}
-    for rows in groups.values():
-        strata.setdefault(frozenset(by(examples[i]) for i in rows), []).append(rows)
-    if len(groups) < len(examples) and all(len(alike) == 1 for alike in strata.values()):
-        strata = {None: [*groups.values()]}  # no two groups of one kind: any may be held out
-    held: set[int] = set()
-    for alike in strata.values():
-        alike.sort(key=lambda rows: int(draws[rows[0]]))
-        count = max(1, round(share * len(alike))) if len(alike) > 1 else 0
-        held.update(i for rows in alike[:count] for i in rows)
-    if not held:
-        why = "no label has two examples (for scores: --task regression)"
-        why = why if len(groups) > 1 else "all examples belong together"
-        why = "it has one" if len(examples) == 1 else why
-        raise DataError(
-            f"The training file has too few examples to hold out a dev set: {why}. Add examples, or pass other labeled "
-            "examples to evaluate on: --dev FILE."
-        )
-    train = [example for i, example in enumerate(examples) if i not in held]
-    return train, [examples[i] for i in sorted(held)]
 
 
 def few(

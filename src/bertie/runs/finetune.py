@@ -18,7 +18,7 @@ from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import read_examples
+from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune_assess import Without, assess_run, write_results
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import prepare_run, with_steps
@@ -46,6 +46,7 @@ def finetune(
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
     without: Without | None = None,
+    examples: Examples | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a model. The same call resumes a run that was stopped.
 
@@ -57,6 +58,7 @@ def finetune(
         overwrite: Whether to delete first what Bertie wrote in the folder.
         callbacks: Called after every step and evaluation. One that raises StopTraining ends the run well.
         loss: The function of loss=function: (logits, labels, weights) -> sum over rows, count.
+        examples: Those of the run, instead of reading its files.
         without: Scores of the baselines, computed by the first of several seeds and reused by the others.
 
     Returns:
@@ -72,10 +74,10 @@ def finetune(
     folder.check(overwrite=overwrite)
     if not overwrite and seed_runs(folder.path):
         raise UsageError(
-            f"{run} contains runs of several seeds. Pass their number (--seeds), choose another folder, or pass "
-            "--overwrite to replace them."
+            f"{run} contains runs of several seeds or folds. Pass their number (--seeds, --folds), choose another "
+            "folder, or pass --overwrite to replace them."
         )
-    examples = read_examples(config)
+    examples = examples or read_examples(config)
     config = with_steps(config, examples.epoch)
     prepared = prepare_run(config, examples, callbacks=callbacks, loss=loss)
     choose_device(config.train.device)  # say now that there is none, before a run is replaced

@@ -93,6 +93,7 @@ class ParseTask(Task):
     """
 
     reads_words = True
+    reads_columns = False
     head = "parse"
     input_texts = range(1, 2)
     no_windows = "Dependency parsing does not support windows"

@@ -133,6 +133,7 @@ class SpanTask(Task):
         n_best: Number of spans in a prediction.
     """
 
+    reads_columns = False
     head = "span"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
     input_texts = range(2, 3)

@@ -110,6 +110,7 @@ class TaggingTask(Task):
     """
 
     reads_words = True
+    reads_columns = False
     head = "token"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"tag": "token", "weight": "token"}
     input_texts = range(1, 2)
