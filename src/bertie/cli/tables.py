@@ -15,7 +15,7 @@ from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
-    from bertie.io.rows import TableFormat
+    from bertie.io.table_format import TableFormat
     from bertie.training_facts import TooLong as TooLongPolicy
 
 
@@ -164,7 +164,8 @@ def unlabelled(
 
     Raises UsageError for a column of a file that has one text per line.
     """
-    from bertie.io.rows import TableFormat, kind_of
+    from bertie.io.rows import kind_of
+    from bertie.io.table_format import TableFormat
 
     named, kind = tuple(text or ()), kind or kind_of(file)
     if kind == "lines" and len(named) == 1 and not columns:
@@ -172,7 +173,7 @@ def unlabelled(
             f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "
             f"Omit --text {named[0]}, or pass a table: csv, tsv, jsonl ..."
         )
-    return TableFormat(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
+    return TableFormat.of(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
 
 
 def predictor(

@@ -27,7 +27,7 @@ from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
 from bertie.errors import DataError, UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport, stream
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
@@ -58,7 +58,9 @@ class Captions:
             raise DataError(
                 f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
             )
-        examples, skipped = SkipReport.collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
+        examples, skipped = SkipReport.collect(
+            stream(path, TableFormat.of(labelled=False, features=features)), str(path)
+        )
         notes = [f"{path}: {note}" for note in skipped.notes]
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])
         return cls(ids, [example.vectors for example in examples if example.vectors is not None], notes)

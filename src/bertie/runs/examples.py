@@ -15,9 +15,9 @@ from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
-from bertie.io.rows import TableFormat
 from bertie.io.streams import FAILURES, opened, suffix_of
-from bertie.io.tables import Columns, Example, SkipReport, in_both_forms
+from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
 from bertie.runs.balance import check_honoured
@@ -51,6 +51,7 @@ class Examples:
     metrics: tuple[str, ...]
     texts: int = 1
     notes: list[str] = field(default_factory=list)
+    columns: Columns = RECOGNISED.columns  # of the training file
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
     select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
@@ -118,9 +119,11 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     named = config.label_names
     tables = {
-        split: [(path, replace(one, label_names=named)) for path, one in files] for split, files in tables.items()
+        split: [(path, replace(one, labels=replace(one.labels, names=named))) for path, one in files]
+        for split, files in tables.items()
     }
-    train, texts, more = _read(kind, tables["train"])
+    train, columns, more = _read(kind, tables["train"])
+    texts = _texts(kind, columns)
     notes += more
     options = {**(dataset.options if dataset else {}), **config.task_options}
     options |= {"positive": config.positive} if config.positive else {}
@@ -135,10 +138,10 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     _check_weights(config, train, "training")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
-        both = in_both_forms(task.given_names, named)
-        dev, dev_texts, more = _read(kind, [(path, replace(one, label_names=both)) for path, one in tables["dev"]])
+        both = LabelNames(named).for_model((), task.given_names)
+        dev, dev_columns, more = _read(kind, [(path, _as_in(columns, one, both)) for path, one in tables["dev"]])
         notes += more
-        if dev_texts != texts:
+        if _texts(kind, dev_columns) != texts:
             raise DataError(
                 "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
             )
@@ -186,7 +189,9 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
-    return Examples(task, train, dev, metrics, texts, notes, select=select, balanced=config.sampling == "balanced")
+    return Examples(
+        task, train, dev, metrics, texts, notes, columns, select=select, balanced=config.sampling == "balanced"
+    )
 
 
 def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
@@ -267,9 +272,8 @@ def _mixed(config: FinetuneConfig) -> Examples:
     shares = taken(sizes, exponent=config.mix_exponent, cap=config.mix_cap)
     notes = [f"{name}: {note}" for name, one in found.items() for note in one.notes]
     told = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(found, shares, sizes, strict=True))
-    return Examples(
-        task, train, dev, task.metrics, texts, [*notes, f"examples of an epoch: {told}"], sizes, tuple(shares)
-    )
+    notes.append(f"examples of an epoch: {told}")
+    return Examples(task, train, dev, task.metrics, texts, notes, sizes=sizes, taken=tuple(shares))
 
 
 def _is_given(config: FinetuneConfig, name: str) -> bool:
@@ -292,14 +296,14 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    format = replace(format_of(config), features=config.features if config.features.column else None)
+    format = format_of(config)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), _own_encoding(file, format))] for split, file in files.items() if file}
 
 
 def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     """Returns how a file is read: one in UTF-8 as that, although another encoding is named, as for the other file."""
-    if format.encoding == "utf-8":
+    if format.file.encoding == "utf-8":
         return format
     try:
         with opened(file) as stream:
@@ -307,12 +311,16 @@ def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     except FAILURES:
         return format  # the reader says what is wrong with the file
     whole = head[: head.rfind(b"\n") + 1] or head
-    return replace(format, encoding="utf-8") if not whole.isascii() and reads_as_utf8(whole) else format
+    return (
+        replace(format, file=replace(format.file, encoding="utf-8"))
+        if not whole.isascii() and reads_as_utf8(whole)
+        else format
+    )
 
 
 def format_of(config: LabeledFiles) -> TableFormat:
     """Returns how the files of a config are read."""
-    return TableFormat(
+    return TableFormat.of(
         config.text,
         config.label,
         config.columns,
@@ -320,11 +328,25 @@ def format_of(config: LabeledFiles) -> TableFormat:
         config.format,
         label_separator=config.label_separator,
         weight=config.weight,
+        features=config.features if config.features.column else None,
     )
 
 
-def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
-    """Returns examples, the number of their text columns, and notes on what was read and skipped."""
+def _as_in(columns: Columns, format: TableFormat, labels: LabelNames) -> TableFormat:
+    """Returns the format of a dev file. columns: of the training file, those of dev where their values told them."""
+    own = format.columns
+    if columns.recognized:
+        own = replace(own, usual_text=columns.text, usual_label=columns.label or "")
+    return replace(format, columns=own, labels=labels)
+
+
+def _texts(kind: type[Task], columns: Columns) -> int:
+    """Returns the number of texts of an example."""
+    return min(len(columns.text) or 1, kind.input_texts.stop - 1)  # of three, embeddings make pairs
+
+
+def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], Columns, list[str]]:
+    """Returns examples, their columns, and notes on what was read and skipped."""
     found: list[Columns] = []
     examples: list[Example] = []
     notes: list[str] = []
@@ -340,15 +362,14 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         examples += more
         notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
-        if (format.kind or suffix_of(path)) == "tsv":
+        if (format.file.kind or suffix_of(path)) == "tsv":
             quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
             if quoted:
                 notes.append(
                     f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
                     "that wrote the file put them around, pass --format csv"
                 )
-    texts = min(len(found[0].text), kind.input_texts.stop - 1) if found else 1  # of three, embeddings make pairs
-    return examples, texts, notes
+    return examples, found[0] if found else Columns(), notes
 
 
 def _is_tagged(path: Path) -> bool:

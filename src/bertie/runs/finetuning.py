@@ -216,15 +216,15 @@ class Run:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
 
     def _training_facts(self) -> TrainingFacts:
-        config = self.config
+        config, columns = self.config, self.examples.columns
         facts = TrainingFacts(
             max_length=config.max_length,
             too_long=self.too_long,
             texts=self.examples.texts,
-            text_columns=config.text,
-            label_column=config.label,
+            text_columns=config.text or (columns.text if columns.recognized else ()),
+            label_column=config.label or (columns.label or "" if columns.recognized else ""),
             label_separator=config.label_separator,
-            encoding="" if config.encoding == LABELLED.encoding else config.encoding,
+            encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
             features=config.features if config.features.column else None,
         )
         return with_task(facts, self.task)
