@@ -16,7 +16,8 @@ from bertie.folders import busy_error, locked
 from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples
-from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.finetune_prepare import prepare_run, with_steps
+from bertie.runs.finetune_train import measure_run
 from bertie.train.loop import fit, temporary_run
 
 SETTINGS, MODEL, TRAIN, STEPS = "settings.json", "model.json", "train.json", "steps.json"
@@ -60,11 +61,11 @@ def check_same(folder: Path, settings: Mapping[str, Any], *, of: str, file: str 
 
 def finetuned(config: FinetuneConfig, examples: Examples) -> Mapping[str, float]:
     """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
+    run = prepare_run(with_steps(config, len(examples.train)), examples)
+    source = run.source.with_computed(run.task.computed(run.model, run.train.sequences))
     with temporary_run() as place:
-        run = Run(with_steps(config, len(examples.train)), place, examples)
-        source = run.source.with_computed(run.task.computed(run.model, run.train))
         fit(run.model, run.task, source, train=run.config.train, optim=run.config.optim, run=place)
-    return run.measure()
+    return measure_run(run)
 
 
 def cell(values: Sequence[float], *, metric: str = "", form: str = "z.3f") -> str:

@@ -36,7 +36,8 @@ from bertie.models.head_config import Pooled
 from bertie.report.charts import Line, line_chart
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, few, read_examples
-from bertie.runs.finetuning import Run
+from bertie.runs.finetune_prepare import prepare_run
+from bertie.runs.finetune_train import measure_run
 from bertie.runs.models import load as load_module
 from bertie.settings import load
 from bertie.tasks import TASKS
@@ -100,8 +101,7 @@ def _pairs(examples: Examples) -> Examples:
 
 def _vectors(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
     """The same as few-shot training without any step."""
-    run = Run(_config("finetune-few-shot", model, seed), Path(), _pairs(examples))
-    return float(run.measure()["accuracy"])
+    return float(measure_run(prepare_run(_config("finetune-few-shot", model, seed), _pairs(examples)))["accuracy"])
 
 
 def _plain(model: str, size: int, seed: int, **changes: Any) -> FinetuneConfig:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bertie import console, families
-from bertie.data.collate import batch_of
+from bertie.data.batch import Batch
 from bertie.data.sequences import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
@@ -43,7 +43,7 @@ def found(model: TorchModel, source: CaptionSource, words: Int, rows: Int, pictu
         targets = asked.input_ids[places]
         asked.input_ids[places] = mask
         with torch.inference_mode():
-            hidden = model.encode(batch_of(asked)).last_hidden_state[torch.from_numpy(places)]
+            hidden = model.encode(Batch.of(asked)).last_hidden_state[torch.from_numpy(places)]
             best = head.logits(hidden, model.word_embeddings).argmax(-1).numpy()
         right, total = right + int((best == targets).sum()), total + len(targets)
     return right, total

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from benchmarks.peers import TrainerPeer, require
 from bertie import console, families
 from bertie.costs.meter import peak_bytes
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
@@ -88,9 +88,8 @@ class Rows:
         """The one micro-batch of a step."""
         ids = (step * self.batch_size + np.arange(self.batch_size)) % len(self.rows)
         rows = [self.rows[i] for i in ids]
-        tokens = np.concatenate(rows)
-        batch = packed(tokens, np.zeros_like(tokens), np.array([len(row) for row in rows]), ids)
-        return [self.objective.corrupt(batch, Draws(key(0, step, ids)), self.vocabulary)]
+        clean = replace(Sequences.of(rows), sample_ids=ids)
+        return [Batch.of(self.objective.corrupt(clean, Draws(key(0, step, ids)), self.vocabulary))]
 
 
 @dataclass

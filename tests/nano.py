@@ -20,10 +20,10 @@ import torch
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws, key, mix
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order
+from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
@@ -68,8 +68,9 @@ class NanoSource:
         lengths = 5 + (mix(ids.astype(np.uint64)) % np.uint64(LENGTH - 4)).astype(np.int64)
         rows = [np.array([1, *(5 + (i * 7 + np.arange(n - 2) * 3) % 90), 2]) for i, n in zip(ids, lengths, strict=True)]
         tokens = np.concatenate(rows)
-        batch = packed(tokens, np.zeros_like(tokens), lengths, ids).with_labels(nsp_labels=torch.from_numpy(ids % 2))
-        return self.objective.corrupt(batch, Draws(key(self.seed, epochs, ids)), WORDS)
+        labels = {"nsp_labels": ids % 2}
+        clean = Sequences(tokens, np.zeros_like(tokens), lengths, labels=labels, sample_ids=ids)
+        return Batch.of(self.objective.corrupt(clean, Draws(key(self.seed, epochs, ids)), WORDS))
 
 
 def nano_model(seed: int = 0, **overrides: Any) -> TorchModel:

@@ -79,9 +79,9 @@ _MODULES = {
     "report.training": "TrainingReport",
     "report.values": "text_of",
     "runs.against": "Finetuning",
-    "runs.by_name": "ModelByName",
     "runs.finetune": "run_finetuning=finetune",
     "runs.folder": "RunFolder",
+    "runs.opening": "ModelByName",
     "runs.planning": "Planning",
     "runs.pretrain": "run_pretraining=pretrain",
     "settings": "Settings",
@@ -206,9 +206,9 @@ if TYPE_CHECKING:
     from bertie.report.training import TrainingReport
     from bertie.report.values import text_of
     from bertie.runs.against import Finetuning
-    from bertie.runs.by_name import ModelByName
     from bertie.runs.finetune import finetune as run_finetuning
     from bertie.runs.folder import RunFolder
+    from bertie.runs.opening import ModelByName
     from bertie.runs.planning import Planning
     from bertie.runs.pretrain import pretrain as run_pretraining
     from bertie.settings import Settings

@@ -150,8 +150,9 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
         yield
     except ValidationError as error:
         errors = error.errors()  # an unknown key first: it is often why another is missing
-        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-        where = [str(part) for part in first["loc"]]
+        deepest = max((e for e in errors if e["loc"][:1] == errors[0]["loc"][:1]), key=lambda e: len(e["loc"]))
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), deepest)
+        where = [str(part) for part in first["loc"] if "[" not in str(part)]  # that is a kind of value, not a name
         if first["type"] == "extra_forbidden" and where[-1] in kind.options:
             raise UsageError(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
         if first["type"] == "extra_forbidden":

@@ -5,7 +5,6 @@ accelerator: whatever asks for a value fails.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from test_objectives_contract import APART, NANO, model_of, objective_of, source_of, tokenizer  # noqa: F401
 from torch import Tensor
 
+from batches import padded
 from bertie import families, objectives
 from bertie.data.batch import Batch
 from bertie.io.tables import Example
@@ -21,7 +21,7 @@ from bertie.io.words import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import TorchModel
 from bertie.nn.characters import CharacterCNN, character_ids
-from bertie.nn.layout import Packed, Padded
+from bertie.nn.layout import Packed
 from bertie.objectives import OBJECTIVES
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.tasks import TASKS
@@ -46,13 +46,6 @@ def step(model: TorchModel, learned: Trainable, batches: Iterable[Batch]) -> Non
     assert any(parameter.grad is not None for parameter in model.encoder.parameters())
 
 
-def padded(batch: Batch) -> Batch:
-    """The same batch in a rectangle."""
-    square = batch.layout.rectangle
-    ids, types = square(batch.input_ids), square(batch.token_type_ids)
-    return replace(batch, input_ids=ids, token_type_ids=types, layout=Padded(batch.layout.mask()))
-
-
 OTHER = [name for name in OBJECTIVES if name not in APART]  # bilm spells its words; two learn from vectors
 
 
@@ -63,8 +56,7 @@ def test_no_objective_waits(name: str, layout: str, tokenizer: Tokenizer) -> Non
     source = source_of(objective, tokenizer, micro_batch_size=4)
     batches = source.batches(0)
     if layout == "padded":
-        clean, rng = source.instances(np.arange(4), np.arange(4))
-        batches = [source.corrupted(padded(clean), rng)]
+        batches = [padded(batch) for batch in batches]
     step(model_of(name, objective), objective, batches)
 
 

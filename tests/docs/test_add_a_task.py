@@ -64,13 +64,13 @@ def test_the_package_of_the_page(stars: Path) -> None:
         "--batch-size",
         16,
     )
-    run(site, "finetune", stars / "pretrained", *train, *SETTINGS, "task_options.calibrate=true")
+    run(site, "finetune", stars / "pretrained", *train, *SETTINGS, "task_options.main=macro_f1")
     results = json.loads((stars / "run" / "results.json").read_text())
     assert results["dev"]["accuracy"] > 0.8
     assert "ece" not in results["dev"]  # its answers have no probability
     facts = json.loads((stars / "run" / "model" / "bertie.json").read_text())
     assert (facts["task"], facts["task_package"]) == ("ordinal", "bertie-ordinal")
-    assert facts["task_options"] == {"needed": 0.45, "calibrate": True} | facts["task_options"]
+    assert facts["task_options"] == {"needed": 0.45, "main": "macro_f1"} | facts["task_options"]
 
     labels = run(site, "predict", stars / "run" / "model", stars / "new.txt", "-q")
     assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]

@@ -16,10 +16,10 @@ import torch
 from typer.testing import CliRunner
 
 import bertie
+from batches import pack, sequences_of
 from bertie import Tokenizer, console, families, settings
 from bertie.apps.sample import table, written
 from bertie.cli.table import app
-from bertie.data.collate import pack
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.objectives.mlm import MaskedLM
@@ -317,15 +317,15 @@ def masking(world: World, left: str):
     encodings = [world.tokenizer.encode(r["text"]) for r in table("reviews", rows=400)]
     collate = DataCollatorForLanguageModeling(AutoTokenizer.from_pretrained(world.base))
     theirs = collate([{"input_ids": list(one.ids)} for one in encodings])
-    batch = pack(encodings)
-    ours = MaskedLM().corrupt(batch, Draws(key(0, 0, batch.sample_ids.numpy())), Vocabulary.of(world.tokenizer))
+    clean = sequences_of(encodings)
+    ours = MaskedLM().corrupt(clean, Draws(key(0, 0, clean.numbers)), Vocabulary.of(world.tokenizer))
     chosen = ours.labels["mlm_positions"]
     words = theirs["attention_mask"].sum()
     shares = [
-        ((theirs["labels"] != -100).sum() / words, len(chosen) / len(batch.input_ids)),
+        ((theirs["labels"] != -100).sum() / words, len(chosen) / len(clean.input_ids)),
         (
             (theirs["input_ids"][theirs["labels"] != -100] == world.tokenizer.mask_id).float().mean(),
-            (ours.input_ids[chosen] == world.tokenizer.mask_id).float().mean(),
+            (ours.input_ids[chosen] == world.tokenizer.mask_id).mean(),
         ),
     ]
     for (a, b), expected in zip(shares, (0.15, 0.8), strict=True):

@@ -27,7 +27,7 @@ ENGLISH = {
     r"SECURITY\.md": "reports of faults are written in English",
 }
 # Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
-OWN_CODE = {"docs/get-started/quick-start.ko.md"}
+OWN_CODE = {"README.ko.md", "docs/get-started/quick-start.ko.md"}
 ALONE = {"docs/get-started/korean.ko.md"}  # has no English form
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)

@@ -36,7 +36,7 @@ def run(page: str, folder: Path, *, steps: int | None = None) -> None:
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     for language, text in blocks(page):
         if steps:
-            text = re.sub(r"train\.steps=\d+", f"train.steps={steps}", re.sub(r"epochs=\d+", "epochs=1", text))
+            text = re.sub(r"(train\.steps=|--steps )\d+", rf"\g<1>{steps}", re.sub(r"(epochs[= ])\d+", r"\g<1>1", text))
         command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
         done = subprocess.run(
             command,
@@ -68,11 +68,11 @@ def test_the_tutorials_run_as_printed_and_their_models_learn(tmp_path: Path, pag
 
 TUTORIALS = {  # page -> what its last run must reach, by metric
     "classification": ("runs/reviews/seed-0", "accuracy", 0.8),
-    "names": ("runs/names", "f1", 0.8),
-    "questions": ("runs/questions", "f1", 0.73),  # the page has 0.788, and this as the lower end of its interval
-    "search": ("runs/similarity", "spearman", 0.6),
+    "names": ("runs/names", "f1", 0.9),
+    "questions": ("runs/questions", "f1", 0.9),
+    "search": ("runs/similarity", "spearman", 0.9),
     "pretrain": ("", "", 0),
-    "domain": ("runs/after/seed-0", "accuracy", 0.55),
+    "domain": ("", "", 0),
 }
 
 

@@ -13,7 +13,7 @@ from layouts import LAYOUTS, TEXTS, Layout  # noqa: E402
 from sentence_transformers import CrossEncoder, SentenceTransformer  # noqa: E402
 
 import bertie  # noqa: E402
-from bertie.data.collate import pack  # noqa: E402
+from batches import pack  # noqa: E402
 from bertie.errors import DataError  # noqa: E402
 from bertie.runs.models import load, model_folder  # noqa: E402
 from bertie.tasks.embed import EmbedTask  # noqa: E402

@@ -7,8 +7,8 @@ import torch
 import transformers
 
 import bertie
+from batches import pack
 from bertie.checksums import check
-from bertie.data.collate import pack
 from bertie.files import read_json
 from bertie.hub import names
 from bertie.runs.models import load

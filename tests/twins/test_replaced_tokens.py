@@ -7,8 +7,9 @@ import pytest
 import torch
 import transformers
 
+from batches import laid_out
 from bertie import families, objectives
-from bertie.data.collate import packed
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.models.config import EncoderConfig
@@ -32,8 +33,7 @@ def objective():
 def batch(objective):
     rng = np.random.default_rng(0)
     ids = np.concatenate([[1, *rng.integers(STRUCTURE, STRUCTURE + 6, n - 2), 2] for n in LENGTHS])
-    clean = packed(ids, np.zeros_like(ids), LENGTHS, np.arange(4))
-    return objective.corrupt(clean, Draws(key(7, np.arange(4))), VOCABULARY)
+    return Batch.of(objective.corrupt(laid_out(ids, LENGTHS), Draws(key(7, np.arange(4))), VOCABULARY))
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batches import laid_out
 from bertie import families, objectives
-from bertie.data.collate import packed
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
@@ -69,7 +70,7 @@ def written(tokens, noise_mask):
 def clean(lengths, seed=0):
     rng = np.random.default_rng(seed)
     ids = np.concatenate([[*rng.integers(FIRST, V - 20, n), EOS] for n in lengths])
-    return packed(ids, np.zeros_like(ids), np.array(lengths) + 1, np.arange(len(lengths)))
+    return laid_out(ids, np.array(lengths) + 1)
 
 
 @given(
@@ -83,9 +84,9 @@ def test_a_batch_is_the_published_algorithm_on_each_sequence(lengths, seed, rate
         return
     draws, batch = Draws(key(seed, np.arange(len(lengths)))), clean(lengths, seed)
     corrupted = SpanCorruption(rate, mean_length).corrupt(batch, draws, VOCABULARY)
-    read = corrupted.input_ids.split(corrupted.layout.lengths.tolist())
-    wrote = corrupted.labels["span_targets"].split(corrupted.labels["span_lengths"].tolist())
-    for row, text in enumerate(batch.input_ids.split(batch.layout.lengths.tolist())):
+    read = np.split(corrupted.input_ids, corrupted.starts[1:-1])
+    wrote = np.split(corrupted.labels["span_targets"], np.cumsum(corrupted.labels["span_lengths"])[:-1])
+    for row, text in enumerate(np.split(batch.input_ids, batch.starts[1:-1])):
         tokens = text[:-1].tolist()
         mask = random_spans_noise_mask(len(tokens), rate, mean_length, draws, row)
         assert read[row].tolist() == [*noise_span_to_unique_sentinel(tokens, mask), EOS]
@@ -119,7 +120,7 @@ def test_the_loss_and_gradients_are_those_of_transformers(tmp_path: Path) -> Non
         attention_probs_dropout_prob=0.0,
     )
     model = families.build(shape, heads=objective.heads, variant="t5", seed=1).train()
-    batch = objective.corrupt(clean([12, 40, 25]), Draws(key(0, np.arange(3))), VOCABULARY)
+    batch = Batch.of(objective.corrupt(clean([12, 40, 25]), Draws(key(0, np.arange(3))), VOCABULARY))
     model.save_pretrained(tmp_path)
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).train()
     cut = batch.labels["span_lengths"].tolist()

@@ -162,7 +162,7 @@ def test_a_run_says_whether_it_was_worth_it(tmp_path, monkeypatch, capsys):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + lines)
     calls = []
     real = module.baselines
-    monkeypatch.setattr("bertie.runs.finetuning.baselines", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr("bertie.runs.finetune_assess.baselines", lambda *given: calls.append(1) or real(*given))
     files = ("--train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv", "epochs=1", "max_length=24", *FAST)
     code, out, err = cli("finetune", model, *files, "-o", tmp_path / "run")
     assert code == 0, err

@@ -141,7 +141,8 @@ def test_hidden_frames_are_spans_from_their_starts(captions: Captions, tokenizer
     features = batch.features
     assert features is not None
     assert features.hidden is not None
-    clean = replace(batch, features=replace(features, hidden=None))
+    clean = batch.sequences
+    assert clean is not None
     keys = key(7, np.arange(12))
     again = objective.corrupt(clean, Draws(keys), Vocabulary.of(tokenizer))
     ends = batch.layout.mask().sum(1).cumsum(0).tolist()

@@ -17,11 +17,12 @@ from bertie import console
 from bertie.cli.main import main
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
+from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import hold_out, read_examples
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
-from bertie.runs.finetuning import Run
 from bertie.runs.models import load
+from bertie.runs.splits import hold_out
 from bertie.training_facts import read_training_facts
 from toys import toy_model
 
@@ -113,7 +114,8 @@ def test_from_a_table_to_predictions(run, model, train, tmp_path):
     report = json.loads(run("evaluate", saved, dev, "--json").stdout)
     assert results["dev"].pop("baselines")
     # Probabilities come of float32 sums of batches of other shapes.
-    assert report["ece"] == pytest.approx(results["dev"].pop("ece"), abs=3e-6)
+    for name in ("ece", "brier"):
+        assert report[name] == pytest.approx(results["dev"].pop(name), abs=3e-6)
     assert len(report["calibration"]) == len(results["dev"].pop("calibration"))
     assert report == {**report, **results["dev"]}
     answer = bertie.predict(bertie.load(saved), ["b z"])[0]
@@ -123,16 +125,16 @@ def test_from_a_table_to_predictions(run, model, train, tmp_path):
 def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, monkeypatch):
     often = settings(model, train, train={"save_every": 4, "eval_every": 6})
     unbroken = finetune(often, tmp_path / "unbroken")
-    whole = Run._evaluate
+    whole = finetune_train._evaluate
 
-    def fails(self, step):
+    def fails(prepared, run, step):
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(Run, "_evaluate", fails)
+    monkeypatch.setattr(finetune_train, "_evaluate", fails)
     with pytest.raises(RuntimeError, match="power cut"):
         finetune(often, tmp_path / "broken")
     assert (tmp_path / "broken" / "checkpoint-4").exists()
-    monkeypatch.setattr(Run, "_evaluate", whole)
+    monkeypatch.setattr(finetune_train, "_evaluate", whole)
     resumed = finetune(often, tmp_path / "broken")
     measured = {"usage", "forecast"}  # of the machine and the moment
     assert {key: resumed[key] for key in resumed.keys() - measured} == {

@@ -141,7 +141,7 @@ def test_commands_import_at_the_top() -> None:
         (
             "finetune",
             FinetuneOptions,
-            {"model", "train", "dev", "output", "resume", "overwrite", "callbacks", "seeds", "keep_best"},
+            {"model", "train", "dev", "output", "resume", "overwrite", "callbacks", "folds", "seeds", "keep_best"},
         ),
         ("pretrain", PretrainOptions, {"corpus", "tokenizer", "resume", "allow_change", "callbacks"}),
     ],

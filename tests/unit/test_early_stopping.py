@@ -54,7 +54,10 @@ def test_with_enough_rows_those_that_select_are_not_those_that_are_reported(mode
     run = trained(model, 1200)
     assert (run.results["selecting"], run.scores["examples"]) == (108, 120)
     notes = " ".join(run.results["notes"])
-    assert "108 training examples are held out to select weights and thresholds; dev is only reported" in notes
+    assert (
+        "108 training examples are held out to select weights, thresholds and calibration; dev is only reported"
+        in notes
+    )
     assert "on 108 held-out training examples" in notes
     assert "optimistic" not in notes
     assert "108 held-out examples" in run.report.read_text()

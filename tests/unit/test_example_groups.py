@@ -13,7 +13,8 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import hold_out, read_examples
+from bertie.runs.examples import read_examples
+from bertie.runs.splits import hold_out
 from bertie.tasks import TASKS, SpanTask
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.rank import RankTask

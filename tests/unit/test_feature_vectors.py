@@ -21,7 +21,7 @@ from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import words
 from bertie.cli.table import app
-from bertie.data.collate import batch_of
+from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
@@ -234,7 +234,7 @@ def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
     examples = [Example(("is it high",), vectors=vectors[0]), Example(("low",)), Example(("it",), vectors=vectors[1])]
     encoded = encode(examples, tokenizer, max_length=8)
     assert encoded.lengths.tolist() == [5 + 2, 3, 3 + 3]
-    batch = batch_of(encoded.take(np.array([2, 0])))
+    batch = Batch.of(encoded.take(np.array([2, 0])))
     assert batch.features is not None
     assert batch.features.rows.tolist() == [3, 4, 5, 11, 12]
     np.testing.assert_array_equal(batch.features.vectors.numpy(), np.concatenate([vectors[1], vectors[0]]))

@@ -68,12 +68,12 @@ def test_a_run_ends_with_its_page(model, tmp_path):
     hostile = {"has z": "<b>has</b> & $z$", "plain": "평범 <script>alert(1)</script>"}
     examples = [(f"{text} <i>", hostile[label]) for text, label in mixed(160)]
     often = {"eval_every": 5, "log_every": 1}
-    config = settings(model, write(tmp_path / "train.tsv", examples), train=often, task_options={"calibrate": True})
+    config = settings(model, write(tmp_path / "train.tsv", examples), train=often, calibrate="temperature")
     results = finetune(config, tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for heading in SECTIONS:
         assert f"<h2>{heading}</h2>" in html, heading
-    assert html.count("<svg") == 4  # losses, metrics, learning rate, calibration
+    assert html.count("<svg") == 5  # losses, metrics, learning rate, calibration, answered rows
     assert self_contained(html)
     assert "<b>has" not in html
     assert "<i>" not in re.sub(r'<i style="[^"]*"></i>', "", html)
@@ -289,8 +289,8 @@ def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypat
     alive, most = [0], [0]
 
     class Counted(Prediction):
-        def __init__(self, *values):
-            super().__init__(*values)
+        def __init__(self, *values, **options):
+            super().__init__(*values, **options)
             alive[0] += 1
             most[0] = max(most)
 

@@ -17,7 +17,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune, finetune_seeds
 from bertie.runs.finetune_page import page
-from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.finetune_prepare import Prepared, prepare_run, with_steps
 from bertie.runs.space import varied
 from bertie.runs.verify import shown, verify
 from bertie.tasks.choice import ChoiceTask
@@ -72,9 +72,9 @@ def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def ready(settings: FinetuneConfig) -> Run:
+def ready(settings: FinetuneConfig) -> Prepared:
     examples = read_examples(settings)
-    return Run(with_steps(settings, len(examples.train)), Path(), examples)
+    return prepare_run(with_steps(settings, len(examples.train)), examples)
 
 
 def test_a_head_of_other_labels_starts_fresh_and_that_is_said(home, trained, capsys, monkeypatch):

@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed, rounded
 from bertie.nn.varlen import Varlen
@@ -41,15 +41,19 @@ TASKS: dict[str, Any] = {
 }
 
 
-def batch_of(lengths: list[int], seed: int = 0) -> Batch:
+def sequences_of(lengths: list[int], seed: int = 0) -> Sequences:
     rng = np.random.default_rng(seed)
     ids = np.concatenate([[1, *rng.integers(10, 90, n - 2), 2] if n > 2 else [1, 2] for n in map(int, lengths)])
-    return packed(ids, rng.integers(0, 2, len(ids)), np.array(lengths), np.arange(len(lengths)))
+    return Sequences(ids, rng.integers(0, 2, len(ids)), np.array(lengths))
+
+
+def batch_of(lengths: list[int], seed: int = 0) -> Batch:
+    return Batch.of(sequences_of(lengths, seed))
 
 
 def labelled(name: str, lengths: list[int], seed: int = 0) -> Batch:
     """A batch with the targets of a task or an objective; one label has no weight."""
-    rng, batch, size = np.random.default_rng(seed + 1), batch_of(lengths, seed), len(lengths)
+    rng, clean, size = np.random.default_rng(seed + 1), sequences_of(lengths, seed), len(lengths)
     weight = np.ones(size, np.float32)
     weight[-1] = 0
     match name:
@@ -72,9 +76,9 @@ def labelled(name: str, lengths: list[int], seed: int = 0) -> Batch:
             structure = np.isin(np.arange(90), [0, 1, 2, 3, 4])
             vocabulary = Vocabulary(1, 2, 0, 3, 4, structure, structure & False, structure & False)
             objective: Objective = TASKS[name]
-            batch = objective.corrupt(batch, Draws(key(0, seed, np.arange(size))), vocabulary)
+            clean = objective.corrupt(clean, Draws(key(0, seed, np.arange(size))), vocabulary)
             labels = {"nsp_labels": rng.integers(0, 2, size)} if "nsp" in name else {}
-    return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
+    return Batch.of(clean.with_labels(**labels))
 
 
 def model_of(task: Trainable, **changes: Any) -> TorchModel:

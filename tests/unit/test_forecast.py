@@ -10,11 +10,11 @@ from test_cli_finetune import settings as finetune_settings
 from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped
-from bertie.runs import forecast, trial
+from bertie.runs import finetune_assess, finetune_train, forecast, trial
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune import plan as finetune_plan
-from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.finetune_prepare import Labeled, prepare_run, with_steps
 from bertie.runs.forecast import forecast_of
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
@@ -156,22 +156,30 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
     model: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
 ) -> None:
     config = finetune_settings(model, train).model_copy(
-        update={"task_options": {"calibrate": calibrate}, "select": "best", "label_check": "none"}
+        update={"calibrate": "temperature" if calibrate else None, "select": "best", "label_check": "none"}
     )
-    read, written, answers, save = list[int](), list[Path](), Run._answers, Run._save
+    read, written = list[int](), list[Path]()
+    answers, save = Labeled.logits, finetune_train.save_model
 
-    def counted(run: Run, *given: Any) -> Any:
+    def counted(*given: Any) -> Any:
         read.append(1)
-        yield from answers(run, *given)
+        yield from answers(*given)
 
-    def saved(run: Run, folder: Path, *given: Any) -> None:
+    def saved(run: Any, folder: Path, **options: Any) -> None:
         written.append(folder)
-        save(run, folder, *given)
+        save(run, folder, **options)
 
-    monkeypatch.setattr(Run, "_answers", counted)
-    monkeypatch.setattr(Run, "_save", saved)
+    def select(*given: Any) -> Any:
+        monkeypatch.setattr(Labeled, "logits", counted)  # not before: training looks at dev too
+        return select_weights(*given)
+
+    select_weights = finetune_assess.select_weights
+    monkeypatch.setattr(finetune_assess, "select_weights", select)
+    for module in (finetune_assess, finetune_train):
+        monkeypatch.setattr(module, "save_model", saved)
     finetune(config, tmp_path / "run")
+    monkeypatch.undo()
     examples = read_examples(config)
-    work = finetuning_work(Run(with_steps(config, len(examples.train)), tmp_path, examples))
+    work = finetuning_work(prepare_run(with_steps(config, len(examples.train)), examples))
     assert work.finals == len(read) == 1 + calibrate
     assert work.written >= len(written) - calibrate  # not every evaluation is the best one

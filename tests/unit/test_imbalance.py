@@ -204,3 +204,13 @@ def test_scikit_learn_has_weights_of_rows_and_classes(model: Path) -> None:
         TextClassifier(model, **options).fit(X, y, sample_weight=np.zeros(200))
     with pytest.raises(UsageError, match="class_weights has 'maybe', which is no label"):
         TextClassifier(model, class_weight={"maybe": 1}, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("value", ["nan", "x", "inf"])
+def test_a_weight_that_is_no_number_is_named(value: str, tmp_path: Path, bertie: CommandLine) -> None:
+    (tmp_path / "t.csv").write_text("text,label\na,spam\nb,ham\n")
+    code, _, err = bertie("finetune", tmp_path, "--train", "t.csv", "--class-weights", f"spam={value}", "-o", "run")
+    told = " ".join(err.split())
+    assert code == 2
+    assert f"class_weights.spam: Input should be a {'valid' if value == 'x' else 'finite'} number" in told
+    assert "literal" not in told

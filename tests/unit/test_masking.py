@@ -15,14 +15,14 @@ from bertie.data.masking import (
     RANDOM_ID,
     REPLACEMENT,
     RUN_LENGTH,
-    Ragged,
     Vocabulary,
     choose,
     masking_of,
+    prediction_counts,
     replacements,
-    wanted,
 )
 from bertie.data.rates import rate_of
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 
 PAD, UNUSED, UNK, CLS, SEP, MASK = 0, (1, 2, 3), 4, 5, 6, 7
@@ -36,12 +36,12 @@ texts = st.lists(st.lists(st.integers(8, SIZE - 1), max_size=30), min_size=1, ma
 
 def ragged(texts):
     sequences = [[CLS, *text, SEP] for text in texts]
-    return Ragged(np.array([i for s in sequences for i in s]), np.array([len(s) for s in sequences]))
+    return Sequences.of(sequences)
 
 
 def counts_of(batch, rate=0.15, most=None):
-    candidates = np.bincount(batch.rows[~VOCABULARY.structure[batch.ids]], minlength=len(batch.lengths))
-    return wanted(batch.lengths, candidates, rate=rate, most=most)
+    candidates = np.bincount(batch.sequence[~VOCABULARY.structure[batch.input_ids]], minlength=len(batch.lengths))
+    return prediction_counts(batch.lengths, candidates, rate=rate, most=most)
 
 
 def plain_choice(ids, count, draws, sample, masking):
@@ -84,7 +84,7 @@ def test_batch_masking_is_the_plain_loop(name, texts, seed, rate):
 
     expected, expected_shown, start = [], [], 0
     for sample, length in enumerate(batch.lengths):
-        ids = batch.ids[start : start + length]
+        ids = batch.input_ids[start : start + length]
         for column, first in plain_choice(ids, counts[sample], draws, sample, masking).items():
             expected.append(start + column)
             u = unit(draws.bits(REPLACEMENT, length))[sample, first if masking.together else column]
@@ -113,9 +113,9 @@ def test_runs_are_as_long_as_published(name, weights):
     masking = replace(masking_of(name), together=True)
     _, heads = choose(masking, batch, np.full(samples, longest), VOCABULARY, draws)
     runs, lengths = np.unique(heads, return_counts=True)
-    order = np.lexsort((draws.bits_at(CHOICE, batch.rows[runs], batch.columns[runs]), batch.rows[runs]))
-    first = order[np.unique(batch.rows[runs][order], return_index=True)[1]]
-    first = first[batch.columns[runs[first]] + longest < 130]
+    order = np.lexsort((draws.bits_at(CHOICE, batch.sequence[runs], batch.column[runs]), batch.sequence[runs]))
+    first = order[np.unique(batch.sequence[runs][order], return_index=True)[1]]
+    first = first[batch.column[runs[first]] + longest < 130]
     found = np.bincount(lengths[first], minlength=longest + 1)[1:]
     assert chisquare(found, np.array(weights) / sum(weights) * len(first)).pvalue > 0.001
 
@@ -132,8 +132,8 @@ def test_words_of_vocabularies_that_mark_ends():
     batch = ragged([[8, 9, 30, 31, 10, 32, 11, 12, 13, 33] * 4] * 30)
     draws = Draws(key(0, np.arange(30)))
     chosen, _ = choose(masking_of("whole_word"), batch, counts_of(batch, 0.3), vocabulary, draws)
-    is_chosen = np.isin(np.arange(len(batch.ids)), chosen)
-    inside = np.flatnonzero((batch.ids >= 8) & ~ends[batch.ids])  # the next token is of the same word
+    is_chosen = np.isin(np.arange(len(batch.input_ids)), chosen)
+    inside = np.flatnonzero((batch.input_ids >= 8) & ~ends[batch.input_ids])  # the next token is of the same word
     assert (is_chosen[inside] == is_chosen[inside + 1]).all()
     assert len(chosen)
 
@@ -175,11 +175,11 @@ def test_rates_over_a_run():
 
 def test_how_many_are_predicted():
     lengths = np.array([128, 512, 10, 3, 2, 50, 64])
-    assert wanted(lengths, lengths - 2, rate=0.15, most=None).tolist() == [19, 77, 2, 1, 0, 8, 10]
-    assert wanted(lengths, lengths - 2, rate=0.15, most=20).tolist() == [19, 20, 2, 1, 0, 8, 10]
+    assert prediction_counts(lengths, lengths - 2, rate=0.15, most=None).tolist() == [19, 77, 2, 1, 0, 8, 10]
+    assert prediction_counts(lengths, lengths - 2, rate=0.15, most=20).tolist() == [19, 20, 2, 1, 0, 8, 10]
     for length in range(2, 600):  # the release's own expression
         expected = min(20, max(1, round(length * 0.15)))
-        assert wanted(np.array([length]), np.array([999]), rate=0.15, most=20) == expected
+        assert prediction_counts(np.array([length]), np.array([999]), rate=0.15, most=20) == expected
 
 
 def test_80_10_10():
@@ -189,15 +189,15 @@ def test_80_10_10():
     assert len(chosen) == 400 * round(130 * 0.15)
     shown = replacements(batch, chosen, chosen, VOCABULARY, draws, replace=(0.8, 0.1, 0.1))
     n, r = len(chosen), len(VOCABULARY.random_ids)
-    masked, kept = (shown == MASK).sum(), (shown == batch.ids[chosen]).sum()
+    masked, kept = (shown == MASK).sum(), (shown == batch.input_ids[chosen]).sum()
     shares = np.array([0.8, 0.1 + 0.1 / r, 0.1 - 0.1 / r])  # a random token is by chance the same one
     assert chisquare([masked, kept, n - masked - kept], shares * n).pvalue > 0.001
 
-    drawn = shown[(shown != MASK) & (shown != batch.ids[chosen])]
+    drawn = shown[(shown != MASK) & (shown != batch.input_ids[chosen])]
     assert not SPECIAL[drawn].any()
     assert not np.isin(drawn, UNUSED).any()
     assert set(drawn) == set(VOCABULARY.random_ids)  # and every other row of the vocabulary may come
-    places = np.bincount(batch.columns[chosen], minlength=130)
+    places = np.bincount(batch.column[chosen], minlength=130)
     assert places[0] == places[129] == 0
     assert chisquare(places[1:129]).pvalue > 0.001  # every place alike
 
@@ -205,7 +205,7 @@ def test_80_10_10():
 def test_special_tokens_are_never_predicted_but_unknown_words_are():
     batch = ragged([[UNK, MASK, SEP, UNK, CLS, UNK]] * 50)
     chosen = chosen_of("token", batch, counts_of(batch, rate=0.9))
-    assert set(batch.ids[chosen]) == {UNK}
+    assert set(batch.input_ids[chosen]) == {UNK}
     assert len(chosen) == 150
 
 
@@ -220,11 +220,11 @@ def test_whole_words_are_never_split():
     batch = ragged([[10, 41, 42, 11, 12, 43, 13, 44, 45, 46, 14, 15] * 6] * 50)
     counts = counts_of(batch)
     chosen = chosen_of("whole_word", batch, counts)
-    is_chosen = np.zeros(len(batch.ids), bool)
+    is_chosen = np.zeros(len(batch.input_ids), bool)
     is_chosen[chosen] = True
-    follows = CONTINUES[batch.ids]
+    follows = CONTINUES[batch.input_ids]
     assert (is_chosen[follows] == is_chosen[np.flatnonzero(follows) - 1]).all()
-    assert (np.bincount(batch.rows[chosen], minlength=50) <= counts).all()
+    assert (np.bincount(batch.sequence[chosen], minlength=50) <= counts).all()
 
 
 def test_vocabulary_of_special_tokens_alone():

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from batches import sequences_of
 from bertie.data.draws import Draws, key
-from bertie.data.masking import Ragged, Vocabulary, choose, masking_of
+from bertie.data.masking import Vocabulary, choose, masking_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train
 
@@ -29,13 +30,11 @@ def masked_words(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[list[
     """For each text the words of its pieces, by offsets, and which of the pieces are chosen."""
     encodings = [tokenizer.encode(text) for text in texts]
     vocabulary = Vocabulary.of(tokenizer)
-    batch = Ragged(
-        np.concatenate([np.array(e.ids, np.int64) for e in encodings]), np.array([len(e.ids) for e in encodings])
-    )
+    batch = sequences_of(encodings)
     chosen, _ = choose(
         masking_of("whole_word"), batch, batch.lengths // 3, vocabulary, Draws(key(0, np.arange(len(texts))))
     )
-    flags = np.isin(np.arange(len(batch.ids)), chosen)
+    flags = np.isin(np.arange(len(batch.input_ids)), chosen)
     at = 0
     for text, encoding in zip(texts, encodings, strict=True):
         mine = flags[at : at + len(encoding.ids)]

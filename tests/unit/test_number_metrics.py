@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from bertie.metrics.calibration import Calibration, temperature
+from bertie.metrics.calibration import Calibration
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.ranking import Accuracy, Ranking
+from bertie.metrics.scaling import Scaling
 from bertie.metrics.thresholds import choose_threshold
 
 LABELS = ("joy", "anger", "fear")
@@ -132,7 +133,10 @@ def test_temperature_is_what_logits_were_sharpened_by():
     logits = rng.normal(0, 2, (20_000, 4))
     truth = [rng.choice(4, p=row) for row in np.exp(logits) / np.exp(logits).sum(1, keepdims=True)]
     # The truth was drawn from these logits, so what is three times as sure wants a temperature of three.
-    assert temperature(3 * logits, truth) == pytest.approx(3, rel=0.05)
+    labels = np.arange(4)
+    fitted = Scaling.fitted("temperature", 3 * logits, np.array(truth)[:, None] == labels)
+    assert fitted.scale == pytest.approx([1 / 3] * 4, rel=0.05)
     right = logits.argmax(1)
-    assert temperature(logits, right) == 1  # the likelihood of right predictions grows for ever
-    assert temperature(logits, np.where(np.arange(len(right)) == 0, right - 1, right)) != 1
+    assert not Scaling.fitted("temperature", logits, right[:, None] == labels)  # its likelihood grows for ever
+    nearly = np.where(np.arange(len(right)) == 0, right - 1, right) % 4
+    assert Scaling.fitted("temperature", logits, nearly[:, None] == labels)

@@ -1,7 +1,7 @@
 """Objectives on batches made from shards: what a model is shown and asked, and what is refused."""
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from bertie.data.collate import packed, pad
+from batches import padded
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Sentences
+from bertie.data.sequences import Sequences
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
@@ -90,13 +92,8 @@ def joined(batches):
     if "mlm_positions" in labels:
         shifted = [b.labels["mlm_positions"] + int(s) for b, s in zip(batches, starts, strict=False)]
         labels["mlm_positions"] = torch.cat(shifted)
-    whole = packed(
-        torch.cat([b.input_ids for b in batches]).numpy(),
-        torch.cat([b.token_type_ids for b in batches]).numpy(),
-        torch.cat([b.layout.lengths for b in batches]).numpy(),
-        torch.cat([b.sample_ids for b in batches]).numpy(),
-    )
-    return whole.with_labels(**labels)
+    whole = Sequences.joined([b.sequences for b in batches])
+    return replace(Batch.of(replace(whole, labels={})), labels=labels)
 
 
 @given(step=st.integers(0, 400), seed=st.integers(0, 100), form=st.sampled_from(["original", "corrected"]))
@@ -226,31 +223,17 @@ def test_shards_on_disk_give_the_same_batches(shards, tokenizer, tmp_path):
     assert len(list((tmp_path / "plans").glob("*.npy"))) == 2  # epochs 0 and 1
 
 
-def test_packed_and_padded_are_masked_alike(tokenizer):
-    @dataclass
-    class Sequence:
-        ids: list[int]
-        type_ids: list[int]
-
-    sequences = [Sequence([4, *range(10, 10 + n), 5], [0] * (n + 2)) for n in (3, 30, 12, 1)]
-    vocabulary, draws = Vocabulary.of(tokenizer), Draws(key(0, np.arange(4)))
-    padded = pad(sequences, pad_id=0)
-    flat = packed(
-        padded.input_ids[padded.layout.mask()].numpy(),
-        padded.token_type_ids[padded.layout.mask()].numpy(),
-        padded.layout.mask().sum(1).numpy(),
-        np.arange(4),
-    )
+def test_padded_batches_have_the_losses_of_packed_ones(tokenizer):
+    clean = Sequences.of([[4, *range(10, 10 + n), 5] for n in (3, 30, 12, 1)])
+    vocabulary, draws, before = Vocabulary.of(tokenizer), Draws(key(0, np.arange(4))), clean.input_ids.copy()
     for masking in ("token", "whole_word"):
         objective = MaskedLM(masking=masking)
-        a, b = objective.corrupt(flat, draws, vocabulary), objective.corrupt(padded, draws, vocabulary)
-        assert torch.equal(b.input_ids[b.layout.mask()], a.input_ids)
-        assert torch.equal(a.labels["mlm_targets"], b.labels["mlm_targets"])
-        assert not torch.equal(a.input_ids, flat.input_ids)  # the batch given is left as it was
+        packed = Batch.of(objective.corrupt(clean, draws, vocabulary))
+        assert np.array_equal(clean.input_ids, before)  # the sequences given are left as they were
+        assert packed.input_ids.tolist() != before.tolist()
         model = TorchModel(Encoder(CONFIG), objective.heads(CONFIG)).eval()
-        loss_a = objective.loss(model, model.encode(a), a)["mlm"].total
-        loss_b = objective.loss(model, model.encode(b), b)["mlm"].total
-        torch.testing.assert_close(loss_a, loss_b, rtol=1e-5, atol=1e-5)  # two orders of float32 sums
+        a, b = (objective.loss(model, model.encode(one), one)["mlm"].total for one in (packed, padded(packed)))
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)  # two orders of float32 sums
 
 
 def test_losses_are_the_formula(shards, tokenizer):
@@ -287,7 +270,7 @@ def test_examples_can_be_read(shards, tokenizer):
         assert "[MASK]‹" in " ".join(examples)
         assert text.endswith(("(nsp: it follows)", "(nsp: random)"))
     (batch,) = source_of(shards, tokenizer, MaskedLM(), batch_size=1).batches(0)
-    text = readable(batch, MaskedLM(), tokenizer).split(" ")
+    text = readable(batch.sequences, MaskedLM(), tokenizer).split(" ")
     answered = {place for place, token in enumerate(text) if "‹" in token}
     assert answered == set(batch.labels["mlm_positions"].tolist())
     stood = [tokenizer.id_to_token(i) for i in batch.labels["mlm_targets"].tolist()]

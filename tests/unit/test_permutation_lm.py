@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.collate import packed
+from batches import laid_out
+from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import UsageError
@@ -29,8 +30,9 @@ def local_perm(index, is_masked, is_func):
 def batch_of(lengths, seed=0):
     rng = np.random.default_rng(seed)
     ids = np.concatenate([[*rng.integers(STRUCTURE, V, n - 2), 2, 1] for n in lengths])
-    batch = packed(ids, np.zeros_like(ids), np.array(lengths), np.arange(len(lengths)))
-    return batch, PermutationLM().corrupt(batch, Draws(key(seed, np.arange(len(lengths)))), VOCABULARY)
+    clean = laid_out(ids, lengths)
+    corrupted = PermutationLM().corrupt(clean, Draws(key(seed, np.arange(len(lengths)))), VOCABULARY)
+    return Batch.of(clean), Batch.of(corrupted)
 
 
 def test_who_sees_whom_is_the_release():

@@ -49,13 +49,19 @@ from toys import CommandLine, toy_model
         (("finetune", "M", "--train", "n.conllu", "-o", "out"), "--task tagging, or --task parse for its trees."),
         (("finetune", "M", "--train", "t.csv", "-o", "out", "batch_size=16"), "Did you mean 'train.batch_size'?"),
         (("finetune", "M", "-c", "c.yaml", "-o", "out"), "Unknown key 'batch_size'. Did you mean 'train.batch_size'?"),
-        (("finetune", "M", "--learning-rate", "1"), "dashes: optim.lr=VALUE."),
+        (("finetune", "M", "--learning-rate", "1"), "The setting is --optim.lr VALUE."),
         (("finetune", "M", "-o", "out", "learning_rate=1"), "Did you mean 'optim.lr'?"),
         (("finetune", "M", "-o", "out", "per_device_train_batch_size=8"), "Did you mean 'train.batch_size'?"),
         (("tune", "M", "-o", "out", "num_train_epochs=3"), "Did you mean 'epochs'?"),
         (("finetune", "M", "-o", "out", "max_steps=100"), "Did you mean 'epochs'?"),
         (("pretrain", "-o", "out", "warmup_ratio=0.1"), "Did you mean 'optim.warmup'?"),
-        (("finetune", "M", "--too-long", "window"), "Settings of the run are written without dashes:"),
+        (("finetune", "M", "--train", "t.csv", "-o", "out", "--freeze"), "--freeze needs a value: --freeze VALUE."),
+        (("finetune", "M", "--freeze", "--train", "t.csv", "-o", "out"), "--freeze needs a value: --freeze VALUE."),
+        (
+            ("finetune", "M", "--train", "t.csv", "-o", "out", "--optim.weigth-decay", "1"),
+            "Did you mean 'weight_decay'?",
+        ),
+        (("finetune", "M", "--frieze", "2", "-o", "out"), "No such option: --frieze"),
     ],
 )
 def test_what_would_be_ignored_is_refused(

@@ -320,12 +320,13 @@ def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_pat
         lines.append(f"{' '.join(text)}\t{(i % 2) ^ (rng.random() < 0.2)}\n")
     (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(lines))
     plain = finetune(settings(pretrained, "sequence", tmp_path / "t.tsv"), tmp_path / "plain")
-    config = settings(pretrained, "sequence", tmp_path / "t.tsv", task_options={"calibrate": True})
+    config = settings(pretrained, "sequence", tmp_path / "t.tsv", calibrate="temperature")
     fitted = finetune(config, tmp_path / "fitted")
     task = Predictor(load(tmp_path / "fitted" / "model")).task
     assert isinstance(task, SequenceTask)
-    assert task.temperature != 1
-    assert not task.calibrate
+    assert not task.scaling, "the weights contain it"
+    assert fitted["calibration"]["scale"][0] != 1
+    assert fitted["calibration"]["in_weights"]
     assert fitted["dev"]["confusion"] == plain["dev"]["confusion"]
     assert fitted["dev"]["calibration"] != plain["dev"]["calibration"]
     assert sum(row["answers"] for row in fitted["dev"]["calibration"]) == fitted["dev"]["examples"]

@@ -25,7 +25,7 @@ from bertie.models.heads import HEADS
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
-from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.models import load
 from bertie.runs.work import finetuning_work
 from bertie.tasks.source import batch_of_examples
@@ -148,7 +148,7 @@ def test_long_targets_are_noted(tmp_path: Path) -> None:
         task_options={"max_target_length": 4},
     )
     examples = read_examples(config)
-    run = Run(with_steps(config, len(examples.train)), tmp_path / "run", examples)
+    run = prepare_run(with_steps(config, len(examples.train)), examples)
     assert [note for note in run.notes if "targets" in note] == [
         "training: 1 of 4 targets are longer than 4 tokens with the end: truncated (task_options.max_target_length)"
     ]
@@ -287,9 +287,9 @@ def test_the_cost_of_a_run_counts_the_targets(family: str, tmp_path: Path) -> No
     tree = {"model": str(toy_writer(tmp_path / "m", family)), "task": "text2text", "max_length": 20}
     config = FinetuneConfig.model_validate({**tree, "train_file": str(tmp_path / "t.jsonl")})
     examples = read_examples(config)
-    run = Run(with_steps(config, len(examples.train)), tmp_path / "run", examples)
+    run = prepare_run(with_steps(config, len(examples.train)), examples)
     (phase,) = (work := finetuning_work(run)).phases
-    lengths, target = run.train.lengths, int(run.source.targets.sequence["target_length"].sum())
+    lengths, target = run.train.sequences.lengths, int(run.source.targets.sequence["target_length"].sum())
     share, shape = target / lengths.sum(), run.model.config
     mean = float((lengths**2).sum() / lengths.sum())
     if family == "t5":

@@ -136,8 +136,8 @@ def test_what_has_no_threshold_says_so(model: Path, tmp_path: Path) -> None:
         package.finetune(model, numbers, task="regression", optimize="f1", **FAST)
     with pytest.raises(UsageError, match="chooses the threshold that"):
         package.finetune(model, rows(60), optimize="f1", settings={"task_options.threshold": 0.3}, **FAST)
-    with pytest.raises(UsageError, match="optimize is 'cost'"):
-        package.finetune(model, rows(60), optimize="cost", **FAST)
+    with pytest.raises(UsageError, match="optimize is 'costs'"):
+        package.finetune(model, rows(60), optimize="costs", **FAST)
     run = package.finetune(model, rows(60), settings=SETTINGS, **FAST)
     with pytest.raises(UsageError, match="must be between 0 and 1"):
         package.predict(run.folder, ["a"], threshold=1.5)

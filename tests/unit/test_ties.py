@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from batches import laid_out
 from bertie import families
-from bertie.data.collate import packed
+from bertie.data.batch import Batch
 from bertie.models.elmo import ElmoConfig
 from bertie.nn.layout import Packed
 from bertie.nn.loss import linear_cross_entropy, right
@@ -61,8 +62,7 @@ def test_masked_words_and_pairs():
 def test_next_tokens():
     shape = families.config("bert-base-ltr", vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
     model = silent(families.build(shape, heads=LeftToRight().heads))
-    batch = packed(np.arange(9) + 5, np.zeros(9, np.int64), np.array([9]), np.arange(1))
-    batch = LeftToRight().corrupt(batch, None, None)
+    batch = Batch.of(LeftToRight().corrupt(laid_out(np.arange(9) + 5, [9]), None, None))
     with torch.no_grad():
         assert LeftToRight().loss(model, model.encode(batch), batch)["ltr"].correct == 0
 
@@ -73,8 +73,7 @@ def test_an_untrained_elmo():
     objective = BiLanguageModel()
     model = silent(families.build(ElmoConfig(vocab_size=260, **small), heads=objective.heads, variant="elmo"))
     model.encoder.spell(["word"] * 260)
-    batch = packed(np.arange(6), np.zeros(6, np.int64), np.array([6]), np.arange(1))
-    batch = objective.corrupt(batch, None, None)
+    batch = Batch.of(objective.corrupt(laid_out(np.arange(6), [6]), None, None))
     with torch.no_grad():
         part = objective.loss(model, model.encode(batch), batch)["bilm"]
     assert float(part.total) / part.count == pytest.approx(np.log(260))
@@ -86,7 +85,7 @@ def test_replaced_tokens_and_soft_targets():
         "electra-small-discriminator", vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2
     )
     model = silent(families.build(shape, heads=ReplacedTokens().heads, variant="electra"))
-    batch = packed(np.arange(6) + 5, np.zeros(6, np.int64), np.array([6]), np.arange(1))
+    batch = Batch.of(laid_out(np.arange(6) + 5, [6]))
     layout, nothing = Packed.from_lengths(torch.tensor([6])), LossTerm(torch.zeros(()), 1)
     output = Detection(torch.randn(6, 16), layout, generator=nothing, replaced=torch.arange(6) % 2 == 0)
     assert ReplacedTokens().loss(model, output, batch)["rtd"].correct == 0

@@ -103,7 +103,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, bertie: CommandLine, text: st
 )
 def test_a_folder_keeps_its_facts(tmp_path: Path, bertie: CommandLine, command: str) -> None:
     """Whatever is made of it. tokenizer_config.json has only the length, which `transformers` reads."""
-    task = SequenceTask(("no", "yes"), temperature=2.0)
+    task = SequenceTask(("no", "yes"), scale=(0.5, 0.5))
     model, _ = families.load(toy_model(tmp_path / "start", TOY_WORDS), heads=task.heads)
     model.tokenizer, model.labels = Tokenizer.load(tmp_path / "start"), task.labels
     model.training_facts = with_task(TrainingFacts(max_length=20, texts=1, label_column="stars"), task)

@@ -18,6 +18,7 @@ from bertie.runs import finetune as runs
 from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
+from bertie.runs.folds import finetune_folds
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
@@ -61,12 +62,18 @@ def finetune(
     task: str | None = None,
     label_names: Mapping[str, str] | None = None,
     weight: str = "",
+    group: str = "",
+    time: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: str | LossFunction | None = None,
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",
+    costs: Mapping[str, Mapping[str, float]] | None = None,
+    calibrate: str | None = None,
+    abstain: float | None = None,
+    coverage: float | None = None,
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
@@ -88,6 +95,7 @@ def finetune(
     label_separator: str = "",
     features: str = "",
     few_shot: bool = False,
+    folds: int | None = None,
     seeds: int | None = None,
     keep_best: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -105,17 +113,24 @@ def finetune(
         train: Labeled examples: the path of a file, a DataFrame, an Arrow table, a data set, dicts, tuples
             (text, label), or a tuple of two lists (texts, labels).
         dev: Examples to evaluate on. Default: a tenth of `train`.
-        text: Column of the text, or two columns for a pair. Default: recognized by name.
-        label: Column of the label. Default: recognized by name.
+        text: Column of the text, or a template ("{title}. {body}"); two for a pair. Default: recognized.
+        label: Column of the label. Default: recognized.
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
         weight: Column of the weight of a row, in the loss and in the metrics.
+        group: Column of groups, such as authors, that are never on both sides of a split.
+        time: Column of when a row was written: the latest rows are held out.
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
         focal_gamma: The power of the focal loss.
         label_smoothing: Share of a target that all labels have in equal parts.
-        optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9 or precision@recall=0.95.
+        optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9, precision@recall=0.95 or
+            cost.
+        costs: With optimize="cost", the cost of a predicted label by the true one: {"spam": {"ham": 10}}.
+        calibrate: Calibrates the probabilities on held-out examples by "temperature" or "vector" scaling.
+        abstain: Probability below which the model gives no label, but a reason.
+        coverage: Share of texts whose prediction set has the true label, such as 0.95.
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
@@ -137,6 +152,7 @@ def finetune(
         label_separator: What separates several labels in a cell.
         features: Column of feature vectors.
         few_shot: Whether to train on pairs of texts, for 2 to 64 examples per label.
+        folds: Number of folds of a cross-validation. The model is then one of all rows.
         seeds: Number of runs with different seeds, from `seed` up. Default: 5 on small published data, otherwise 1.
         keep_best: With several seeds, whether the model is that of the seed with the best score on dev.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.
@@ -159,10 +175,12 @@ def finetune(
     function = loss if callable(loss) else None
     with ExitStack() as stack:
         ready = stack.enter_context(settings_ready(locals()))
-        number = seeds_of(ready, seeds, keep_best)
+        if folds is not None and (seeds is not None or keep_best):
+            raise UsageError("`folds` and `seeds` exclude each other. Omit one of them.")
+        number = 1 if folds is not None else seeds_of(ready, seeds, keep_best)
         folder, temporary = stack.enter_context(run_folder(output))
         several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
-        run = runs.finetune if number == 1 else several
+        run = partial(finetune_folds, folds=folds) if folds is not None else runs.finetune if number == 1 else several
         results = run(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
     return Run(folder, results, temporary)
 
@@ -299,8 +317,13 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
         elif callable(value):
             chosen[key] = "function"
         elif isinstance(value, Mapping):
-            chosen[key] = {str(one): other for one, other in value.items()}  # labels may be numbers
+            chosen[key] = _by_names(value)
     return chosen | dict(arguments["settings"] or {})
+
+
+def _by_names(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns a mapping of labels, which may be numbers, with their names."""
+    return {str(one): _by_names(other) if isinstance(other, Mapping) else other for one, other in value.items()}
 
 
 def check_alone(config: object, chosen: Mapping[str, Any]) -> None:

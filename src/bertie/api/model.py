@@ -19,8 +19,16 @@ from bertie.api.embedding import (
     write_vectors_of_tokens,
 )
 from bertie.api.handle import ModelHandle, Where
-from bertie.api.options import EmbedOptions, Output, PredictOptions, RankOptions, SimilarityOptions, WriteOptions
-from bertie.api.predicting import RecordTarget, Source, predictions, write_predictions
+from bertie.api.options import (
+    EmbedOptions,
+    Output,
+    PredictOptions,
+    RankOptions,
+    ReceivePrediction,
+    SimilarityOptions,
+    WriteOptions,
+)
+from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import warn
 from bertie.errors import UsageError, arguments
@@ -89,7 +97,7 @@ class Model(ModelHandle):
         self,
         texts: Rows,
         *,
-        output: Output,
+        output: Output | ReceivePrediction,
         ensemble: "Sequence[Model | str | Path]" = (),
         **options: Unpack[PredictOptions],
     ) -> Written: ...
@@ -107,12 +115,13 @@ class Model(ModelHandle):
         ensemble: "Sequence[Model | str | Path]" = (),
         head: str = "",
         threshold: float | None = None,
+        abstain: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
         encoding: str = "utf-8",
         format: str = "",
-        output: Output | None = None,
+        output: Output | ReceivePrediction | None = None,
         only_answers: bool = False,
         excel: bool = False,
         output_encoding: str = "utf-8",
@@ -123,7 +132,7 @@ class Model(ModelHandle):
         Args:
             texts: Texts, or tuples of texts for tasks on pairs; or rows with columns: a DataFrame, an Arrow table, a
                 data set, dicts, or the path of a file.
-            text: Column of the text, or two columns for a pair. Default: as in training, or recognized by name.
+            text: Column of the text, or a template; two for a pair. Default: as in training, or recognized.
             candidates: Labels that the model was not trained on (zero-shot classification).
             hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
             multi: With candidates, whether each is judged separately, so that several can apply.
@@ -132,13 +141,15 @@ class Model(ModelHandle):
             ensemble: Other models of the task. The mean of the logits decides.
             head: The head of a model of several tasks. Default: all of them.
             threshold: Probability from which on a label is predicted. Default: as chosen in training.
+            abstain: Probability below which a text gets no label, but a reason. 0: never. Default: as in training.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
             encoding: Text encoding of a file.
             format: Format of a file. Default: by its suffix.
             output: File to write while the rows are read, which may be more than memory holds: .jsonl, .csv, .tsv,
-                .xlsx or .parquet; .json is an object of answers by id. A stream gets JSON lines.
+                .xlsx or .parquet; .json is an object of answers by id. A stream gets JSON lines. A function is called
+                with the texts of each row and its prediction.
             only_answers: With output, whether to omit the columns of the rows.
             excel: With output, whether to write .csv or .tsv as Excel does.
             output_encoding: Text encoding of the output.
@@ -158,12 +169,12 @@ class Model(ModelHandle):
         source = Source.of(texts, text, columns, encoding, format)
         if candidates is None:
             predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
-            predictor = predictor.with_threshold(threshold)
+            predictor = predictor.deciding(threshold, abstain)
         else:
             if too_long:
                 raise UsageError("`too_long` has no effect with `candidates`, which truncates texts. Omit `too_long`.")
             others = (("ensemble", ensemble), ("pattern", pattern or words), ("head", head))
-            for name, value in (*others, ("threshold", threshold is not None)):
+            for name, value in (*others, ("threshold", threshold is not None), ("abstain", abstain is not None)):
                 if value:
                     raise UsageError(f"`{name}` does not work with `candidates`. Omit one of them.")
             predictor = choose_from(
@@ -171,6 +182,8 @@ class Model(ModelHandle):
             )
         if output is None:
             return predictions(predictor, source)
+        if callable(output):
+            return pass_predictions(predictor, source, output)
         return write_predictions(
             predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
         )
@@ -219,6 +232,7 @@ class Model(ModelHandle):
         pattern: str = "",
         words: Mapping[str, str] | None = None,
         threshold: float | None = None,
+        abstain: float | None = None,
         max_length: int | None = None,
         too_long: TooLong | None = None,
         columns: Sequence[str] = (),
@@ -237,8 +251,8 @@ class Model(ModelHandle):
             data: A published data set, instead of `examples`.
             data_dir: Folder of the files of `data`.
             split: Split of `data`.
-            text: Column of the text, or two columns for a pair. Default: recognized by name.
-            label: Column of the label. Default: recognized by name.
+            text: Column of the text, or a template; two for a pair. Default: as in training, or recognized.
+            label: Column of the label. Default: as in training, or recognized.
             label_names: Names for the labels of the examples: {"0": "negative"}.
             weight: Column of the weight of a row in the metrics. Default: all weigh 1.
             positive: Label of a classification whose F1 is the main metric.
@@ -249,6 +263,7 @@ class Model(ModelHandle):
             pattern: As for `predict`.
             words: As for `predict`.
             threshold: As for `predict`.
+            abstain: As for `predict`. The metrics are then those of the rows with an answer.
             max_length: Maximum number of tokens of a text. Default: as in training.
             too_long: Handling of longer texts: truncate, window or error. Default: as in training.
             columns: Column names of a file without a header line.
@@ -278,7 +293,10 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).with_threshold(threshold)
+        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).deciding(threshold, abstain)
+        if (against is not None or perturb) and predictor.abstains:
+            what = "against" if against is not None else "perturb"
+            raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
         second = None if against is None else self.like(against)
         measures = Measures(
             positive,
@@ -334,7 +352,7 @@ class Model(ModelHandle):
                 file.
             tokens: Whether to return the vectors of the tokens.
             layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
-            text: Column of the text. Default: recognized by name.
+            text: Column of the text, or a template. Default: recognized.
             prompt: Name of a prompt in the model folder.
             prefix: Text to put before every text: "query: ".
             pooling: mean, cls, max, mean_sqrt_len, weighted_mean, last, or several. Default: as trained.
@@ -521,7 +539,7 @@ class Model(ModelHandle):
 
         Args:
             texts: The texts; or rows with columns, or the path of a file. They may be a stream.
-            text: Column of the text. Default: recognized by name.
+            text: Column of the text, or a template. Default: recognized.
             limit: Maximum number of texts to read.
             max_length: Longer texts are left out. Default: the maximum of the model.
             columns: Column names of a file without a header line.

@@ -1,9 +1,10 @@
 """The options that a method of `Model` and the function of its name share, for checkers of types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
+from bertie.tasks import Prediction
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 Output = str | Path | IO[bytes]
 """A file to write, or an open stream."""
+ReceivePrediction = Callable[[Sequence[str], Prediction], None]
+"""A function that receives the texts of a row, and its prediction."""
 
 
 class FileOptions(TypedDict, total=False):
@@ -46,6 +49,7 @@ class PatternOptions(ReadingOptions, total=False):
     pattern: str
     words: Mapping[str, str] | None
     threshold: float | None
+    abstain: float | None
 
 
 class PredictOptions(FileOptions, PatternOptions, RecordOptions, total=False):
@@ -163,11 +167,17 @@ class FinetuneOptions(RunOptions, total=False):
     task: str | None
     label_names: Mapping[str, str] | None
     weight: str
+    group: str
+    time: str
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"
     focal_gamma: float | None
     optimize: str
+    costs: Mapping[str, Mapping[str, float]] | None
+    calibrate: str | None
+    abstain: float | None
+    coverage: float | None
     label_smoothing: float | None
     data: str
     data_dir: str | Path | None

@@ -7,13 +7,14 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
 from bertie import console
 from bertie.api.once import STDIN
-from bertie.api.options import Output
+from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_writes, check_new_file
@@ -26,7 +27,7 @@ from bertie.io.lines import BadRecord, check_encoding
 from bertie.io.memory import Rows
 from bertie.io.rows import kind_of
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import SkipReport
+from bertie.io.tables import Example, SkipReport
 from bertie.tasks import Prediction
 from bertie.tasks.capabilities import Embeds
 
@@ -194,6 +195,30 @@ def check_columns(predictor: Predictor, columns: Columns, source: Source) -> Non
         )
 
 
+def _check_unlabeled(predictor: Predictor, source: Source, columns: Columns) -> None:
+    check_columns(predictor, columns, source)
+    if isinstance(predictor.task, Embeds) and not predictor.task.labels and len(columns.text) == 1:
+        console.say(
+            "This model has no labels: the label of a text is its vector. `bertie embed` writes vectors; "
+            "`candidates` classifies."
+        )
+
+
+def pass_predictions(predictor: Predictor, source: Source, receive: ReceivePrediction) -> Written:
+    """Calls a function with the texts of each row and its prediction, in order, while they are computed."""
+    skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
+    with source.table(keep=False) as (path, format):
+        format = predictor.pipeline.reading(paired(predictor, format))
+        rows = predictor.task.rows(path, format, on_columns=partial(_check_unlabeled, predictor, source))
+        for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
+            skipped.rows += 1
+            if isinstance(answer, BadRecord):
+                skipped.add(answer)
+                answer = Prediction(None, error=answer.reason)
+            receive(row.texts if isinstance(row, Example) else (), answer)
+    return written(source, (), "predictions", skipped, long)
+
+
 def write_predictions(predictor: Predictor, source: Source, target: RecordTarget) -> Written:
     """Writes one record per row, in order, while they are computed. Rows without a prediction have an error instead."""
     kind = target.kind(WRITERS)
@@ -211,12 +236,7 @@ def write_predictions(predictor: Predictor, source: Source, target: RecordTarget
     def check(columns: Columns) -> None:
         for one in forms:
             one.starts_with(columns.names)
-        check_columns(predictor, columns, source)
-        if isinstance(predictor.task, Embeds) and not predictor.task.labels and len(columns.text) == 1:
-            console.say(
-                "This model has no labels: the label of a text is its vector. `bertie embed` writes vectors; "
-                "`candidates` classifies."
-            )
+        _check_unlabeled(predictor, source, columns)
 
     with ExitStack() as stack:
         path, format = stack.enter_context(source.table(keep=not target.only_answers))

@@ -20,7 +20,7 @@ from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
 from bertie.runs.domains import table as perplexity_table
-from bertie.runs.folder import REPORT, RUN, read_results
+from bertie.runs.folder import OUT_OF_FOLD, REPORT, RUN, read_results
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
@@ -56,10 +56,10 @@ class Run:
     def scores(self) -> Scores:
         """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training.
 
-        Of several seeds, the mean of each metric, with the 95% interval of the mean.
+        Of several seeds or folds, the mean of each metric, with the 95% interval of the mean.
         """
-        if self.seeds:
-            summed = self.results["over_seeds"]
+        if self.seeds or self.folds:
+            summed = self.results["over_seeds" if self.seeds else "over_folds"]
             intervals = {name: [one["low"], one["high"]] for name, one in summed.items() if one["low"] is not None}
             means = {name: one["mean"] for name, one in summed.items()}
             return Scores({**means, "interval_95": intervals}, tuple(self.results["metrics"]))
@@ -87,6 +87,22 @@ class Run:
         return tuple(map(int, self.results.get("seeds", ())))
 
     @property
+    def folds(self) -> int:
+        """The number of folds of a cross-validation; 0 for another run."""
+        return len(self.results.get("folds", ()))
+
+    @property
+    def out_of_fold(self) -> Path:
+        """The table of a cross-validation, for `pandas.read_csv`: each row and the answer of a model that did not learn
+        it.
+
+        Raises UsageError for another run.
+        """
+        if not self.folds:
+            raise UsageError("The run has no folds. Pass `folds=5` to bertie.finetune.")
+        return self.folder / OUT_OF_FOLD
+
+    @property
     def places(self) -> Path:
         """The folder of the model; of several seeds, a pattern of theirs."""
         return self.folder / ("seed-*" if self.seeds else "") / MODEL
@@ -95,6 +111,12 @@ class Run:
         """Yields what the command prints: scores on dev, of several seeds their mean, or the figures of a last step."""
         if "valid" in self.results:
             yield from self._figures()
+            return
+        if self.folds:
+            for name, summed in self.results["over_folds"].items():
+                yield f"{called(name, self.results)} over {self.folds} folds: {SeedSummary(**summed)}"
+            yield f"out of fold: {Scores(self.results['out_of_fold'], tuple(self.results['metrics'])).summary}"
+            yield f"Answers of the folds: {self.out_of_fold}"
             return
         if not self.seeds:
             yield f"dev: {self.scores.summary}"
@@ -121,6 +143,8 @@ class Run:
         """What is unusual about the scores."""
         if "valid" in self.results:
             return []
+        if self.folds:
+            return Scores(self.results["out_of_fold"], tuple(self.results["metrics"])).warnings
         if not self.seeds:
             return self.scores.warnings
         failed = self.results["degenerate"].items()

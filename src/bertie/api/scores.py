@@ -98,7 +98,15 @@ class Scores(Mapping[str, Any]):
                 yield f"{baseline['name']}: {', '.join(values)}"
         yield from _label_table(report.get("per_label", {}))
         if "ece" in report:
-            yield f"ECE {report['ece']:z.3f}"
+            yield f"ECE {report['ece']:z.3f}" + (f", Brier {report['brier']:z.3f}" if "brier" in report else "")
+        if "mean_cost" in report:
+            yield f"mean cost {report['mean_cost']:.4g}"
+        if done := report.get("answered"):
+            yield f"answered {done['share']:.1%} of {done['rows']:,} rows; the metrics are those of the answers"
+        if sets := report.get("prediction_sets"):
+            low, high = sets["interval_95"]
+            size = f"{sets['mean_size']:.2f} labels on average"
+            yield f"prediction sets: coverage {sets['covered']:z.3f} ({low:z.3f} to {high:z.3f}), {size}"
         sentence, beats = verdict(report, self.metrics[0] if self.metrics else "")
         if sentence and beats:
             yield sentence

@@ -17,6 +17,7 @@ from bertie.api.options import (
     PerplexityOptions,
     PredictOptions,
     RankOptions,
+    ReceivePrediction,
     SimilarityOptions,
     WhereOptions,
     WriteOptions,
@@ -105,7 +106,9 @@ def _opened(model: AnyModel, options: dict[str, object]) -> Model:
 @overload
 def predict(model: AnyModel, texts: Rows, *, output: None = None, **options: Unpack[_Predict]) -> Predictions: ...
 @overload
-def predict(model: AnyModel, texts: Rows, *, output: Output, **options: Unpack[_Predict]) -> Written: ...
+def predict(
+    model: AnyModel, texts: Rows, *, output: Output | ReceivePrediction, **options: Unpack[_Predict]
+) -> Written: ...
 @function_of(Model.predict, load, **THEIRS)
 def predict(model: AnyModel, texts: Rows, **options: object) -> Predictions | Written:
     """Predicts labels for texts."""

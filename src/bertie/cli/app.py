@@ -15,6 +15,7 @@ import typer.core
 from typer.models import OptionInfo
 
 from bertie import console
+from bertie.cli.parsing import Command
 from bertie.console import emit as emit
 from bertie.errors import BertieError
 
@@ -52,7 +53,7 @@ class Commands(typer.Typer):
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
         """Decorator: registers a function as a command. The function itself is unchanged."""
-        register = super().command(*args, **kwargs)
+        register = super().command(*args, **{"cls": Command, **kwargs})
 
         def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(command)
@@ -119,7 +120,7 @@ Trial = Annotated[
     ),
 ]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")]
-Overrides = Annotated[list[str] | None, typer.Argument(help="Settings of the run: key=value ...")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Other settings of the run: key=value ...")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file of settings, or the name of a recipe.")
 ]

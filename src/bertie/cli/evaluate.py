@@ -35,7 +35,11 @@ def evaluate(
     reading: PredictorOptions,
     against: Annotated[
         Path | None,
-        typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
+        typer.Option(
+            "--against",
+            help="Folder of a second model: test whether the difference is significant.",
+            rich_help_panel="Model",
+        ),
     ] = None,
     ensemble: tables.EnsembleModels = None,
     perturb: Annotated[
@@ -44,6 +48,7 @@ def evaluate(
             "--perturb",
             metavar="NAME",
             help="Also measure changed texts: typos, spacing, lowercase, uppercase, punctuation, contrast. Repeatable.",
+            rich_help_panel="Model",
         ),
     ] = None,
     output: Annotated[

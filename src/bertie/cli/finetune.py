@@ -26,6 +26,7 @@ SETTINGS: dict[str, str | Flag] = {
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
     "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
+    "costs": Flag("costs", read=tables.costs, metavar="TRUE:PREDICTED=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",
@@ -47,20 +48,41 @@ def finetune(
             "--seeds",
             min=1,
             help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
+            rich_help_panel="Training",
         ),
     ] = None,
     keep_best: Annotated[
-        bool, typer.Option("--keep-best", help="Make RUN/model the model of the seed with the best score on dev.")
+        bool,
+        typer.Option(
+            "--keep-best",
+            help="Make RUN/model the model of the seed with the best score on dev.",
+            rich_help_panel="Training",
+        ),
     ] = False,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds",
+            min=2,
+            help="Cross-validate with this number of folds, and train the model on all rows.",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     few_shot: Annotated[
         bool,
         typer.Option(
             "--few-shot",
             help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
+            rich_help_panel="Training",
         ),
     ] = False,
     against: Annotated[
-        str | None, typer.Option("--against", help="A second start model: fine-tune both alike, and compare them.")
+        str | None,
+        typer.Option(
+            "--against",
+            help="A second start model: fine-tune both alike, and compare them.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
@@ -70,20 +92,22 @@ def finetune(
 ) -> None:
     """Fine-tune a pre-trained model for a task.
 
-    The default task classifies texts or pairs of texts. The same command resumes an interrupted run. Any setting can be
-    given as key=value (epochs=5, optim.lr=5e-5, max_length=256, too_long=window, from_scratch=true). RUN/run.yaml lists
-    all settings.
+    The default task classifies texts or pairs of texts. The same command resumes an interrupted run. RUN/run.yaml lists
+    all settings; each can be given as an option, or as key=value: --optim.eps 1e-8 is optim.eps=1e-8.
 
     \b
     Examples:
       bertie finetune starter-en --train reviews.csv -o runs/reviews
-      bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 epochs=2
+      bertie finetune starter-en --data sst2 --data-dir glue -o runs/sst2 --epochs 2
       bertie finetune starter-en --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
+      bertie finetune starter-en --train reviews.csv --folds 5 --group author -o runs/folds
       bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     start, texts = start_of(model, overrides)
     settings: dict[str, Any] = {"settings": given, "overrides": texts, "config": config, "few_shot": few_shot}
+    if folds and (dry_run or against):
+        raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:
         plan = bertie.plan_finetune(start, against=against, seeds=seeds, keep_best=keep_best, trial=trial, **settings)
         emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
@@ -103,7 +127,14 @@ def finetune(
         console.say(f"Report: {output / 'compare.html'}")
         return
     run = bertie.finetune(
-        start, output=output, seeds=seeds, keep_best=keep_best, resume=resume, overwrite=overwrite, **settings
+        start,
+        output=output,
+        folds=folds,
+        seeds=seeds,
+        keep_best=keep_best,
+        resume=resume,
+        overwrite=overwrite,
+        **settings,
     )
     emit(dict(run.results)) if console.verbosity.json else _show(run, output)
 

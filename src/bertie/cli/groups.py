@@ -77,6 +77,7 @@ class PredictorOptions:
     pattern: tables.Pattern = ""
     words: tables.Words = ""
     threshold: tables.Threshold = None
+    abstain: tables.Abstain = None
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
@@ -90,6 +91,7 @@ class PredictorOptions:
             "pattern": self.pattern,
             "words": tables.pairs(self.words, "--words", "good=great,bad=terrible"),
             "threshold": self.threshold,
+            "abstain": self.abstain,
             "precision": self.precision,
             "engine": self.engine,
             "device": self.device,

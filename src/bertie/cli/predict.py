@@ -12,6 +12,7 @@ from bertie.cli import tables
 from bertie.cli.app import Overwrite
 from bertie.cli.groups import PredictorOptions
 from bertie.cli.options import grouped
+from bertie.cli.screen import for_people, show_prediction
 
 
 @grouped
@@ -38,13 +39,22 @@ def predict(
     *,
     reading: PredictorOptions,
     candidates: Annotated[
-        str | None, typer.Option("--candidates", help="Comma-separated labels for zero-shot classification.")
+        str | None,
+        typer.Option(
+            "--candidates", help="Comma-separated labels for zero-shot classification.", rich_help_panel="Model"
+        ),
     ] = None,
     hypothesis: Annotated[
-        str | None, typer.Option("--hypothesis", help="Hypothesis for a candidate: 'This text is about {}.'")
+        str | None,
+        typer.Option(
+            "--hypothesis", help="Hypothesis for a candidate: 'This text is about {}.'", rich_help_panel="Model"
+        ),
     ] = None,
     multi: Annotated[
-        bool, typer.Option("--multi", help="Judge each candidate separately, so that several can apply.")
+        bool,
+        typer.Option(
+            "--multi", help="Judge each candidate separately, so that several can apply.", rich_help_panel="Model"
+        ),
     ] = False,
     ensemble: tables.EnsembleModels = None,
     overwrite: Overwrite = False,
@@ -68,10 +78,12 @@ def predict(
       bertie predict models/xnli mails.csv --candidates refund,delivery,praise -o labels.csv
       bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
     """
+    records = only_answers or excel or output_encoding != "utf-8"
+    stdout = show_prediction if for_people() and not records else sys.stdout.buffer
     written = bertie.predict(
         model,
         file,
-        output=output or sys.stdout.buffer,
+        output=output or stdout,
         only_answers=only_answers,
         excel=excel,
         output_encoding=output_encoding,

@@ -27,12 +27,17 @@ def pretrain(
     output: Output = None,
     config: ConfigFile = None,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="Run to repeat: its run.yaml, on the same corpus and tokenizer.")
+        Path | None,
+        typer.Option(
+            "--from", help="Run to repeat: its run.yaml, on the same corpus and tokenizer.", rich_help_panel="Run"
+        ),
     ] = None,
     resume: Resume = "auto",
     allow_change: Annotated[
         list[str] | None,
-        typer.Option("--allow-change", help="Setting that may differ when a run is resumed: optim.lr."),
+        typer.Option(
+            "--allow-change", help="Setting that may differ when a run is resumed: optim.lr.", rich_help_panel="Run"
+        ),
     ] = None,
     overwrite: Overwrite = False,
     minutes: Annotated[
@@ -41,6 +46,7 @@ def pretrain(
             "--minutes",
             min=0.1,
             help="Approximate training time in minutes: sets train.steps after a trial of a few steps.",
+            rich_help_panel="Run",
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -48,14 +54,14 @@ def pretrain(
 ) -> None:
     """Pre-train a model on a corpus.
 
-    The same command resumes a run that was stopped by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
-    as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null). RUN/run.yaml lists all
-    settings. Under torchrun, the processes share each batch. --dry-run tries some steps and prints the time, memory and
-    energy to expect. It writes no run folder, only the token ids of the corpus, which the run needs too.
+    The same command resumes a run that was stopped by Ctrl-C, SIGTERM, a full disk or a crash. RUN/run.yaml lists all
+    settings; each can be given as an option, or as key=value: --objectives.nsp null is objectives.nsp=null. Under
+    torchrun, the processes share each batch. --dry-run tries some steps and prints the time, memory and energy to
+    expect. It writes no run folder, only the token ids of the corpus, which the run needs too.
 
     \b
     Examples:
-      bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny train.steps=5000
+      bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny --steps 5000
       bertie pretrain -c pretrain-bert-base --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
       bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/short --minutes 8
       bertie pretrain --from runs/tiny -o runs/again

@@ -14,6 +14,7 @@ import typer.core
 
 from bertie import console
 from bertie.cli.app import Commands
+from bertie.cli.parsing import config_of
 from bertie.registry import offered
 
 
@@ -176,22 +177,21 @@ class _Root(typer.core.TyperGroup):
 
 
 def _add_how_to_pass_settings(error: Any) -> None:
-    """Adds to an error about an unknown option, such as --epochs, that settings are written as epochs=3.
+    """Adds to an error about an unknown option the setting that other programs call so: --learning-rate is --optim.lr.
 
     By the version of typer, the class of the error is click's or typer's own, so it is recognized by its fields.
     """
     name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
-        from bertie.runs.config import FinetuneConfig, PretrainConfig
         from bertie.settings import passed_as
 
         key = name.lstrip("-").replace("-", "_")
-        kind = PretrainConfig if ctx.command.name == "pretrain" else FinetuneConfig
+        kind = config_of(ctx.command.name)
         if key in kind.options:
             error.message += f". {passed_as(kind.options[key])}"
             return
-        ours = kind.also_called.get(key, key)
-        error.message += f". Settings of the run are written without dashes: {ours}=VALUE."
+        if key in kind.also_called:
+            error.message += f". The setting is --{kind.also_called[key].replace('_', '-')} VALUE."
 
 
 app = Commands(

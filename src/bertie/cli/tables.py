@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
+    typer.Option("--text", help="Column of the text, or a template: '{title}. {body}'; twice for a pair. Default: recognized."),
 ]
-LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized by name.")]
+LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized.")]
 LabelNames = Annotated[
     str, typer.Option("--label-names", help="Names for the labels of the file: 0=negative,1=positive.")
 ]
@@ -60,6 +60,12 @@ Words = Annotated[str, typer.Option("--words", help="With --pattern, a word per 
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", help="Probability from which on a label is predicted. Default: as chosen in training."),
+]
+Abstain = Annotated[
+    float | None,
+    typer.Option(
+        "--abstain", help="Probability below which a row gets no label, but a reason. Default: as in training."
+    ),
 ]
 TooLong = Annotated[
     str | None,
@@ -149,6 +155,17 @@ def pairs(text: str, option: str = "--label-names", example: str = "0=negative,1
 def class_weights(text: str) -> str | dict[str, str]:
     """ "balanced", or "spam=10, ham=1" -> {"spam": "10", "ham": "1"}."""
     return text if text == "balanced" else pairs(text, "--class-weights", "spam=10,ham=1")
+
+
+def costs(text: str) -> dict[str, dict[str, str]]:
+    """ "spam:ham=10, ham:spam=1" -> {"spam": {"ham": "10"}, "ham": {"spam": "1"}}."""
+    matrix: dict[str, dict[str, str]] = {}
+    for labels, cost in pairs(text, "--costs", "spam:ham=10,ham:spam=1").items():
+        truth, _, predicted = labels.partition(":")
+        if not truth or not predicted:
+            raise UsageError(f"--costs {text!r} must name a true and a predicted label: spam:ham=10.")
+        matrix.setdefault(truth, {})[predicted] = cost
+    return matrix
 
 
 def unlabelled(

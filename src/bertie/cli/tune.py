@@ -24,16 +24,25 @@ def tune(
     output: Output = None,
     vary: Annotated[
         list[str] | None,
-        typer.Option("--vary", help="KEY=A,B,C or KEY=LOW..HIGH; repeatable. Default: the paper's grid."),
+        typer.Option(
+            "--vary",
+            help="KEY=A,B,C or KEY=LOW..HIGH; repeatable. Default: the paper's grid.",
+            rich_help_panel="Training",
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Number of runs. Default: the whole grid.")
+        int | None,
+        typer.Option("--trials", min=1, help="Number of runs. Default: the whole grid.", rich_help_panel="Run"),
     ] = None,
     hours: Annotated[
-        float | None, typer.Option("--hours", min=0, help="Hours after which no further run starts.")
+        float | None,
+        typer.Option("--hours", min=0, help="Hours after which no further run starts.", rich_help_panel="Run"),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Stop runs whose dev score is below the median of earlier runs.")
+        bool,
+        typer.Option(
+            "--prune", help="Stop runs whose dev score is below the median of earlier runs.", rich_help_panel="Training"
+        ),
     ] = False,
     config: ConfigFile = None,
     overwrite: Overwrite = False,

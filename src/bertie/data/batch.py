@@ -1,4 +1,4 @@
-"""`Batch`: the input of the model, and its labels.
+"""`Batch`: the input of the model, and its labels. The one way from `Sequences` of NumPy to tensors.
 
 B sequences · T real tokens of the batch · S longest sequence
 """
@@ -6,9 +6,11 @@ B sequences · T real tokens of the batch · S longest sequence
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bertie.data.sequences import STANDS, UNSEEN, VECTORS, Sequences
 from bertie.nn.features import Features
 from bertie.nn.layout import Layout, Packed, moved
 
@@ -19,7 +21,8 @@ class Batch:
 
     input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
     names and shapes; labels share no tensor or sentinel. sample_ids (B,) int64: the numbers of the samples in the data
-    order. features: the vectors in the place of some tokens, where there are any.
+    order. features: the vectors in the place of some tokens, where there are any. sequences: what the batch was made
+    from.
     """
 
     input_ids: Tensor
@@ -29,6 +32,26 @@ class Batch:
     labels: Mapping[str, Tensor] = field(default_factory=dict)
     features: Features | None = None
     moved_from: "Batch | None" = field(default=None, repr=False)
+    sequences: Sequences | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, sequences: Sequences) -> "Batch":
+        """Returns sequences as a packed batch, whose tensors share their memory. Extra arrays become features and
+        labels."""
+        extra, features = dict(sequences.extra), None
+        if VECTORS in extra:
+            rows, vectors_TD, unseen_T = np.flatnonzero(extra.pop(STANDS)), extra.pop(VECTORS), extra.pop(UNSEEN, None)
+            hidden = None if unseen_T is None else torch.from_numpy(unseen_T[rows])
+            features = Features(torch.from_numpy(rows), torch.from_numpy(vectors_TD[rows]), hidden=hidden)
+        return cls(
+            torch.from_numpy(np.asarray(sequences.input_ids, np.int64)),
+            torch.from_numpy(np.asarray(sequences.token_type_ids, np.int64)),
+            Packed.from_lengths(torch.from_numpy(sequences.lengths)),
+            torch.from_numpy(np.asarray(sequences.numbers, np.int64)),
+            {name: torch.from_numpy(array) for name, array in (extra | dict(sequences.labels)).items()},
+            features,
+            sequences=sequences,
+        )
 
     def with_labels(self, **labels: Tensor) -> "Batch":
         """Returns the same batch with more labels."""
@@ -52,6 +75,13 @@ class Batch:
     def host(self) -> "Batch":
         """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
+
+    @property
+    def packed(self) -> Packed:
+        """The layout of a packed batch. Raises TypeError for a padded one."""
+        if not isinstance(self.layout, Packed):
+            raise TypeError("The batch is padded, and a packed one is needed.")
+        return self.layout
 
     @property
     def fixed(self) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.draws import Draws, unit
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.registry import Registry
 
@@ -86,30 +87,6 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Ragged:
-    """A batch's token ids, (T,) concatenated, lengths (B,), and derived arrays."""
-
-    ids: Int
-    lengths: Int
-
-    @cached_property
-    def rows(self) -> Int:
-        """The sequence of each token (T,)."""
-        return np.repeat(np.arange(len(self.lengths)), self.lengths)
-
-    @cached_property
-    def columns(self) -> Int:
-        """The position of each token in its sequence (T,)."""
-        return np.arange(len(self.ids)) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
-
-    def rectangle(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """(T,) scores -> (B, S), NEVER where a sequence has ended."""
-        filled = np.full((len(self.lengths), int(self.lengths.max())), NEVER)
-        filled[self.rows, self.columns] = values
-        return filled
-
-
-@dataclass(frozen=True)
 class Masking:
     """The random choice. unit: what is masked as a whole; lengths: the probabilities of n-grams of 1, 2 ... units.
 
@@ -162,50 +139,59 @@ def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
     return make(**options)
 
 
-def choose(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
-    """Chooses up to wanted_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
+def choose(masking: Masking, batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
+    """Chooses up to count_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
 
     heads: for each chosen token the one whose draw decides its replacement: itself, or the first of its span.
     """
     if masking.unit == "token" and len(masking.lengths) == 1:
-        chosen = _choose_tokens(batch, wanted_B, vocabulary, rng)
+        chosen = _choose_tokens(batch, count_B, vocabulary, rng)
         return chosen, chosen
-    chosen, heads = _choose_runs(masking, batch, wanted_B, vocabulary, rng)
+    chosen, heads = _choose_runs(masking, batch, count_B, vocabulary, rng)
     return chosen, heads if masking.together else chosen
 
 
-def _choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
-    """Chooses single tokens: the `wanted` lowest of random scores. Devlin et al. 2018, 3.1."""
-    scores_T = rng.bits_at(CHOICE, batch.rows, batch.columns)
-    allowed_T = ~vocabulary.structure[batch.ids]
+def _choose_tokens(batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
+    """Chooses single tokens: the lowest of random scores. Devlin et al. 2018, 3.1."""
+    scores_T = rng.bits_at(CHOICE, batch.sequence, batch.column)
+    allowed_T = ~vocabulary.structure[batch.input_ids]
     scores_T = np.where(allowed_T, scores_T, NEVER)
-    ranked_BS = np.sort(batch.rectangle(scores_T), axis=1)
-    bar_B = ranked_BS[np.arange(len(wanted_B)), np.maximum(wanted_B, 1) - 1]
-    return np.flatnonzero((scores_T <= bar_B[batch.rows]) & allowed_T & (wanted_B > 0)[batch.rows])
+    ranked_BS = np.sort(_rectangle(batch, scores_T), axis=1)
+    bar_B = ranked_BS[np.arange(len(count_B)), np.maximum(count_B, 1) - 1]
+    return np.flatnonzero((scores_T <= bar_B[batch.sequence]) & allowed_T & (count_B > 0)[batch.sequence])
 
 
-def _choose_runs(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
+def _rectangle(batch: Sequences, scores_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """(T,) scores -> (B, S), NEVER where a sequence has ended."""
+    scores_BS = np.full((len(batch), int(batch.lengths.max())), NEVER)
+    scores_BS[batch.sequence, batch.column] = scores_T
+    return scores_BS
+
+
+def _choose_runs(
+    masking: Masking, batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: Draws
+) -> tuple[Int, Int]:
     """Chooses n-grams of units, their starts in random order. -> (token numbers (N,), the first token of each n-gram
     (N,))
 
-    An n-gram ends early at the end of its text, at chosen tokens, and before the wanted count is exceeded. A unit that
+    An n-gram ends early at the end of its text, at chosen tokens, and before the count is exceeded. A unit that
     would exceed it is skipped (as in BERT's later models, and in ALBERT's).
     """
-    allowed_T = ~vocabulary.structure[batch.ids]
+    allowed_T = ~vocabulary.structure[batch.input_ids]
     follows_T = _goes_on(batch, vocabulary) if masking.unit == "word" else np.zeros_like(allowed_T)
     heads_U = np.flatnonzero(allowed_T & ~follows_T)  # the first token of each of U units
     unit_T = np.cumsum(allowed_T & ~follows_T) - 1
-    rows_U, columns_U = batch.rows[heads_U], batch.columns[heads_U]
+    rows_U, columns_U = batch.sequence[heads_U], batch.column[heads_U]
     order_U = np.lexsort((rng.bits_at(CHOICE, rows_U, columns_U), rows_U))
     ends = np.cumsum(masking.lengths)[:-1]
     lengths_U = 1 + np.searchsorted(ends, unit(rng.bits_at(RUN_LENGTH, rows_U, columns_U)), side="right")
     sizes_U = np.bincount(unit_T[allowed_T], minlength=len(heads_U) + 1)  # and one more unit, which is never free
     linked_U = np.append((columns_U > 0) & allowed_T[heads_U - 1], False)  # to the unit before
 
-    units_B = np.bincount(rows_U, minlength=len(wanted_B))
+    units_B = np.bincount(rows_U, minlength=len(count_B))
     first_B = np.cumsum(units_B) - units_B
     run_U = np.append(np.full(len(heads_U), -1), 0)  # the unit at which the chosen run of each began; -1: free
-    room_B = wanted_B.copy()
+    room_B = count_B.copy()
     for turn in range(int(units_B.max(initial=0))):  # each sequence's next start in its random order, all at once
         rows = np.flatnonzero((room_B > 0) & (turn < units_B))
         if not len(rows):
@@ -225,17 +211,17 @@ def _choose_runs(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Voc
     return tokens, heads_U[run_U[unit_T[tokens]]]
 
 
-def _goes_on(batch: Ragged, vocabulary: Vocabulary) -> Bool:
+def _goes_on(batch: Sequences, vocabulary: Vocabulary) -> Bool:
     """Returns which tokens (T,) continue the word of the previous one."""
-    allowed_T = ~vocabulary.structure[batch.ids]
-    continues_T = vocabulary.continues[batch.ids]
+    allowed_T = ~vocabulary.structure[batch.input_ids]
+    continues_T = vocabulary.continues[batch.input_ids]
     if vocabulary.ends is not None:
-        continues_T = np.concatenate([[False], ~vocabulary.ends[batch.ids[:-1]]])
-    goes_on: Bool = continues_T & allowed_T & np.concatenate([[False], allowed_T[:-1]]) & (batch.columns > 0)
+        continues_T = np.concatenate([[False], ~vocabulary.ends[batch.input_ids[:-1]]])
+    goes_on: Bool = continues_T & allowed_T & np.concatenate([[False], allowed_T[:-1]]) & (batch.column > 0)
     return goes_on
 
 
-def wanted(lengths_B: Int, candidates_B: Int, *, rate: float | NDArray[np.float64], most: int | None) -> Int:
+def prediction_counts(lengths_B: Int, candidates_B: Int, *, rate: float | NDArray[np.float64], most: int | None) -> Int:
     """Returns the number of predicted tokens per sequence: min(most, max(1, round(length * rate))), if it has as many.
 
     The length includes special tokens, and halves are rounded to even, as in create_masked_lm_predictions.
@@ -245,7 +231,7 @@ def wanted(lengths_B: Int, candidates_B: Int, *, rate: float | NDArray[np.float6
 
 
 def replacements(
-    batch: Ragged,
+    batch: Sequences,
     chosen_N: Int,
     heads_N: Int,
     vocabulary: Vocabulary,
@@ -262,10 +248,10 @@ def replacements(
             "The tokenizer has no mask token, so tokens cannot be masked. Choose a tokenizer with a mask "
             "token (bertie tokenizer train CORPUS --for bert -o FOLDER), or another objective (ltr, span)."
         )
-    draw = unit(rng.bits_at(REPLACEMENT, batch.rows[heads_N], batch.columns[heads_N]))
+    draw = unit(rng.bits_at(REPLACEMENT, batch.sequence[heads_N], batch.column[heads_N]))
     random_ids = vocabulary.random_ids
-    at_random = unit(rng.bits_at(RANDOM_ID, batch.rows[chosen_N], batch.columns[chosen_N]))
+    at_random = unit(rng.bits_at(RANDOM_ID, batch.sequence[chosen_N], batch.column[chosen_N]))
     which = (at_random * len(random_ids)).astype(np.int64)
     masked, randomised, _ = replace
-    kept_or_random = np.where(draw < masked + randomised, random_ids[which], batch.ids[chosen_N])
+    kept_or_random = np.where(draw < masked + randomised, random_ids[which], batch.input_ids[chosen_N])
     return np.where(draw < masked, vocabulary.mask_id, kept_or_random)

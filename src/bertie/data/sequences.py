@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 Int = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
 NOWHERE = np.zeros(0, np.int64)
-VECTORS, STANDS = "vectors", "stands"
-"""Of `Sequences.extra`: a vector for each token (T, D), and for which tokens it stands (T,) bool."""
+VECTORS, STANDS, UNSEEN = "vectors", "stands", "unseen"
+"""Of `Sequences.extra`: a vector for each token (T, D), for which tokens it stands (T,) bool, and which of these
+vectors the model does not see (T,) bool."""
 LabelAxis = Literal["sequence", "token", "sequence_target", "prediction_target", "position"]
 """What a row of a label is: of a sequence, a token, or a prediction. Targets without a weight are `NO_TARGET` where
 they do not count, and all others have the weight 0. position: of a prediction in input_ids."""
@@ -35,6 +36,8 @@ class Sequences:
         too_long: The examples that are too long.
         cut: The examples whose question is truncated, whatever the handling of long texts.
         places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
+        labels: What is learned, by name; each objective or task documents its own.
+        sample_ids: The numbers of the sequences in the order of the data (W,). None: 0, 1, 2 ...
     """
 
     input_ids: NDArray[Any]
@@ -46,14 +49,17 @@ class Sequences:
     too_long: Int = field(default_factory=lambda: NOWHERE)
     cut: Int = field(default_factory=lambda: NOWHERE)
     places: Arrays = field(default_factory=dict)
+    labels: Arrays = field(default_factory=dict)
+    sample_ids: Int | None = None
 
     NOWHERE: ClassVar[Int] = NOWHERE
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]]) -> "Sequences":
-        """Returns sequences of one segment each, from their token ids."""
-        ids = np.concatenate([NOWHERE, *(np.asarray(one, np.int64) for one in sequences)])
-        return cls(ids, np.zeros_like(ids), np.array([len(one) for one in sequences], np.int64))
+    def of(cls, ids: Sequence[Sequence[int] | Int], types: Sequence[Sequence[int]] | None = None) -> "Sequences":
+        """Returns sequences from the token ids of each, and their segments, by default one."""
+        ids_T = np.concatenate([NOWHERE, *(np.asarray(one, np.int64) for one in ids)])
+        types_T = np.zeros_like(ids_T) if types is None else np.concatenate([NOWHERE, *map(np.array, types)])
+        return cls(ids_T, types_T, np.array([len(one) for one in ids], np.int64))
 
     @classmethod
     def of_examples(
@@ -74,7 +80,7 @@ class Sequences:
 
     @classmethod
     def joined(cls, parts: "Sequence[Sequences]") -> "Sequences":
-        """Returns what an engine reads of several, in order. All have the extra arrays of the first."""
+        """Returns what a model reads of several, in order. All have the extra arrays and labels of the first."""
         if len(parts) == 1:
             return parts[0]
         begins = np.cumsum([0, *(len(ids.input_ids) for ids in parts[:-1])])
@@ -84,6 +90,8 @@ class Sequences:
             np.concatenate([ids.lengths for ids in parts]),
             np.concatenate([ids.positions + begin for ids, begin in zip(parts, begins, strict=True)]),
             {name: np.concatenate([ids.extra[name] for ids in parts]) for name in parts[0].extra},
+            labels={name: np.concatenate([ids.labels[name] for ids in parts]) for name in parts[0].labels},
+            sample_ids=np.concatenate([ids.numbers for ids in parts]),
         )
 
     def __len__(self) -> int:
@@ -93,6 +101,22 @@ class Sequences:
     def starts(self) -> Int:
         """The start of each sequence, and T. -> (W + 1,)"""
         return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    @cached_property
+    def sequence(self) -> Int:
+        """The sequence of each token (T,)."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @cached_property
+    def column(self) -> Int:
+        """The position of each token in its sequence (T,)."""
+        columns: Int = np.arange(len(self.input_ids)) - np.repeat(self.starts[:-1], self.lengths)
+        return columns
+
+    @property
+    def numbers(self) -> Int:
+        """The numbers of the sequences in the order of the data (W,)."""
+        return np.arange(len(self)) if self.sample_ids is None else self.sample_ids
 
     @cached_property
     def example(self) -> Int:
@@ -132,6 +156,18 @@ class Sequences:
         fits = np.ones(self.examples, np.bool_)
         fits[self.too_long] = False
         return fits
+
+    def with_labels(self, **labels: NDArray[Any]) -> "Sequences":
+        """Returns the same sequences with more labels."""
+        return replace(self, labels={**self.labels, **labels})
+
+    def without_vectors(self) -> tuple[Int, "Sequences"]:
+        """Returns the tokens in whose place no feature vector stands: their rows of T, and the sequences of them."""
+        if STANDS not in self.extra:
+            return np.arange(len(self.input_ids)), self
+        rows = np.flatnonzero(~self.extra[STANDS])
+        lengths = np.bincount(self.sequence[rows], minlength=len(self))
+        return rows, Sequences(self.input_ids[rows], self.token_type_ids[rows], lengths, sample_ids=self.sample_ids)
 
     def grouped(self, sizes: Sequence[int]) -> "Sequences":
         """Combines examples of one sequence each into examples with `sizes` sequences."""

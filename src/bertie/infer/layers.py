@@ -146,11 +146,7 @@ def row_vectors(
 
 def _ids(encodings: Sequence[Encoding | None]) -> Sequences:
     read = [one for one in encodings if one is not None]
-    return Sequences(
-        np.array([i for one in read for i in one.ids], np.int64),
-        np.array([i for one in read for i in one.type_ids], np.int64),
-        np.array([len(one) for one in read], np.int64),
-    )
+    return Sequences.of([one.ids for one in read], [one.type_ids for one in read])
 
 
 def words_of_tokens(encoding: Encoding, spans: Sequence[tuple[int, int]]) -> Int:

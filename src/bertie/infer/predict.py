@@ -188,15 +188,25 @@ class Predictor:
                 findings.add(examples, predictions, encoded.tokens[read].tolist(), encoded.fits[read].tolist())
         if not scores.total:
             why = f" {skipped}" if skipped and skipped.total else ""
+            if withheld := getattr(getattr(scores, "selective", None), "withheld", 0):
+                raise DataError(f"The model abstains on all {withheld:,} labeled rows. Lower abstain.")
             raise DataError(f"There is no labeled example to evaluate on.{why}")
         return scores
 
-    def with_threshold(self, threshold: float | None) -> "Predictor":
-        """Returns the model with another threshold of its labels' probabilities; None: as chosen in training.
+    def deciding(self, threshold: float | None = None, abstain: float | None = None) -> "Predictor":
+        """Returns the model with other probabilities from which on a label, or any answer, is given; None: as in
+        training.
 
-        Raises UsageError for a task without thresholds, and for what is no probability.
+        Raises UsageError for a task without them, and for what is no probability.
         """
-        return self if threshold is None else self.replace(task_or_none=self.task.with_threshold(threshold))
+        task = self.task if threshold is None else self.task.with_threshold(threshold)
+        task = task if abstain is None else task.with_abstain(abstain)
+        return self if task is self.task else self.replace(task_or_none=task)
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the model gives no answer where it is not sure."""
+        return bool(getattr(self.task, "abstain", None))
 
     def score(
         self,

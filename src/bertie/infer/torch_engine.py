@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bertie.data.collate import batch_of
+from bertie.data.batch import Batch
+from bertie.errors import UsageError
 from bertie.infer.engine import Array, Facts, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
@@ -17,7 +18,6 @@ from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool
 
 if TYPE_CHECKING:
-    from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
@@ -44,7 +44,7 @@ class TorchEngine:
             model.eval()
         try:
             with torch.inference_mode():
-                batch = batch_of(ids).to(model.device)
+                batch = Batch.of(ids).to(model.device)
                 writing = {name: found for name in outputs if (found := writing_of(name)) is not None}
                 written = {name: self._written(batch, found).cpu().numpy() for name, found in writing.items()}
                 if len(writing) == len(outputs):
@@ -59,7 +59,8 @@ class TorchEngine:
     def stream(self, ids: Sequences, output: str) -> Iterator[int]:
         """Yields the tokens of one text as they are generated. output: of `written_output`."""
         writing, was_training = writing_of(output), self.model.training
-        assert writing is not None, f"{output} is not generated"
+        if writing is None:
+            raise UsageError(f"{output} is not generated.")
         self.model.eval()
         try:
             yield from stream(self.model, torch.from_numpy(ids.input_ids).long().to(self.model.device), writing)
@@ -100,8 +101,7 @@ class TorchEngine:
         if name in POOLED:
             return pool(output, name)
         if (layer := layer_of(name)) is not None:
-            assert output.hidden_states is not None, "they were asked for"
-            return output.hidden_states[layer]
+            return output.all_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
             positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
@@ -112,5 +112,6 @@ class TorchEngine:
             )
         else:
             found = getattr(output, name)
-        assert isinstance(found, torch.Tensor), f"the model has no {name}"
+        if not isinstance(found, torch.Tensor):
+            raise UsageError(f"The model has no {name}.")
         return found

@@ -41,7 +41,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: Look 
     """
     vectors = (columns.features.column,) if columns.features else ()
     texts = [name for text in columns.text for name in ((text,) if text in names else columns_in(text))]
-    for name in (*texts, *filter(None, (columns.label, columns.weight)), *vectors):
+    for name in (*texts, *filter(None, (columns.label, columns.weight, columns.group, columns.time)), *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(columns.text) > 2:
@@ -53,7 +53,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: Look 
     text = columns.text or next((one for one in (*usual, *PAIRS, *SINGLES) if _has(names, one)), ())
     label = columns.label or next((name for name in (columns.usual_label, *LABELS) if name and name in names), None)
     label = label if columns.labelled else None
-    values = [] if (text or vectors) and (label or not columns.labelled) else _columns_of(names, look())
+    values = [] if (text or vectors) and (label or not columns.labelled) else _columns_of(names, columns, look())
     recognized = []
     if values and not columns.text and not text and _is_a_row(names, values):
         raise _unknown("text", names, where, columns.labelled)
@@ -98,13 +98,13 @@ class _Column:
         return self.plain and self.length >= SENTENCE and not repeated
 
 
-def _columns_of(names: Sequence[str], rows: Sequence[Fields]) -> list[_Column]:
-    """Returns the columns that may be texts or labels: no dates, identifiers, lists and columns without a name."""
-    columns = []
+def _columns_of(names: Sequence[str], own: Columns, rows: Sequence[Fields]) -> list[_Column]:
+    """Returns the columns that may be texts or labels: no dates, identifiers and columns that have another use."""
+    columns, used = [], {own.weight, own.group, own.time, *PROGRAM}
     for i, name in enumerate(names, 1):
         values = [value for row in rows if (value := row.get(name)) not in (None, "", [])]
         texts = [value.strip() for value in values if isinstance(value, str)]
-        if name in PROGRAM or name == NAMELESS.format(i) or not values or _identifies(name, texts):
+        if name in used or name == NAMELESS.format(i) or not values or _identifies(name, texts):
             continue
         length = sum(map(len, texts)) / len(texts) if texts else 0.0
         plain = len(texts) == len(values) and not all(map(_is_number, texts))

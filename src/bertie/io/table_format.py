@@ -36,7 +36,8 @@ class Columns:
 
     text: the columns of the texts, or templates of columns. label: None where labels are not read. choices: the columns
     of choices; further: of those that only other rows than the first may have. separator: between the labels of a
-    cell, a comma if empty. weight: the column of a row's weight. features: the column of feature vectors, and how they
+    cell, a comma if empty. weight, group, time: the columns of a row's weight, of what must not be separated
+    from it, and of when it was written. features: the column of feature vectors, and how they
     are made. usual_text, usual_label: those of the training file, used where the table has them and others are not set.
     """
 
@@ -46,6 +47,8 @@ class Columns:
     further: re.Pattern[str] | None = None
     separator: str = ""
     weight: str = ""
+    group: str = ""
+    time: str = ""
     features: "FeatureConfig | None" = None
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
@@ -55,7 +58,8 @@ class Columns:
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tuple(map(composed, self.text)))
         object.__setattr__(self, "label", None if self.label is None else composed(self.label))
-        object.__setattr__(self, "weight", composed(self.weight))
+        for name in ("weight", "group", "time"):
+            object.__setattr__(self, name, composed(getattr(self, name)))
 
     @property
     def labelled(self) -> bool:
@@ -164,6 +168,8 @@ class TableFormat:
         label_names: Mapping[str, str] | None = None,
         label_separator: str = "",
         weight: str = "",
+        group: str = "",
+        time: str = "",
         features: "FeatureConfig | None" = None,
         labelled: bool = True,
         keep: bool = False,
@@ -176,6 +182,8 @@ class TableFormat:
                 label if labelled else None,
                 separator=label_separator,
                 weight=weight,
+                group=group,
+                time=time,
                 features=features,
             ),
             LabelNames(label_names or {}),

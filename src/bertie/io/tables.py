@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -48,6 +49,7 @@ class Example:
         share: The name of its task, where several are learned together.
         vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
         weight: How much it counts in the loss and the metrics, beside other examples.
+        time: When it was written: whether as a date, and the number or the seconds.
     """
 
     texts: tuple[str, ...]
@@ -59,6 +61,7 @@ class Example:
     share: str = field(default="", compare=False, kw_only=True)
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
     weight: float = field(default=1.0, compare=False, kw_only=True)
+    time: tuple[bool, float] | None = field(default=None, compare=False, kw_only=True)
 
     MAX_TEXT: ClassVar[int] = MAX_TEXT
 
@@ -174,6 +177,7 @@ def _finished(
     """Returns a record with the name of its label, its vectors and its weight, or why the row is not used."""
     changes: dict[str, Any] = {"source": source_of(fields)} if format.keep else {}
     own = format.columns
+    where = f"{path}, line {line}" if own.weight or own.group or own.time else ""
     reason = why_unused(fields) if own.labelled and columns.label != "answer" else ""
     if reason:
         record = BadRecord(line, reason)
@@ -184,7 +188,11 @@ def _finished(
             if format.labels.names:
                 changes["label"] = format.labels.of(record.label)
             if own.weight:
-                changes["weight"] = weight_of(fields, own.weight, f"{path}, line {line}")
+                changes["weight"] = weight_of(fields, own.weight, where)
+            if own.group:
+                changes["group"] = _filled(fields, own.group, where, "group")
+            if own.time:
+                changes["time"] = time_of(fields, own.time, where)
             if own.features is not None:
                 value = source_of(fields).get(own.features.column)  # numbers as numbers
                 try:
@@ -232,6 +240,36 @@ def weight_of(fields: Fields, column: str, where: str) -> float:
         shown = "is empty" if value in (None, "") else f"has {str(value)[:40]!r}"
         raise DataError(f"{where}: the weight column {column!r} {shown}; a number of 0 or more was expected.")
     return weight
+
+
+def _filled(fields: Fields, column: str, where: str, what: str) -> str:
+    """Returns a cell as text. Raises DataError, naming `where`, for an empty one."""
+    value = fields.get(column)
+    if value is None or not str(value).strip():
+        raise DataError(f"{where}: the {what} column {column!r} is empty. Fill it, or leave out such rows.")
+    return str(value).strip()
+
+
+def time_of(fields: Fields, column: str, where: str) -> tuple[bool, float]:
+    """Returns when a row was written: whether it is a date, and the number or the seconds since 1970.
+
+    Raises DataError, naming `where`, for what is neither a number nor a date as in ISO 8601.
+    """
+    value = _filled(fields, column, where, "time")
+    try:
+        number = float(value)
+        if math.isfinite(number):
+            return False, number
+    except ValueError:
+        pass
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        raise DataError(
+            f"{where}: the time column {column!r} has {value[:40]!r}; a number or a date such as 2024-05-31 or "
+            "2024-05-31T18:00 was expected."
+        ) from None
+    return True, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 FindColumns = Callable[[Sequence[str], Columns, str, Look], Columns]

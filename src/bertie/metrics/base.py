@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import counted
 
@@ -60,6 +60,13 @@ class Sums(Scores, Protocol):
         """Returns the counts (N, K) of the examples, or of the questions that examples belong to, in the order they
         were added; and the metrics of their sums, (..., K) -> (...) each."""
         ...
+
+
+def ratio(above: ArrayLike, below: ArrayLike) -> Float:
+    """Returns above / below, and 0 where below is 0."""
+    above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
+    found: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+    return found
 
 
 def percent_points(values: Float) -> tuple[float, float]:
@@ -138,6 +145,11 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
     name = called(metric, report)
+    if report[metric] == value == 1:
+        return (
+            f"The model and {best['name']} both have {name} 1.000: these examples are too easy to compare them.",
+            False,
+        )
     told = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
     beats, more = low > value, ""
     if found := best.get("difference", {}).get(metric):

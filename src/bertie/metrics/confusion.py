@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points
+from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points, ratio
 from bertie.metrics.calibration import Calibration
+from bertie.metrics.conformal import SetCounts
+from bertie.metrics.selective import Selective
+from bertie.metrics.thresholds import cost_of
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -46,8 +49,8 @@ class Confusion:
     """Counts of (true label, predicted label). A true label that the model does not know is an error in all metrics.
 
     outside: the label for nothing to find (no_relation), which micro_f1 ignores; None: no micro_f1. positive: the label
-    of f1; "": the second of two labels. weighted: the pairs of each weight. calibration: of the probabilities, where
-    they are known.
+    of f1; "": the second of two labels. weighted: the pairs of each weight. calibration, selective: of the
+    probabilities, where they are known. sets: prediction sets. costs: of a predicted label, by the true one.
     """
 
     labels: tuple[str, ...]
@@ -56,6 +59,9 @@ class Confusion:
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     weighted: Counter[tuple[str, str, float]] = field(default_factory=Counter)
     calibration: Calibration = field(default_factory=Calibration)
+    selective: Selective = field(default_factory=Selective)
+    sets: SetCounts = field(default_factory=SetCounts)
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def add(self, truth: Iterable[str], predicted: Iterable[str], weights: Sequence[float] | None = None) -> None:
         """Counts more examples. weights: of each; None: all are 1."""
@@ -133,6 +139,9 @@ class Confusion:
             "examples": self.total,
             **self.compute(),
             **self.calibration.report(),
+            **self.selective.report(),
+            **self.sets.report(),
+            **({"mean_cost": mean_cost(self.pairs, self.costs)} if self.costs else {}),
             "interval_95": bootstrap(cells, len(labels), self._metrics_of, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
@@ -192,6 +201,12 @@ class ListedConfusion(Confusion):
             return found if counts.ndim > 1 else {name: values[0] for name, values in found.items()}
 
         return counts_NC, metrics_of
+
+
+def mean_cost(pairs: Mapping[tuple[str, str], int], costs: Mapping[str, Mapping[str, float]]) -> float:
+    """Returns the mean cost of predictions. pairs: (true, predicted) -> examples."""
+    total = sum(n * cost_of(costs, truth, predicted) for (truth, predicted), n in pairs.items())
+    return float(total / max(1, sum(pairs.values())))
 
 
 def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
@@ -261,13 +276,6 @@ def per_label(right: Float, truth: Float, predicted: Float) -> tuple[Float, Floa
 def micro_f1(right: Float, truth: Float, predicted: Float) -> Float:
     """Returns F1 from the counts of correct, true and predicted."""
     return ratio(2 * right, truth + predicted)
-
-
-def ratio(above: ArrayLike, below: ArrayLike) -> Float:
-    """Returns above / below, and 0 where below is 0."""
-    above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
-    found: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
-    return found
 
 
 def bootstrap(

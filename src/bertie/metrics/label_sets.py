@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.metrics.base import Float, MetricsOf
-from bertie.metrics.confusion import per_label, ratio
+from bertie.metrics.base import Float, MetricsOf, ratio
+from bertie.metrics.calibration import Calibration
+from bertie.metrics.confusion import per_label
 from bertie.metrics.resample import intervals
 
 if TYPE_CHECKING:
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class LabelSets:
-    """Counter of true and predicted sets of labels. A label that the model does not know counts as missed."""
+    """Counter of true and predicted sets of labels. A label that the model does not know counts as missed.
+
+    calibration: of the probabilities of all decisions, where they are known.
+    """
 
     labels: tuple[str, ...]
     truth: list[frozenset[str]] = field(default_factory=list)
     predicted: list[frozenset[str]] = field(default_factory=list)
+    calibration: Calibration = field(default_factory=Calibration)
 
     def add(self, truth: Iterable[Iterable[str]], predicted: Iterable[Iterable[str]]) -> None:
         """Counts more examples."""
@@ -58,6 +63,7 @@ class LabelSets:
         return {
             "examples": self.total,
             **self.compute(),
+            **self.calibration.report(),
             "interval_95": intervals(counts, of_sums),
             "per_label": {
                 name: {

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.metrics.base import RESAMPLES, Float, percent_points
-from bertie.metrics.confusion import ratio
+from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
 
 SORTED = 20_000_000  # numbers ranked for intervals; beyond, fewer resamples, at least 200
 

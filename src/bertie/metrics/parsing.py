@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.metrics.base import Float, MetricsOf
-from bertie.metrics.confusion import ratio
+from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.resample import intervals, triples
 
 if TYPE_CHECKING:

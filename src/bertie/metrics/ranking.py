@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.metrics.base import Float, MetricsOf
-from bertie.metrics.confusion import ratio
+from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.resample import intervals
 
 CUT = 10  # of mrr@10, which MS MARCO reports

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.metrics.base import RESAMPLES, Float, percent_points
-from bertie.metrics.confusion import Confusion, ratio
+from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
+from bertie.metrics.confusion import Confusion
 
 BLOCK = 1_000_000  # weights of a label's resampled examples held at once
 

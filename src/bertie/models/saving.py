@@ -69,6 +69,7 @@ def save(
     card: str | None = None,
     weights: bool = True,
     packed: Mapping[str, PackedWeight] = MappingProxyType({}),
+    training_facts: TrainingFacts | None = None,
 ) -> None:
     """Writes a model folder that opens in Bertie and in transformers. Defaults are taken from the model.
 
@@ -77,6 +78,7 @@ def save(
     """
     folder, tokenizer = Path(folder), tokenizer or model.tokenizer
     labels = model.labels if labels is None else tuple(labels)
+    facts = training_facts or model.training_facts
     public, variant = public_config(model, labels, problem_type, tokenizer)
     public.pop(QUANTIZATION, None)
     if packed:
@@ -86,9 +88,8 @@ def save(
         save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), packed=packed)
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
-        max_length = model.training_facts.max_length
-        tokenizer.save(folder, segments=model.config.type_vocab_size, max_length=max_length)
-    write_training_facts(folder, model.training_facts)
+        tokenizer.save(folder, segments=model.config.type_vocab_size, max_length=facts.max_length)
+    write_training_facts(folder, facts)
     write_text(folder / "README.md", card or default_card(model, variant, public, labels))
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
 

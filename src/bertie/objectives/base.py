@@ -18,7 +18,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
-from bertie.data.sequences import LabelAxis
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, LossTerm
@@ -60,8 +60,8 @@ class Objective(ABC):
         """Returns new heads of this objective, by their names in `TorchModel.heads`."""
 
     @abstractmethod
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch as input of the model, with the labels of this objective. The argument is not changed."""
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns sequences as input of the model, with the labels of this objective. The argument is not changed."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -80,12 +80,12 @@ class Objective(ABC):
         the summary tokens; None: all. The last layer computes no others."""
         return None
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """Returns the expected predictions of a corrupted batch, to print examples: flattened position in input_ids ->
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
+        """Returns the expected predictions of corrupted sequences, to print examples: position in input_ids ->
         tokens."""
         return {}
 
-    def describe_labels(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Sequences) -> list[str]:
         """Returns the labels of whole sequences in words, to print examples."""
         return []
 
@@ -183,7 +183,7 @@ class Sum(Objective):
         """Returns the heads of all objectives."""
         return {name: head for part in self.parts for name, head in part.heads(config).items()}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
         """Applies all objectives in order. Each draws from its own random streams."""
         for part in self.parts:
             batch = part.corrupt(batch, rng, vocabulary)
@@ -212,11 +212,11 @@ class Sum(Objective):
         tokens = [read for read in reads if read is not None and len(read)]  # none: of the summary tokens alone
         return torch.cat(tokens) if tokens else reads[0]
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the expected predictions of all objectives."""
         return {place: answer for part in self.parts for place, answer in part.answers(batch).items()}
 
-    def describe_labels(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Sequences) -> list[str]:
         """Returns the labels of all objectives."""
         return [verdict for part in self.parts for verdict in part.describe_labels(batch)]
 

@@ -1,6 +1,6 @@
 """The batches of pre-training on a table of texts with feature vectors: pictures and their captions, sounds.
 
-    rows -> token ids, vectors -> Order -> (with another row's vectors) -> packed Batch -> objective.corrupt
+    rows -> token ids, vectors -> Order -> (with another row's vectors) -> Sequences -> objective.corrupt -> Batch
 
 As of a corpus, a batch is a function of (seed, step). One row in a hundred is held out.
 
@@ -8,19 +8,18 @@ E rows · B sequences · R vectors of the batch · D numbers of a vector
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
 from bertie.data.batch import Batch
-from bertie.data.collate import batch_of
-from bertie.data.draws import Draws, key
+from bertie.data.draws import U64, Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, permutation, places
 from bertie.data.pairing import OtherVectors
@@ -166,13 +165,13 @@ class CaptionSource:
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks."""
         numbers = places(step, self.batch_size, rank=rank, world=world, first=self.first)
-        return [self._at(part) for part in cut(numbers, self.micro_batch_size)]
+        return [Batch.of(self._at(part)) for part in cut(numbers, self.micro_batch_size)]
 
     def validation_batches(self) -> list[Batch]:
         """Returns the held-out rows, with the same masks in every run."""
         size, numbers = self.micro_batch_size or self.batch_size, VALIDATION_FIRST + np.arange(len(self.held))
         return [
-            self._made(rows, self.held, part, key(VALIDATION_SEED, 0, rows))
+            Batch.of(self._corrupted(rows, self.held, part, key(VALIDATION_SEED, 0, rows)))
             for rows, part in zip(cut(self.held, size), cut(numbers, size), strict=True)
             if len(rows)
         ]
@@ -182,14 +181,17 @@ class CaptionSource:
         numbers = np.arange(self.first, self.first + min(count, self.batch_size))
         return [readable(self._at(one), self.objective, self.tokenizer) for one in cut(numbers, 1)]
 
-    def _at(self, numbers: Int) -> Batch:
+    def _at(self, numbers: Int) -> Sequences:
         epochs, chosen = self.order.at(numbers)
         cycle = self.objective.corruption_cycle
         rounds = epochs if cycle is None else epochs % cycle
-        return self._made(self.rows[chosen], self.rows, numbers, key(self.seed, rounds, self.rows[chosen]))
+        return self._corrupted(self.rows[chosen], self.rows, numbers, key(self.seed, rounds, self.rows[chosen]))
 
-    def _made(self, rows: Int, among: Int, sample_ids: Int, keys: Any) -> Batch:
-        """Returns a corrupted batch. among: the rows whose vectors a text may get instead of its own."""
+    def _corrupted(self, rows: Int, among: Int, sample_ids: Int, keys: U64) -> Sequences:
+        """Returns rows as input of the model, with the labels of the objective.
+
+        among: the rows whose vectors a text may get instead of its own.
+        """
         draws, pictures, labels = Draws(keys), rows, dict[str, NDArray[Any]]()
         pairing = self.objective.pairing
         if isinstance(pairing, OtherVectors):
@@ -198,10 +200,9 @@ class CaptionSource:
             moved = (at + 1 + draws.integers(WHICH, 1, max(1, len(among) - 1))[:, 0]) % len(among)  # any but its own
             pictures = np.where(other_B, among[moved], rows)
             labels[pairing.label] = other_B.astype(np.int64)
-        batch = batch_of(self.ids(rows, pictures), sample_ids)
         source = ranges(self.captions.starts[pictures], self.captions.starts[pictures + 1])
         labels |= {name: array[source] for name, array in self.labels.items()}
-        batch = batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
+        batch = replace(self.ids(rows, pictures), labels=labels, sample_ids=sample_ids)
         return self.objective.corrupt(batch, draws, self.vocabulary)
 
     def ids(self, rows: Int, pictures: Int | None) -> Sequences:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -129,8 +130,8 @@ class Distillation(Objective):
         """Returns the vocabulary head, which masked LM trains too."""
         return {"mlm": HEADS["mlm"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch unchanged. Raises UsageError for masked positions without an objective that masks."""
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences unchanged. Raises UsageError for masked positions without an objective that masks."""
         if self.positions == "masked" and "mlm_positions" not in batch.labels:
             raise UsageError("distil.positions=masked needs objectives.mlm, listed before distil.")
         return batch
@@ -176,6 +177,4 @@ class Distillation(Objective):
 
 def decoder(model: TorchModel, hidden: Tensor) -> Decoder:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
-    head = model.heads["mlm"]
-    assert isinstance(head, VocabularyHead)
-    return head.parts(hidden, model.word_embeddings)
+    return model.head("mlm", VocabularyHead).parts(hidden, model.word_embeddings)

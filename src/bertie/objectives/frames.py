@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -21,10 +20,10 @@ from bertie.console import counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.nn.layout import Packed
 from bertie.nn.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
@@ -71,28 +70,27 @@ class MaskedFrames(Objective):
         found.fit(vectors[:: -(-len(vectors) // MOST_FITTED)])
         return {"clusters": found.predict(vectors).astype(np.int64)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
         """Hides spans of frames and adds their labels. A sequence with frames has at least one hidden."""
-        if batch.features is None or not isinstance(batch.layout, Packed):
+        if STANDS not in batch.extra:
             raise DataError("frames needs a table with a column of feature vectors (--features COLUMN).")
-        rows_R = batch.features.rows.numpy()
-        ends_B = batch.layout.cu_seqlens[1:].numpy()
-        sequence_R = np.searchsorted(ends_B, rows_R, "right")
-        count_B = np.bincount(sequence_R, minlength=batch.size)
+        rows_R = np.flatnonzero(batch.extra[STANDS])
+        sequence_R = batch.sequence[rows_R]
+        count_B = np.bincount(sequence_R, minlength=len(batch))
         first_B = np.cumsum(count_B) - count_B
         place_R = np.arange(len(rows_R)) - first_B[sequence_R]
         draws_BS = rng.uniform(START, int(count_B.max(initial=1)))
         draws_BS[np.arange(draws_BS.shape[1]) >= count_B[:, None]] = 1  # no frame is there
         begins_BS = draws_BS < self.start
-        begins_BS[np.arange(batch.size), draws_BS.argmin(1)] = True
+        begins_BS[np.arange(len(batch)), draws_BS.argmin(1)] = True
         hidden_BS = begins_BS.copy()
         for by in range(1, min(self.length, begins_BS.shape[1])):
             hidden_BS[:, by:] |= begins_BS[:, :-by]
         hidden_R = hidden_BS[sequence_R, place_R]
-        features = replace(batch.features, hidden=torch.from_numpy(hidden_R))
-        return replace(batch, features=features).with_labels(
-            frame_positions=torch.from_numpy(rows_R[hidden_R]),
-            frame_targets=batch.labels["clusters"][torch.from_numpy(hidden_R)],
+        unseen_T = np.zeros(len(batch.input_ids), np.bool_)
+        unseen_T[rows_R[hidden_R]] = True
+        return replace(batch, extra={**batch.extra, UNSEEN: unseen_T}).with_labels(
+            frame_positions=rows_R[hidden_R], frame_targets=batch.labels["clusters"][hidden_R]
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:

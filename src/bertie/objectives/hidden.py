@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.collate import pack
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import STANDS, Int, Sequences, ranges
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -40,15 +40,11 @@ from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.layout import moved, where
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
-from bertie.objectives.mlm import flat
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
 CLOSING, OPENING = frozenset(".,:;!?%)]}»”’'\"…·、。"), frozenset("([{«“‘")
 """Punctuation that is written without a space before it, and after it."""
-
-
-Int = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,9 @@ class HiddenStates(Objective):
         """Returns no heads."""
         return {}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch unchanged. Raises UsageError for feature vectors, which have no text."""
-        if batch.features is not None:
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences unchanged. Raises UsageError for feature vectors, which have no text."""
+        if STANDS in batch.extra:
             raise UsageError("hidden needs texts without feature vectors. Omit it: objectives.hidden=null.")
         return batch
 
@@ -110,16 +106,16 @@ class HiddenStates(Objective):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of tokens of the texts that the teacher reads."""
-        lengths_B = flat(batch)[1].lengths
+        lengths_B = _sequences(batch).lengths
         return {"hidden": int(lengths_B[read_by_teacher(len(lengths_B), self.share)].sum())}
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the squared error of the mapped hidden states, the mean of the teacher's dimensions."""
         teacher, ours = self._teacher, output.last_hidden_state.flatten(0, -2)
-        assert model.tokenizer is not None
-        assert teacher.tokenizer is not None
         length = teacher.config.max_length
-        aligned = align(batch.host, model.tokenizer, teacher.tokenizer, max_length=length, share=self.share)
+        aligned = align(
+            _sequences(batch), model.text_tokenizer, teacher.text_tokenizer, max_length=length, share=self.share
+        )
         aligned = aligned.to(ours.device)
         targets_KH = targets(teacher.to(ours.device), aligned, model.compute_dtype)
         places = aligned.tokens
@@ -153,6 +149,13 @@ class Aligned:
         return Aligned(self.batch.to(device), *(moved(x, device) for x in arrays))
 
 
+def _sequences(batch: Batch) -> Sequences:
+    """Returns what a batch was made from. Raises UsageError for one that was not made from sequences."""
+    if (sequences := batch.host.sequences) is None:
+        raise UsageError("hidden learns from batches that were made with Batch.of, whose texts are in main memory.")
+    return sequences
+
+
 def read_by_teacher(texts: int, share: float) -> NDArray[np.bool_]:
     """Returns which texts of a batch the teacher reads, (B,): evenly spaced, since corpora follow each other in it."""
     chosen_B: NDArray[np.bool_] = np.diff(np.floor(np.arange(texts + 1) * share)) > 0
@@ -170,15 +173,14 @@ def targets(teacher: TorchModel, aligned: Aligned, dtype: torch.dtype | None) ->
     return F.layer_norm(means, means.shape[-1:])
 
 
-def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int, share: float = 1.0) -> Aligned:
+def align(batch: Sequences, student: Tokenizer, teacher: Tokenizer, *, max_length: int, share: float = 1.0) -> Aligned:
     """Encodes a share of a batch's original texts for the teacher, and links the tokens by the characters that they
     share.
 
     A token that shares no character with a token of the teacher is linked with all of the teacher's tokens of its text.
     """
-    lengths_B = flat(batch)[1].lengths
-    chosen_B = read_by_teacher(len(lengths_B), share)
-    chosen_T, lengths_B = np.repeat(chosen_B, lengths_B), lengths_B[chosen_B]
+    chosen_B = read_by_teacher(len(batch), share)
+    chosen_T, lengths_B = np.repeat(chosen_B, batch.lengths), batch.lengths[chosen_B]
     ids_O, rows_O = _original(batch, student.special_ids)
     read_O = chosen_T[rows_O]
     ids_O, rows_O = ids_O[read_O], (np.cumsum(chosen_T) - 1)[rows_O[read_O]]
@@ -193,25 +195,26 @@ def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: i
     alone = np.flatnonzero(np.bincount(rows, minlength=lengths_B.sum()) == 0)
     many_B = np.array([len(encoding) for encoding in encodings])
     text = np.repeat(np.arange(len(lengths_B)), lengths_B)[alone]
-    all_rows, all_columns = np.repeat(alone, many_B[text]), _ranges((np.cumsum(many_B) - many_B)[text], many_B[text])
+    ends_B = np.cumsum(many_B)
+    all_rows, all_columns = np.repeat(alone, many_B[text]), ranges((ends_B - many_B)[text], ends_B[text])
     rows_P, columns_P = np.concatenate([rows[starts], all_rows]), np.concatenate([columns[starts], all_columns])
     counts_P = np.concatenate([counts, np.ones(len(all_rows), np.int64)])
     weights_P = (counts_P / np.bincount(rows_P, counts_P)[rows_P]).astype(np.float32)
     arrays = (np.flatnonzero(chosen_T), rows_P, columns_P, weights_P)
-    return Aligned(pack(encodings), *map(torch.from_numpy, arrays))
+    theirs = Sequences.of([one.ids for one in encodings], [one.type_ids for one in encodings])
+    return Aligned(Batch.of(theirs), *map(torch.from_numpy, arrays))
 
 
-def _original(batch: Batch, special: Collection[int]) -> tuple[Int, Int]:
+def _original(batch: Sequences, special: Collection[int]) -> tuple[Int, Int]:
     """Returns the tokens of the texts before they were corrupted, and the real token of the batch that each belongs to:
     (O,), (O,). The tokens of a removed span belong to its sentinel."""
-    ids = batch.input_ids.flatten().clone()
+    ids_T = batch.input_ids.copy()
     if "mlm_positions" in batch.labels:
-        ids[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
-    ids_T = ids.numpy()[flat(batch)[0]]
+        ids_T[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
     sizes_T = np.ones(len(ids_T), np.int64)
     if "span_targets" not in batch.labels:
         return ids_T, np.arange(len(ids_T))
-    written_Q, sentinel_Q = batch.labels["span_targets"].numpy(), batch.labels["span_sentinels"].numpy()
+    written_Q, sentinel_Q = batch.labels["span_targets"], batch.labels["span_sentinels"]
     removed_Q = ~sentinel_Q & ~np.isin(written_Q, [*special])  # not the end of the text, which stays in the text
     stands_T = np.isin(ids_T, written_Q[sentinel_Q])  # for a span, in the order of the sentinels that are written
     sizes_T[stands_T] = np.bincount((np.cumsum(sentinel_Q) - 1)[removed_Q], minlength=int(stands_T.sum()))
@@ -228,13 +231,8 @@ def _tokens_of_characters(texts: Sequence[str], encodings: Sequence[Encoding]) -
     bounds = bounds.reshape(-1, 2)
     sizes = bounds[:, 1] - bounds[:, 0]
     starts = bounds[:, 0] + np.repeat(first[:-1], [len(encoding) for encoding in encodings])
-    found_C[_ranges(starts, sizes)] = np.repeat(np.arange(len(sizes)), sizes)
+    found_C[ranges(starts, starts + sizes)] = np.repeat(np.arange(len(sizes)), sizes)
     return found_C
-
-
-def _ranges(starts: Int, sizes: Int) -> Int:
-    """Returns the concatenated ranges of `sizes` numbers from `starts`."""
-    return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
 
 
 @lru_cache(4)

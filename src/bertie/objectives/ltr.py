@@ -13,12 +13,13 @@ B sequences · T real tokens of the batch · N = T - B predictions · H hidden s
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
+import numpy as np
 from torch import nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
@@ -45,14 +46,10 @@ class LeftToRight(Objective):
             )
         return {"lm": HEADS["lm"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch with its own tokens as labels."""
-        followed = batch.layout.mask()[:, 1:]
-        places = torch.arange(batch.input_ids.numel()).view(batch.input_ids.shape)
-        return batch.with_labels(
-            ltr_positions=batch.layout.rectangle(places)[:, :-1][followed],
-            ltr_targets=batch.layout.rectangle(batch.input_ids)[:, 1:][followed],
-        )
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences with their own tokens as labels."""
+        positions = np.flatnonzero(batch.column[1:])  # the next token is not the first one of a sequence
+        return batch.with_labels(ltr_positions=positions, ltr_targets=batch.input_ids[positions + 1].astype(np.int64))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of predictions, N."""
@@ -62,7 +59,6 @@ class LeftToRight(Objective):
         """Returns the cross-entropy of every next token."""
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]
-        head = model.heads["lm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("lm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"ltr": LossTerm(total, len(targets_N), correct)}

@@ -7,14 +7,13 @@ order drawn from (seed, block). The two texts of a pair are always from one corp
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
 import xxhash
 from numpy.typing import NDArray
 
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.order import Int, permutation, places
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.objectives.source import PretrainingSource, cut
 
@@ -83,7 +82,7 @@ class Mixture:
             if (which == number).any()
         ]
         rng = Draws(np.concatenate([draws.keys for _, draws in parts]))
-        return next(iter(self.sources.values())).corrupted(joined([batch for batch, _ in parts]), rng)
+        return next(iter(self.sources.values())).corrupted(Sequences.joined([part for part, _ in parts]), rng)
 
     def validation_batches(self) -> list[Batch]:
         """Returns the validation batches of all sources."""
@@ -102,16 +101,3 @@ def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
     found[np.argsort(found - exact, kind="stable")[: max(short, 0)]] += 1
     found[np.argmax(found)] += min(short, 0)  # what the one at the least took
     return found
-
-
-def joined(batches: Sequence[Batch]) -> Batch:
-    """Concatenates packed batches that are not corrupted yet."""
-    whole = packed(
-        np.concatenate([batch.input_ids.numpy() for batch in batches]),
-        np.concatenate([batch.token_type_ids.numpy() for batch in batches]),
-        np.concatenate([batch.layout.mask().sum(1).numpy() for batch in batches]),
-        np.concatenate([batch.sample_ids.numpy() for batch in batches]),
-    )
-    return whole.with_labels(
-        **{name: torch.cat([batch.labels[name] for batch in batches]) for name in batches[0].labels}
-    )

@@ -14,20 +14,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.collate import pad
 from bertie.data.draws import Draws
-from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of, replacements, wanted
+from bertie.data.masking import Masking, Vocabulary, choose, masking_of, prediction_counts, replacements
 from bertie.data.rates import Rate, Rates, rate_of
-from bertie.data.sequences import LabelAxis
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
-from bertie.nn.layout import Packed, rows_at
+from bertie.nn.layout import Padded, rows_at
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
@@ -77,8 +74,12 @@ class MaskedLM(Objective):
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
-        assert self._rate
-        assert self._masking
+        self.check_options()
+
+    def check_options(self) -> None:
+        """Raises UsageError for a rate or a masking that cannot be."""
+        rate_of(self.rate, "mlm.rate")
+        masking_of(self.masking)
 
     @cached_property
     def _rate(self) -> Rate:
@@ -98,31 +99,30 @@ class MaskedLM(Objective):
         return {"mlm": HEADS["mlm"](config)}
 
     def sample(self, encoding: "Encoding", tokenizer: "Tokenizer", seed: int) -> Batch:
-        """Returns the batch of one text with its masks."""
-        plain = pad([encoding], pad_id=tokenizer.pad_id)
-        return self.corrupt(plain, Draws.of(seed, 0, plain.sample_ids.numpy()), Vocabulary.of(tokenizer))
+        """Returns the batch of one text with its masks, as a rectangle (1, S)."""
+        plain = Sequences.of([encoding.ids], [encoding.type_ids])
+        batch = Batch.of(self.corrupt(plain, Draws.of(seed, 0, plain.numbers), Vocabulary.of(tokenizer)))
+        ids_1S, types_1S = batch.input_ids[None], batch.token_type_ids[None]
+        return replace(batch, input_ids=ids_1S, token_type_ids=types_1S, layout=Padded.of(ids_1S, None))
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Masks tokens and adds their labels. A packed and a padded batch have the same masks."""
-        ids = batch.input_ids.flatten().numpy()
-        places_T, tokens = flat(batch)
-        candidates_B = np.bincount(tokens.rows[~vocabulary.structure[tokens.ids]], minlength=batch.size)
-        rate_B = self._rate.at(batch.sample_ids.numpy())
-        wanted_B = wanted(tokens.lengths, candidates_B, rate=rate_B, most=self.max_predictions)
-        chosen_N, heads_N = choose(self._masking, tokens, wanted_B, vocabulary, rng)
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Masks tokens and adds their labels."""
+        places_T, tokens = batch.without_vectors()
+        candidates_B = np.bincount(tokens.sequence[~vocabulary.structure[tokens.input_ids]], minlength=len(batch))
+        rate_B = self._rate.at(batch.numbers)
+        count_B = prediction_counts(tokens.lengths, candidates_B, rate=rate_B, most=self.max_predictions)
+        chosen_N, heads_N = choose(self._masking, tokens, count_B, vocabulary, rng)
 
-        corrupted, positions = ids.copy(), places_T[chosen_N]
+        corrupted, positions = batch.input_ids.copy(), places_T[chosen_N]
         corrupted[positions] = replacements(tokens, chosen_N, heads_N, vocabulary, rng, replace=self.replace)
-        batch = replace(batch, input_ids=torch.from_numpy(corrupted).view(batch.input_ids.shape))
-        return batch.with_labels(
-            mlm_positions=torch.from_numpy(positions), mlm_targets=torch.from_numpy(ids[positions].astype(np.int64))
-        )
+        targets = batch.input_ids[positions].astype(np.int64)
+        return replace(batch, input_ids=corrupted).with_labels(mlm_positions=positions, mlm_targets=targets)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of predictions, N."""
         return {"mlm": len(batch.labels["mlm_targets"])}
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the original token at each predicted position."""
         places, targets = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
@@ -135,20 +135,6 @@ class MaskedLM(Objective):
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])
-        head = model.heads["mlm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("mlm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}
-
-
-def flat(batch: Batch) -> tuple[NDArray[np.int64], Ragged]:
-    """Returns the real tokens of a packed or padded batch: flattened positions in input_ids (T,), and their ids
-    (T,). Feature vectors are no tokens."""
-    ids, mask_BS = batch.input_ids.flatten().numpy(), batch.layout.mask().numpy()
-    packed = isinstance(batch.layout, Packed)
-    places_T, lengths_B = np.arange(len(ids)) if packed else np.flatnonzero(mask_BS), mask_BS.sum(1)
-    if batch.features is not None:
-        token_T = ~np.isin(places_T, batch.features.rows.numpy())
-        sequence_T = np.repeat(np.arange(len(lengths_B)), lengths_B)
-        places_T, lengths_B = places_T[token_T], np.bincount(sequence_T[token_T], minlength=len(lengths_B))
-    return places_T, Ragged(ids[places_T], lengths_B)

@@ -16,7 +16,7 @@ from bertie.data.draws import Draws
 from bertie.data.fixed_shapes import NO_TARGET
 from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
-from bertie.data.sequences import LabelAxis
+from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
@@ -43,8 +43,7 @@ class TextPair(Objective):
     @property
     def label(self) -> str:
         """The name of the label in a batch."""
-        assert self.pairing.label is not None
-        return self.pairing.label
+        return self.pairing.label or f"{self.name}_labels"
 
     @property
     def label_axes(self) -> Mapping[str, LabelAxis]:  # type: ignore[override]
@@ -74,15 +73,15 @@ class TextPair(Objective):
             )
         return {"pair": HEADS["pair"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch unchanged, since the pairs have their labels."""
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences unchanged, since the pairs have their labels."""
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of pairs, B."""
         return {self.name: len(batch.labels[self.label])}
 
-    def describe_labels(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Sequences) -> list[str]:
         """Returns the label of each pair in words."""
         return [self.verdict[label] for label in batch.labels[self.label].tolist()]
 

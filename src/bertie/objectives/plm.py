@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.masking import Vocabulary, choose, ngram, wanted
+from bertie.data.masking import Vocabulary, choose, ngram, prediction_counts
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.xlnet import XLNetConfig
 from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, LossTerm, Objective
-from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -66,32 +66,29 @@ class PermutationLM(Objective):
             raise UsageError("plm needs a model with two-stream attention: model=xlnet-base-cased.")
         return {"plm": HEADS["plm"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch with an order of prediction. Its tokens do not change."""
-        places_T, tokens = flat(batch)
-        special_T = vocabulary.structure[tokens.ids]
-        candidates_B = np.bincount(tokens.rows[~special_T], minlength=batch.size)
-        wanted_B = wanted(tokens.lengths, candidates_B, rate=self.rate, most=None)
-        chosen_N, _ = choose(ngram(self.longest), tokens, wanted_B, vocabulary, rng)
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences with an order of prediction. Their tokens do not change."""
+        places_T, tokens = batch.without_vectors()
+        special_T = vocabulary.structure[tokens.input_ids]
+        candidates_B = np.bincount(tokens.sequence[~special_T], minlength=len(batch))
+        count_B = prediction_counts(tokens.lengths, candidates_B, rate=self.rate, most=None)
+        chosen_N, _ = choose(ngram(self.longest), tokens, count_B, vocabulary, rng)
         hidden_T = special_T.copy()
         hidden_T[chosen_N] = True
-        in_order = np.lexsort((rng.bits_at(ORDER, tokens.rows, tokens.columns), tokens.rows))
+        in_order = np.lexsort((rng.bits_at(ORDER, tokens.sequence, tokens.column), tokens.sequence))
         rank_T = np.empty(len(in_order), np.int64)
-        rank_T[in_order] = tokens.columns  # 0, 1, 2 ... in each sequence
-        order = np.full(batch.input_ids.numel(), -1)
+        rank_T[in_order] = tokens.column  # 0, 1, 2 ... in each sequence
+        order = np.full(len(batch.input_ids), -1)
         order[places_T] = np.where(hidden_T, rank_T, -1)
-        positions = torch.from_numpy(places_T[chosen_N])
-        return batch.with_labels(
-            plm_positions=positions,
-            plm_targets=batch.input_ids.flatten()[positions],
-            plm_order=torch.from_numpy(order).view(batch.input_ids.shape),
-        )
+        positions = places_T[chosen_N]
+        targets = batch.input_ids[positions].astype(np.int64)
+        return batch.with_labels(plm_positions=positions, plm_targets=targets, plm_order=order)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of predictions, N."""
         return {"plm": len(batch.labels["plm_targets"])}
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the predicted tokens, which are visible in the text."""
         places, targets = batch.labels["plm_positions"].tolist(), batch.labels["plm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
@@ -108,8 +105,7 @@ class PermutationLM(Objective):
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
-        head = model.heads["plm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("plm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": LossTerm(total, len(targets_N), correct)}
 

@@ -15,7 +15,7 @@ B sequences · T real tokens of the batch · N predicted tokens · H generator's
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws, unit
 from bertie.data.masking import Vocabulary
 from bertie.data.rates import Rates
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -37,7 +38,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
-from bertie.objectives.mlm import MaskedLM, flat
+from bertie.objectives.mlm import MaskedLM
 
 DRAWN = 4  # stream of draws (data/masking.py lists them)
 
@@ -83,7 +84,7 @@ class ReplacedTokens(Objective):
         if self.tied not in ("embeddings", "disentangled", "none"):
             raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings, disentangled or none.")
         try:
-            assert self.masked
+            self.masked.check_options()
         except UsageError as error:
             raise UsageError(str(error).replace("mlm.", "rtd.")) from None
 
@@ -123,13 +124,13 @@ class ReplacedTokens(Objective):
             pooler=False,
         )
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch as input of the generator."""
-        places_T, tokens = flat(batch)
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
+        """Returns the sequences as input of the generator."""
+        places_T, tokens = batch.without_vectors()
         batch = self.masked.corrupt(batch, rng, vocabulary)
-        at = np.searchsorted(places_T, batch.labels["mlm_positions"].numpy())
-        drawn = unit(rng.bits_at(DRAWN, tokens.rows[at], tokens.columns[at]))
-        return batch.with_labels(rtd_draws=torch.from_numpy(drawn).float())
+        at = np.searchsorted(places_T, batch.labels["mlm_positions"])
+        draws = unit(rng.bits_at(DRAWN, tokens.sequence[at], tokens.column[at]))
+        return batch.with_labels(rtd_draws=draws.astype(np.float32))
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns N for the generator and T for the discriminator."""
@@ -144,7 +145,7 @@ class ReplacedTokens(Objective):
         h = config.hidden_size
         return {"generator": 3 * sum(once.values()) + again, "replaced-token head": 3 * (2 * h * h + 2 * h)}
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the original token at each position that the generator predicts."""
         return self.masked.answers(batch)
 
@@ -168,9 +169,8 @@ class ReplacedTokens(Objective):
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the generator's cross-entropy, and the discriminator's binary cross-entropy at every real token."""
-        assert isinstance(output, Detection)
-        assert output.generator is not None
-        assert output.replaced is not None
+        if not isinstance(output, Detection):
+            raise TypeError("The output is not that of `forward` of this objective.")
         logits = model.logits("rtd", output).float()
         losses = F.binary_cross_entropy_with_logits(logits, output.replaced.float(), reduction="none")
         right = torch.where(output.replaced, logits > 0, logits < 0)
@@ -194,8 +194,8 @@ class ReplacedTokens(Objective):
 class Detection(EncoderOutput):
     """The discriminator's output, the generator's loss, and the replaced tokens (same shape as input_ids)."""
 
-    generator: LossTerm | None = None
-    replaced: Tensor | None = None
+    generator: LossTerm = field(kw_only=True)
+    replaced: Tensor = field(kw_only=True)
 
 
 class Generator(nn.Module):
@@ -208,9 +208,7 @@ class Generator(nn.Module):
 
 
 def _generator(model: TorchModel) -> Generator:
-    generator = model.companions["generator"]
-    assert isinstance(generator, Generator)
-    return generator
+    return model.companion("generator", Generator)
 
 
 @torch.no_grad()

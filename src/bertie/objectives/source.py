@@ -1,6 +1,6 @@
 """The batches of pre-training: corrupted, labeled, and a function of (seed, step).
 
-    step -> Order -> rows of the epoch's plan -> tokens of the shards -> packed Batch -> objective.corrupt
+    step -> Order -> rows of the epoch's plan -> tokens of the shards -> Sequences -> objective.corrupt -> Batch
 
 B sequences · T real tokens of the batch
 """
@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted, progress
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
+from bertie.data.sequences import STANDS, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.files import home_of
 from bertie.objectives.base import Objective
@@ -189,7 +188,8 @@ class PretrainingSource:
         """Returns the first training instances as readable text: the input, with the expected predictions in ‹›."""
         ids = np.arange(self.first, self.first + min(count, self.batch_size))
         return [
-            readable(self.corrupted(*self.instances(one, one)), self.objective, self.tokenizer) for one in cut(ids, 1)
+            readable(self.objective.corrupt(*self.instances(one, one), self.vocabulary), self.objective, self.tokenizer)
+            for one in cut(ids, 1)
         ]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
@@ -207,11 +207,11 @@ class PretrainingSource:
         folder = self.shards.folder
         return cached(make, folder and home_of("plans", folder, self.shards.fingerprint[:16]), identity)
 
-    def instances(self, places: Int, sample_ids: Int) -> tuple[Batch, Draws]:
+    def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
         return self.seen(*self.order.at(places), sample_ids)
 
-    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Batch, Draws]:
+    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns instances as they occur in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
@@ -220,9 +220,9 @@ class PretrainingSource:
         rounds = epochs if cycle is None else epochs % cycle  # dynamic masks or static ones: this is all that differs
         return self._assembled(rows, sample_ids, self._train), Draws(key(self.seed, rounds, instances))
 
-    def corrupted(self, batch: Batch, rng: Draws) -> Batch:
-        """Returns a batch as input of the model, with the labels of the objective."""
-        return self.objective.corrupt(batch, rng, self.vocabulary)
+    def corrupted(self, batch: Sequences, rng: Draws) -> Batch:
+        """Returns sequences as input of the model, with the labels of the objective."""
+        return Batch.of(self.objective.corrupt(batch, rng, self.vocabulary))
 
     def _text(self, start: int, length: int, sentences: Sentences) -> NDArray[Any]:
         """Returns the tokens of a segment, with a separator between documents inside it."""
@@ -232,7 +232,7 @@ class PretrainingSource:
         border = np.array([self.separator], parts[0].dtype)
         return np.concatenate([part for one in parts for part in (border, one)][1:])
 
-    def _assembled(self, rows: NDArray[Any], sample_ids: Int, sentences: Sentences) -> Batch:
+    def _assembled(self, rows: NDArray[Any], sample_ids: Int, sentences: Sentences) -> Sequences:
         """Returns [CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the family's special tokens, and the
         label."""
         frame, two = self.frame, self.pairing.segments == 2
@@ -251,10 +251,8 @@ class PretrainingSource:
                 ids += [self.shards.span(b, b + b_length), gaps[2]]
                 types += [text_types[1][:b_length], gap_types[2]]
         ids_T, types_T = (np.concatenate(parts).astype(np.int64, copy=False) for parts in (ids, types))
-        batch = packed(ids_T, types_T, lengths_B, sample_ids)
-        if self.pairing.label is None:
-            return batch
-        return batch.with_labels(**{self.pairing.label: torch.from_numpy(rows["label"].astype(np.int64))})
+        labels = {} if self.pairing.label is None else {self.pairing.label: rows["label"].astype(np.int64)}
+        return Sequences(ids_T, types_T, lengths_B, labels=labels, sample_ids=sample_ids)
 
 
 def cut(ids: Int, size: int | None) -> list[Int]:
@@ -263,13 +261,13 @@ def cut(ids: Int, size: int | None) -> list[Int]:
     return [ids[i : i + size] for i in range(0, len(ids), size)]
 
 
-def readable(batch: Batch, objective: Objective, tokenizer: Tokenizer) -> str:
-    """Returns a corrupted batch as text, each predicted position followed by its target: the [MASK]‹cat› sat on."""
-    tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.flatten().tolist()]
+def readable(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> str:
+    """Returns corrupted sequences as text, each predicted position followed by its target: the [MASK]‹cat› sat on."""
+    tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
     told = [f"({verdict})" for verdict in objective.describe_labels(batch)]
-    if batch.features is not None:
-        rows = set(batch.features.rows.tolist())
+    if STANDS in batch.extra:
+        rows = set(np.flatnonzero(batch.extra[STANDS]).tolist())
         tokens, told = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *told]
     return " ".join([*tokens, *told])

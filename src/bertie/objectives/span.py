@@ -12,30 +12,29 @@ sequences, concatenated; span_lengths (B,) int64, its length per sequence; span_
 B sequences · T real tokens before corruption · Q tokens of the decoder output · S most spans of a sequence
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
 from bertie.data.draws import Draws
 from bertie.data.masking import NEVER, Bool, Int, Vocabulary
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.seq2seq import Seq2Seq
-from bertie.nn.layout import Packed, Padded
+from bertie.nn.layout import Packed
 from bertie.objectives.base import LossReport, LossTerm, Objective
-from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
+NO_DECODER = "span needs a model with a decoder: model=t5-small."
 NOISE, KEPT = 5, 6  # streams of draws (data/masking.py lists them)
 
 
@@ -60,19 +59,19 @@ class SpanCorruption(Objective):
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns a decoder and its next-token head. Raises UsageError for a model without a decoder."""
         if config.num_decoder_layers is None:
-            raise UsageError("span needs a model with a decoder: model=t5-small.")
+            raise UsageError(NO_DECODER)
         return {"decoder": HEADS["decoder"](config), "lm": HEADS["lm"](config)}
 
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+    def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
         """Replaces spans of the text by sentinels."""
-        places_T, tokens = flat(batch)
-        text_T = ~vocabulary.structure[tokens.ids]
-        noise_T = np.zeros(len(tokens.ids), bool)
-        lengths_B = np.bincount(tokens.rows[text_T], minlength=batch.size)
+        _, tokens = batch.without_vectors()
+        text_T = ~vocabulary.structure[tokens.input_ids]
+        noise_T = np.zeros(len(text_T), bool)
+        lengths_B = np.bincount(tokens.sequence[text_T], minlength=len(batch))
         noise_T[text_T] = noise_mask(lengths_B, rng, rate=self.rate, mean_length=self.mean_length)
-        starts_T = noise_T & ~(np.append(False, noise_T[:-1]) & (tokens.columns > 0))
-        before_B = np.append(0, np.cumsum(np.bincount(tokens.rows[starts_T], minlength=batch.size)))[:-1]
-        number_T = np.cumsum(starts_T) - 1 - before_B[tokens.rows]  # of each span in its sequence
+        starts_T = noise_T & ~(np.append(False, noise_T[:-1]) & (tokens.column > 0))
+        before_B = np.append(0, np.cumsum(np.bincount(tokens.sequence[starts_T], minlength=len(batch))))[:-1]
+        number_T = np.cumsum(starts_T) - 1 - before_B[tokens.sequence]  # of each span in its sequence
         if number_T.max(initial=0, where=starts_T) >= len(vocabulary.sentinels):
             raise DataError(
                 f"A sequence has {number_T.max(where=starts_T, initial=0) + 1} spans, but the vocabulary has "
@@ -82,50 +81,42 @@ class SpanCorruption(Objective):
         sentinel_T = vocabulary.sentinels[np.where(starts_T, number_T, 0)]
 
         read_T = ~noise_T | starts_T
-        shown = np.where(starts_T, sentinel_T, tokens.ids)[read_T]
-        types = batch.token_type_ids.flatten().numpy()[places_T][read_T]
-        read_B = np.bincount(tokens.rows[read_T], minlength=batch.size)
-        corrupted = packed(shown, types, read_B, batch.sample_ids.numpy())
-
-        last_T = np.append(tokens.columns[1:] == 0, True) & ~text_T  # the end of a text is the end of what is written
-        written, is_sentinel, rows = _written(tokens.ids, sentinel_T, starts_T, noise_T | last_T, tokens.rows)
-        if not isinstance(batch.layout, Packed):
-            corrupted = _padded(corrupted, vocabulary.pad_id)
-        return corrupted.with_labels(
-            **batch.labels,
-            span_targets=torch.from_numpy(written),
-            span_lengths=torch.from_numpy(np.bincount(rows, minlength=batch.size)),
-            span_sentinels=torch.from_numpy(is_sentinel),
+        shown = np.where(starts_T, sentinel_T, tokens.input_ids)[read_T]
+        read_B = np.bincount(tokens.sequence[read_T], minlength=len(batch))
+        last_T = np.append(tokens.column[1:] == 0, True) & ~text_T  # the end of a text is the end of what is written
+        written, is_sentinel, rows = _written(tokens.input_ids, sentinel_T, starts_T, noise_T | last_T, tokens.sequence)
+        corrupted = Sequences(shown, tokens.token_type_ids[read_T], read_B, sample_ids=batch.sample_ids)
+        written_B = np.bincount(rows, minlength=len(batch))
+        return replace(corrupted, labels=batch.labels).with_labels(
+            span_targets=written, span_lengths=written_B, span_sentinels=is_sentinel
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of tokens of the decoder output, Q."""
         return {"span": len(batch.labels["span_targets"])}
 
-    def answers(self, batch: Batch) -> dict[int, list[int]]:
+    def answers(self, batch: Sequences) -> dict[int, list[int]]:
         """Returns the removed tokens of each sentinel."""
-        layout, found = batch.layout, dict[int, list[int]]()
-        places = layout.rectangle(torch.arange(batch.input_ids.numel()).view(batch.input_ids.shape))
-        ids, mask = layout.rectangle(batch.input_ids), layout.mask()
-        cut = batch.labels["span_lengths"].tolist()
-        rows = zip(*(torch.split(batch.labels[f"span_{name}"], cut) for name in ("targets", "sentinels")), strict=True)
-        for row, (targets, sentinels) in enumerate(rows):
-            where = dict(zip(ids[row][mask[row]].tolist(), places[row][mask[row]].tolist(), strict=True))
+        answers = dict[int, list[int]]()
+        ends = np.cumsum(batch.labels["span_lengths"])[:-1]
+        parts = (np.split(batch.labels[f"span_{name}"], ends) for name in ("targets", "sentinels"))
+        for start, stop, targets, sentinels in zip(batch.starts[:-1], batch.starts[1:], *parts, strict=True):
+            place_of = dict(zip(batch.input_ids[start:stop].tolist(), range(start, stop), strict=True))
             for target, is_sentinel in zip(targets.tolist(), sentinels.tolist(), strict=True):
                 if is_sentinel:
-                    answer = found.setdefault(where[target], [])
+                    answer = answers.setdefault(place_of[target], [])
                 else:
                     answer.append(target)
-        return found
+        return answers
 
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
-        assert isinstance(model, Seq2Seq)
+        if not isinstance(model, Seq2Seq):
+            raise UsageError(NO_DECODER)
         decoded = model.teach(output, targets_Q, layout)
-        head = model.heads["lm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("lm", VocabularyHead)
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": LossTerm(total, len(targets_Q), correct)}
 
@@ -177,10 +168,3 @@ def _written(
     is_sentinel = np.zeros(len(tokens), bool)
     is_sentinel[at] = True
     return tokens.astype(np.int64), is_sentinel, rows
-
-
-def _padded(batch: Batch, pad_id: int) -> Batch:
-    """Returns a packed batch as a padded array."""
-    mask_BS = batch.layout.mask()
-    ids_BS = batch.layout.rectangle(batch.input_ids).masked_fill(~mask_BS, pad_id)
-    return Batch(ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)

@@ -5,6 +5,7 @@ They are drawn from the report of the task's scores (metrics/base.py) with the i
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -59,6 +60,14 @@ def failed(scores: Mapping[str, Any]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Untuned:
+    """Scores before settings were tuned. same: whether they were tuned on the examples of the scores."""
+
+    scores: Mapping[str, Any]
+    same: bool
+
+
 def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
     """Returns a note on labels that the model does not know; nothing where it knows all."""
     if not (unknown := scores.get("unknown_labels")):
@@ -74,13 +83,15 @@ def answers(
     findings: Mapping[str, Any],
     *,
     source: str = "",
-    untuned: Mapping[str, Any] | None = None,
+    untuned: Untuned | None = None,
 ) -> None:
-    """Adds all sections. untuned: the scores before settings were tuned on the same examples."""
+    """Adds all sections. untuned: the scores before settings were tuned."""
     _metrics(report, scores, untuned)
     _confusions(report, scores)
     _labels(report, scores)
     _calibration(report, scores, untuned)
+    _withheld(report, scores)
+    _sets(report, scores)
     _points(report, findings["points"])
     _subgroups(report, findings, scores)
     _worst(report, findings["worst"], source)
@@ -90,17 +101,18 @@ def answers(
 # Sections -----------------------------------------------------------------------------------------------------------
 
 
-def _metrics(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+def _metrics(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
     about = f"On {scores['examples']:,} examples. The interval holds 95% of the values when examples are resampled."
     columns, rows = ["metric", "value", "95% bootstrap interval"], []
     if untuned:
         columns.append("value before tuning")
+    if untuned and untuned.same:
         about += (
             " A threshold or a temperature was tuned on these same examples, so the values are slightly optimistic."
         )
     for name, value in scores.items():
         if isinstance(value, float) and name not in scores.get("undefined", ()):
-            before = [untuned.get(name, "")] if untuned else []
+            before = [untuned.scores.get(name, "")] if untuned else []
             rows.append([metric_name(name, scores, expand=True), value, _interval(scores, name), *before])
     report.section("Metrics", about).table(columns, rows, stack=True)
 
@@ -147,11 +159,11 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     report.section("Labels", about).table(columns, rows, stack=True)
 
 
-def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
     if not scores.get("calibration"):
         return
     lines = [Line("perfect calibration", [0, 1], [0, 1], colour=5, dashed=True)]
-    for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("model", scores),):
+    for name, found in (("after tuning", scores), ("before", untuned.scores)) if untuned else (("model", scores),):
         bins = found.get("calibration", ())
         xs, ys, low, high = ([one[key] for one in bins] for key in ("probability", "right", "low", "high"))
         lines.append(Line(f"{name}, ECE {found['ece']:z.3f}", xs, ys, low, high))
@@ -167,6 +179,45 @@ def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str
     chart = line_chart(lines, x_label="predicted probability", y_label="accuracy", percent=True)
     caption = "Dots: the answers in bins by their probability. Bands: 95% intervals of the accuracy in each bin."
     report.section("Calibration", about).chart(chart, caption)
+
+
+def _withheld(report: Report, scores: Mapping[str, Any]) -> None:
+    """Accuracy against the share of rows with an answer."""
+    if len(curve := scores.get("selective", ())) < 2:
+        return
+    about = (
+        "If answers below a probability are withheld (abstain), fewer rows have an answer, and more of these are right."
+    )
+    if done := scores.get("answered"):
+        low, high = done["interval_95"]
+        about += f" Here {done['withheld']:,} of {done['rows']:,} rows have no answer, and the metrics leave them out: "
+        about += f"{done['share']:.1%} are answered ({low:.1%} to {high:.1%})."
+    thresholds, shares, accuracies, lows, highs = zip(*curve, strict=True)
+    report.section("Accuracy against answered rows", about)
+    if len({*shares}) > 1:
+        line = Line("accuracy", shares[::-1], accuracies[::-1], lows[::-1], highs[::-1])
+        report.chart(line_chart([line], x_label="share of rows with an answer", y_label="accuracy"))
+    rows = [
+        [f"{t:g}", f"{share:.1%}", accuracy, between(low, high)]
+        for t, share, accuracy, low, high in zip(thresholds, shares, accuracies, lows, highs, strict=True)
+    ]
+    report.table(["probability at least", "rows with an answer", "accuracy", "95% interval"], rows)
+
+
+def _sets(report: Report, scores: Mapping[str, Any]) -> None:
+    """How often prediction sets have the true label."""
+    if not (found := scores.get("prediction_sets")):
+        return
+    about = (
+        f"Of {found['rows']:,} rows, {found['covered']:.1%} have the true label in their set, which has "
+        f"{found['mean_size']:.2f} labels on average; {found['single']:.1%} of the sets have a single label. The "
+        "promise is about all rows together, not about each label."
+    )
+    rows = [
+        [label, row["rows"], row["covered"], between(*row["interval_95"])]
+        for label, row in [("all", found), *found["per_label"].items()][: LABELS + 1]
+    ]
+    report.section("Prediction sets", about).table(["true label", "rows", "coverage", "95% interval"], rows)
 
 
 def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:

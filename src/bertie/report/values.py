@@ -6,6 +6,7 @@ from typing import Any
 
 UNSET = "(not set)"
 NAMES = {
+    "brier": "Brier score (mean squared error of probabilities)",
     "auprc": "area under the precision-recall curve (AUPRC)",
     "ece": "expected calibration error (ECE)",
     "f1": "F1",
@@ -16,7 +17,7 @@ NAMES = {
     "mse": "mean squared error (MSE)",
     "uas": "unlabeled attachment score (UAS)",
 }
-CAPITALS = frozenset(NAMES)
+CAPITALS = frozenset(NAMES) - {"brier"}
 
 
 def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = False) -> str:

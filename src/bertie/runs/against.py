@@ -14,7 +14,7 @@ from bertie.runs.compare import compare, gather, page
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune_seeds
-from bertie.runs.finetuning import Run
+from bertie.runs.finetune_prepare import check_run
 from bertie.runs.folder import AGAINST, RUN
 from bertie.train.loop import temporary_run
 
@@ -37,7 +37,7 @@ def finetune_against(
     if overwrite or not run.exists():  # what is wrong with the second is said now, not after the runs of the first
         examples = read_examples(config)
         for one in configs:
-            Run.check(one, examples)
+            check_run(one, examples)
     with held(run, COMPARISON, overwrite=overwrite):
         for name, one in zip(AGAINST, configs, strict=True):
             console.say(f"[bold]{name}:[/] {one.model}", markup=True)

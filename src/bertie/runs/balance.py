@@ -31,6 +31,10 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "loss_function": config.loss == "function",
         "label_smoothing": config.label_smoothing,
         "optimize": config.optimize,
+        "calibrate": config.calibrate,
+        "costs": config.costs,
+        "abstain": config.abstain is not None,
+        "coverage": config.coverage,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())
@@ -40,6 +44,15 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
             raise UsageError(f"{what} has no effect under task={config.task}. Omit it. Tasks that have it: {able}.")
     if config.optimize and (fixed := {"threshold", "thresholds"} & config.task_options.keys()):
         raise UsageError(f"optimize chooses the threshold that task_options.{min(fixed)} sets. Omit one of them.")
+    if config.group and config.time:
+        raise UsageError("group and time divide rows in two ways. Omit one of them.")
+    if (config.group or config.time) and (config.data or not kind.reads_columns):
+        of = f"the published set {config.data}" if config.data else f"task={config.task}"
+        raise UsageError(
+            f"{'group' if config.group else 'time'} has no effect for {of}, which has groups of its own. Omit it."
+        )
+    if config.costs and config.optimize != "cost":
+        raise UsageError("costs choose a threshold. Pass optimize=cost too, or omit costs.")
     if config.loss == "function" and (config.label_smoothing or config.focal_gamma != LossOptions.gamma):
         raise UsageError("A loss of your own replaces label_smoothing and focal_gamma. Omit them.")
 

@@ -156,11 +156,16 @@ class LabeledFiles(Config):
     """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
     scores are those of training examples."""
     text: tuple[str, ...] = ()
-    """Column of the text, or two columns for a pair. Default: recognized by name."""
+    """Column of the text, or a template of columns ("{title}. {body}"); two for a pair. Default: recognized."""
     label: str = ""
-    """Column of the label. Default: recognized by name."""
+    """Column of the label. Default: recognized."""
     weight: str = ""
     """Column of the weight of a row, a number of 0 or more, in the loss and in the metrics. Default: all weigh 1."""
+    group: str = ""
+    """Column of groups, such as the author of a text: rows of one group are never on both sides of a split. Default:
+    rows with the same text are a group."""
+    time: str = ""
+    """Column of when a row was written, a number or a date: the latest rows are held out. Default: any rows are."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""
@@ -263,8 +268,19 @@ class FinetuneConfig(LabeledFiles):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of a target that all labels have in equal parts. Source: Szegedy et al. 2016, 7: 0.1."""
     optimize: str = ""
-    """Choose the threshold of a label's probability on held-out examples for f1, f2, recall@precision=0.9 or
-    precision@recall=0.95: of positive, of the second of two labels, or of each of several. Default: none."""
+    """Choose the threshold of a label's probability on held-out examples for f1, f2, recall@precision=0.9,
+    precision@recall=0.95 or cost: of positive, of the second of two labels, or of each of several. Default: none."""
+    costs: dict[LabelName, dict[LabelName, float]] = {}
+    """With optimize=cost, the cost of a predicted label by the true one: {spam: {ham: 10}}. Default: 1 for each wrong
+    label, 0 for the right one."""
+    abstain: float | None = Field(None, ge=0, le=1)
+    """Probability below which the trained model gives no label, but a reason. Not set: it always gives one."""
+    coverage: float | None = Field(None, gt=0, lt=1)
+    """Share of texts whose prediction set has the true label, promised by held-out rows (split conformal prediction).
+    Not set: no sets. Source: Vovk et al. 2005."""
+    calibrate: Literal["temperature", "vector"] | None = None
+    """Calibrate the probabilities on held-out examples: temperature (a factor), or vector (a factor and
+    a shift for each label). The weights of the head then contain it. Not set: none. Source: Guo et al. 2017, 4.2."""
     label_check: Literal["none", "words", "folds"] = "words"
     """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
     characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""

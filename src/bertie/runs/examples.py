@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,13 @@ from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
+from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
+from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
+from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
@@ -33,11 +35,10 @@ from bertie.train.callbacks import is_loss
 SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 SELECTING = 1_000  # training examples: of fewer, none are held out to select weights
 LEARNED = 300  # training examples that are evaluated on where none is held out
+LEARNED_NOTE = "no dev file, and no example is held out: the scores are those of examples that were learned from"
 QUOTED_CELL = re.compile(r'"[^"]*(?:""[^"]*)+"', re.DOTALL)  # a text with quotation marks, as programs quote it
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 KNOWN = 0.1  # of the dev texts, that are training texts: a note is made of more
-DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
-SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Examples:
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
     select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
+    cover: list[Example] = field(default_factory=list)  # for prediction sets
     balanced: bool = False  # whether an epoch has equally many examples of each label
 
     @property
@@ -104,6 +106,58 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
 
 def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examples:
     """Returns the examples of one task. What is to be told of them is appended to `notes`."""
+    kind, dataset = _kind_and_dataset(config)
+    tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
+    split = split_of(config, kind)
+    train, columns = _read(kind, tables["train"], LabelNames(config.label_names), notes)
+    texts = _texts(kind, columns)
+    task = _task(config, kind, dataset, train, notes)
+    _check_weights(config, train, "training")
+    remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
+    if "dev" in tables:
+        labels = LabelNames(config.label_names).for_model((), task.given_names)
+        dev, dev_columns = _read(kind, tables["dev"], labels, notes, like=columns)
+        if _texts(kind, dev_columns) != texts:
+            raise DataError(
+                "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
+            )
+    elif parted:
+        train, dev = _parted(kind, train)
+    elif dev_is_learned:
+        drawn = np.argsort(key(SPLIT_SEED, np.arange(len(train))), kind="stable")[:LEARNED]
+        dev = [train[i] for i in sorted(drawn.tolist())]
+        notes.append(LEARNED_NOTE)
+    else:
+        train, dev = split.hold_out(train, config.held_out)
+        remedy = "pass a dev file (--dev FILE), so that none is held out of training"
+        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    _check_weights(config, dev, "dev")
+    _check_parts(config, train, dev)
+    if not (config.features.column or dev_is_learned):
+        notes += _texts_of_both(train, dev)
+    if config.per_label:
+        drawn_of = _few_of(config, kind, train, notes)
+        remedy, train = "raise per_label" if len(drawn_of) < len(train) else remedy, drawn_of
+    train, select, cover = hold_out_more(config, split, task, train, notes)
+    task.check(train, remedy)
+    published = _published_labels(config, dataset)
+    if published and (odd := sorted(set(task.labels) - set(published))):
+        shown = ", ".join(map(repr, odd[:10]))
+        notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
+    task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
+    notes += task.notes(train, dev)
+    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
+    if (first := config.train.metric) and not is_loss(first):
+        metrics = tuple(dict.fromkeys((first, *metrics)))
+    even = config.sampling == "balanced"
+    return Examples(task, train, dev, metrics, texts, notes, columns, select=select, cover=cover, balanced=even)
+
+
+def _kind_and_dataset(config: FinetuneConfig) -> tuple[type[Task], Dataset | None]:
+    """Returns the kind of task, and the published set whose options, labels and metrics it has.
+
+    Raises UsageError for settings that the task does not follow.
+    """
     dataset = DATASETS[config.data] if config.data else None
     if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
         raise UsageError(
@@ -114,89 +168,80 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     check_honoured(config, kind)
     if config.label_separator and not kind.several_labels:
         raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
-    if dataset and not issubclass(kind, TASKS[dataset.task]):
-        dataset = None  # its options, labels and metrics are those of its own task
-    tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
-    named = config.label_names
-    tables = {
-        split: [(path, replace(one, labels=replace(one.labels, names=named))) for path, one in files]
-        for split, files in tables.items()
-    }
-    train, columns, more = _read(kind, tables["train"])
-    texts = _texts(kind, columns)
-    notes += more
+    return kind, dataset if dataset and issubclass(kind, TASKS[dataset.task]) else None
+
+
+def _published_labels(config: FinetuneConfig, dataset: Dataset | None) -> tuple[str, ...]:
+    """Returns the labels of a published set by the names of the user. Two may have one name."""
+    labels = dataset.labels if dataset else ()
+    return tuple(dict.fromkeys(config.label_names.get(label, label) for label in labels))
+
+
+def _task(
+    config: FinetuneConfig, kind: type[Task], dataset: Dataset | None, train: list[Example], notes: list[str]
+) -> Task:
+    """Returns the task with the labels of the training examples. Raises what `Task.check` raises."""
     options = {**(dataset.options if dataset else {}), **config.task_options}
     options |= {"positive": config.positive} if config.positive else {}
-    options |= {"optimize": config.optimize} if config.optimize else {}
-    published = dataset.labels if dataset else ()
-    published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
-    task = kind.from_examples(train, published, options)
-    notes += _check_names(task, named, train)
-    if named and {*task.labels} == {*named.values()}:
-        task = kind.make(tuple(dict.fromkeys(named.values())), options)
+    options |= {
+        name: value for name in ("optimize", "costs", "calibrate", "coverage") if (value := getattr(config, name))
+    }
+    task, names = kind.from_examples(train, _published_labels(config, dataset), options), config.label_names
+    notes += _check_names(task, names, train)
+    if names and {*task.labels} == {*names.values()}:
+        task = kind.make(tuple(dict.fromkeys(names.values())), options)
     task.check(train)
-    _check_weights(config, train, "training")
-    remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
-    if "dev" in tables:
-        both = LabelNames(named).for_model((), task.given_names)
-        dev, dev_columns, more = _read(kind, [(path, _as_in(columns, one, both)) for path, one in tables["dev"]])
-        notes += more
-        if _texts(kind, dev_columns) != texts:
-            raise DataError(
-                "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
-            )
-    elif parted:
-        cut = round(PARTED * len(train))
-        while (
-            cut < len(train) and (group := kind.group(train[cut])) is not None and group == kind.group(train[cut - 1])
-        ):
-            cut += 1  # what belongs together stays together
-        train, dev = train[:cut], train[cut:]
-    elif dev_is_learned:
-        drawn = np.argsort(key(SPLIT_SEED, np.arange(len(train))), kind="stable")[:LEARNED]
-        dev = [train[i] for i in sorted(drawn.tolist())]
-        notes.append("no dev file, and no example is held out: the scores are those of examples that were learned from")
-    else:
-        train, dev = _split(kind, train, config.held_out)
-        remedy = "pass a dev file (--dev FILE), so that none is held out of training"
-        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
-    _check_weights(config, dev, "dev")
-    trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
-    if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
-        notes.append(
-            f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
-            "model does on new texts"
-        )
-    if config.per_label:
-        if all(kind.stratify_by(example) is None for example in train):
-            raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
-        few_of = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
-        remedy = "raise per_label" if len(few_of) < len(train) else remedy
-        train = few_of
-        notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
-    select: list[Example] = []
-    if _selects_apart(config, train):
-        train, select = _split(kind, train, config.held_out or HELD_OUT)
-        notes.append(
-            f"{len(select):,} training examples are held out to select weights and thresholds; dev is only reported"
-        )
-    task.check(train, remedy)
-    if published and (odd := sorted(set(task.labels) - set(published))):
-        shown = ", ".join(map(repr, odd[:10]))
-        notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
-    task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
-    notes += task.notes(train, dev)
-    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
-    if (first := config.train.metric) and not is_loss(first):
-        metrics = tuple(dict.fromkeys((first, *metrics)))
-    return Examples(
-        task, train, dev, metrics, texts, notes, columns, select=select, balanced=config.sampling == "balanced"
-    )
+    return task
+
+
+def _parted(kind: type[Task], examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """Returns the first examples to learn from, and the rest. What belongs together stays together."""
+    cut = round(PARTED * len(examples))
+    while (
+        cut < len(examples)
+        and (group := kind.group(examples[cut])) is not None
+        and group == kind.group(examples[cut - 1])
+    ):
+        cut += 1
+    return examples[:cut], examples[cut:]
+
+
+def _texts_of_both(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+    """Returns a note on many dev texts that are training texts."""
+    trained = {example.texts for example in train}
+    if (count := sum(example.texts in trained for example in dev)) <= KNOWN * len(dev):
+        return []
+    both = f"{count:,} of {len(dev):,} dev texts are also training texts"
+    return [f"{both}, so that the scores do not show how the model does on new texts"]
+
+
+def _few_of(config: FinetuneConfig, kind: type[Task], train: list[Example], notes: list[str]) -> list[Example]:
+    """Returns the training examples that are drawn of each label."""
+    if all(kind.stratify_by(example) is None for example in train):
+        raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
+    drawn = few(train, config.per_label or len(train), seed=config.train.seed, by=kind.stratify_by)
+    notes.append(f"per_label={config.per_label}: {len(drawn):,} training examples are drawn")
+    return drawn
 
 
 def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
     if config.weight and not any(example.weight for example in examples):
         raise DataError(f"The weight column {config.weight!r} is 0 in all {part} rows. Give some rows a weight.")
+
+
+def _check_parts(config: FinetuneConfig, train: Sequence[Example], dev: Sequence[Example]) -> None:
+    """Raises DataError for a group on both sides, and for training examples that are later than dev."""
+    if config.group and (both := {one.group for one in train} & {one.group for one in dev}) and config.dev_file:
+        shown = ", ".join(sorted(map(repr, both))[:5])
+        raise DataError(
+            f"{len(both):,} groups of the column {config.group!r} are in the training file and in the dev file: "
+            f"{shown}. Leave them out of one, or omit the dev file: whole groups are then held out."
+        )
+    if config.time and config.dev_file and max(check_times(train)) > min(check_times([*train[:1], *dev])[1:]):
+        raise DataError(
+            f"Training rows are later than dev rows, by the column {config.time!r}. Leave them out, or omit the dev "
+            "file: the latest rows are then held out."
+        )
 
 
 def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example]) -> list[str]:
@@ -211,23 +256,37 @@ def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example])
     return [f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"]
 
 
-def _split(kind: type[Task], examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
-    """Holds out a share of the examples; equal texts stay together where there are enough different ones."""
-    many = len({example.texts for example in examples}) >= DIFFERENT
-    return hold_out(examples, share, by=kind.stratify_by, group=partial(_belongs, kind) if many else kind.group)
+def split_of(config: FinetuneConfig, kind: type[Task]) -> Split:
+    """Returns how the examples of a config are divided."""
+    return Split(kind.stratify_by, kind.group, bool(config.time))
+
+
+def hold_out_more(
+    config: FinetuneConfig, split: Split, task: Task, train: list[Example], notes: list[str], *, apart: bool = False
+) -> tuple[list[Example], list[Example], list[Example]]:
+    """Returns the examples to learn from, those that select weights and settings, and those of prediction sets.
+
+    apart: whether others than dev select in any case. `notes` gets what is to be said of them.
+    """
+    share, select, cover = config.held_out or HELD_OUT, list[Example](), list[Example]()
+    if apart or _selects_apart(config, train):
+        train, select = split.hold_out(train, share)
+        notes.append(
+            f"{len(select):,} training examples are held out to select weights, thresholds and calibration; dev is "
+            "only reported"
+        )
+    if config.coverage:
+        train, cover = split.hold_out(train, share)
+        set_cut([1.0] * sum(one.label in task.labels for one in cover), config.coverage)  # whether they are enough
+        notes.append(f"{len(cover):,} training examples are held out for prediction sets, and used for nothing else")
+    return train, select, cover
 
 
 def _selects_apart(config: FinetuneConfig, train: Sequence[Example]) -> bool:
     """Whether training examples, and not dev, select the weights. A published set has a protocol of its own: dev."""
-    if not config.keeps_best and config.train.patience is None and not config.optimize:
+    if not (config.keeps_best or config.train.patience or config.optimize or config.calibrate):
         return False
     return config.select_on == "train" or (config.select_on == "auto" and not config.data and len(train) >= SELECTING)
-
-
-def _belongs(kind: type[Task], example: Example) -> Hashable:
-    """Returns what is held out together: the group of the task, or else all examples with the same texts alone."""
-    group = kind.group(example)
-    return example.texts if group is None and example.vectors is None else group
 
 
 def _mixed(config: FinetuneConfig) -> Examples:
@@ -328,39 +387,39 @@ def format_of(config: LabeledFiles) -> TableFormat:
         config.format,
         label_separator=config.label_separator,
         weight=config.weight,
+        group=config.group,
+        time=config.time,
         features=config.features if config.features.column else None,
     )
 
 
-def _as_in(columns: Columns, format: TableFormat, labels: LabelNames) -> TableFormat:
-    """Returns the format of a dev file. columns: of the training file, those of dev where their values told them."""
-    own = format.columns
-    if columns.recognized:
-        own = replace(own, usual_text=columns.text, usual_label=columns.label or "")
-    return replace(format, columns=own, labels=labels)
+def _read(
+    kind: type[Task],
+    tables: Sequence[tuple[Path, TableFormat]],
+    labels: LabelNames,
+    notes: list[str],
+    like: Columns = RECOGNISED.columns,
+) -> tuple[list[Example], Columns]:
+    """Returns examples, and their columns. `notes` gets what was read and skipped.
 
-
-def _texts(kind: type[Task], columns: Columns) -> int:
-    """Returns the number of texts of an example."""
-    return min(len(columns.text) or 1, kind.input_texts.stop - 1)  # of three, embeddings make pairs
-
-
-def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], Columns, list[str]]:
-    """Returns examples, their columns, and notes on what was read and skipped."""
-    found: list[Columns] = []
+    like: the columns of the training file, which are those of another file where their values told them.
+    """
+    columns: list[Columns] = []
     examples: list[Example] = []
-    notes: list[str] = []
     for path, format in tables:
-        seen = len(found)
+        own = format.columns
+        if like.recognized:
+            own = replace(own, usual_text=like.text, usual_label=like.label or "")
+        before, format = len(columns), replace(format, columns=own, labels=replace(format.labels, names=labels.names))
         try:
-            more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=found.append), str(path))
+            more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=columns.append), str(path))
         except BertieError:
             if not kind.reads_words and _is_tagged(path):
                 trees = ", or --task parse for its trees" if path.suffix.lower() == ".conllu" else ""
                 raise UsageError(f"{path} has tags for words. Pass --task tagging{trees}.") from None
             raise
         examples += more
-        notes += [f"{path.name}: {columns}" for columns in found[seen:]]
+        notes += [f"{path.name}: {one}" for one in columns[before:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
         if (format.file.kind or suffix_of(path)) == "tsv":
             quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
@@ -369,7 +428,12 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
                     f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
                     "that wrote the file put them around, pass --format csv"
                 )
-    return examples, found[0] if found else Columns(), notes
+    return examples, columns[0] if columns else Columns()
+
+
+def _texts(kind: type[Task], columns: Columns) -> int:
+    """Returns the number of texts of an example."""
+    return min(len(columns.text) or 1, kind.input_texts.stop - 1)  # of three, embeddings make pairs
 
 
 def _is_tagged(path: Path) -> bool:
@@ -378,46 +442,6 @@ def _is_tagged(path: Path) -> bool:
         return isinstance(next(sentences(path, TableFormat()), None), TaggedExample)
     except BertieError:
         return False
-
-
-def hold_out(
-    examples: Sequence[Example],
-    share: float = HELD_OUT,
-    *,
-    by: Callable[[Example], Hashable] = lambda example: example.label,
-    group: Callable[[Example], Hashable] = lambda example: None,
-) -> tuple[list[Example], list[Example]]:
-    """Splits off a dev set with each stratum, by default each label, in proportion, the same for every seed.
-
-    Whole groups are held out; an example without a group is a group. The stratum of a group is the set of its examples'
-    strata. A stratum with at least two groups gives at least one; a single group stays in training. Raises DataError
-    when nothing can be held out.
-    """
-    draws = key(SPLIT_SEED, np.arange(len(examples)))
-    groups: dict[Hashable, list[int]] = {}
-    for i, example in enumerate(examples):
-        name = group(example)
-        groups.setdefault((name is None, i if name is None else name), []).append(i)
-    strata: dict[Hashable, list[list[int]]] = {}
-    for rows in groups.values():
-        strata.setdefault(frozenset(by(examples[i]) for i in rows), []).append(rows)
-    if len(groups) < len(examples) and all(len(alike) == 1 for alike in strata.values()):
-        strata = {None: [*groups.values()]}  # no two groups of one kind: any may be held out
-    held: set[int] = set()
-    for alike in strata.values():
-        alike.sort(key=lambda rows: int(draws[rows[0]]))
-        count = max(1, round(share * len(alike))) if len(alike) > 1 else 0
-        held.update(i for rows in alike[:count] for i in rows)
-    if not held:
-        why = "no label has two examples (for scores: --task regression)"
-        why = why if len(groups) > 1 else "all examples belong together"
-        why = "it has one" if len(examples) == 1 else why
-        raise DataError(
-            f"The training file has too few examples to hold out a dev set: {why}. Add examples, or pass other labeled "
-            "examples to evaluate on: --dev FILE."
-        )
-    train = [example for i, example in enumerate(examples) if i not in held]
-    return train, [examples[i] for i in sorted(held)]
 
 
 def few(

@@ -18,9 +18,11 @@ from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import read_examples
+from bertie.runs.examples import Examples, read_examples
+from bertie.runs.finetune_assess import Without, assess_run, write_results
 from bertie.runs.finetune_page import page
-from bertie.runs.finetuning import Run, Without, take_model, with_steps
+from bertie.runs.finetune_prepare import prepare_run, with_steps
+from bertie.runs.finetune_train import take_model, train_run
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.models import MODEL
@@ -44,6 +46,7 @@ def finetune(
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
     without: Without | None = None,
+    examples: Examples | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a model. The same call resumes a run that was stopped.
 
@@ -55,6 +58,7 @@ def finetune(
         overwrite: Whether to delete first what Bertie wrote in the folder.
         callbacks: Called after every step and evaluation. One that raises StopTraining ends the run well.
         loss: The function of loss=function: (logits, labels, weights) -> sum over rows, count.
+        examples: Those of the run, instead of reading its files.
         without: Scores of the baselines, computed by the first of several seeds and reused by the others.
 
     Returns:
@@ -70,17 +74,19 @@ def finetune(
     folder.check(overwrite=overwrite)
     if not overwrite and seed_runs(folder.path):
         raise UsageError(
-            f"{run} contains runs of several seeds. Pass their number (--seeds), choose another folder, or pass "
-            "--overwrite to replace them."
+            f"{run} contains runs of several seeds or folds. Pass their number (--seeds, --folds), choose another "
+            "folder, or pass --overwrite to replace them."
         )
-    examples = read_examples(config)
+    examples = examples or read_examples(config)
     config = with_steps(config, examples.epoch)
-    ready = Run(config, folder.path, examples, callbacks, without, loss)
+    prepared = prepare_run(config, examples, callbacks=callbacks, loss=loss)
     choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
-        if done := folder.finished(ready.settings(), resume=resume):
+        if done := folder.finished(prepared.settings(), resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
-        return ready.go(resume, at_start(finetuning_work(ready)))
+        forecast = at_start(finetuning_work(prepared))
+        assessed = assess_run(train_run(prepared, folder.path, resume))
+        return write_results(assessed, Without() if without is None else without, forecast)
 
 
 def finetune_seeds(
@@ -177,17 +183,17 @@ def plan(
     """
     examples = read_examples(config)
     config = with_steps(config, examples.epoch)
-    run = Run(config, Path(), examples)
-    found = forecast_of(finetuning_work(run), trial, clock)
+    prepared = prepare_run(config, examples)
+    forecast = forecast_of(finetuning_work(prepared), trial, clock)
     return {
         "model": config.model,
-        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in prepared.model.parameters()),
         "labels": list(examples.task.labels),
         "train_examples": len(examples.train),
         "dev_examples": len(examples.dev),
-        "tokens_per_epoch": int(run.train.starts[-1]),
+        "tokens_per_epoch": int(prepared.train.sequences.starts[-1]),
         "steps": config.train.steps,
-        "lr": run.config.optim.lr,
-        "notes": [*run.warnings, *run.notes],
-        **({} if found is None else {"forecast": found.as_json()}),
+        "lr": prepared.config.optim.lr,
+        "notes": [*prepared.warnings, *prepared.notes],
+        **({} if forecast is None else {"forecast": forecast.as_json()}),
     }

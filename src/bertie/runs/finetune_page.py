@@ -21,7 +21,7 @@ from bertie.report.page import Html, Report, StatCard
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
-from bertie.runs import balance, usage
+from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
@@ -36,7 +36,9 @@ DOCS = "docs/reports.md"
 
 def is_finetuning(run: Path) -> bool:
     """Returns whether a folder contains a fine-tuning run, or several seeds of one."""
-    return bool([*run.glob("seed-*")]) or ((run / CONFIG).exists() and isinstance(run_config(run), FinetuneConfig))
+    return bool([*run.glob("seed-*"), *run.glob("fold-*")]) or (
+        (run / CONFIG).exists() and isinstance(run_config(run), FinetuneConfig)
+    )
 
 
 def page(run: Path | str) -> Report:
@@ -45,7 +47,8 @@ def page(run: Path | str) -> Report:
     if not is_finetuning(run):
         raise UsageError(f"{run} is not a fine-tuning run.")
     if not (run / CONFIG).exists():
-        return _over_seeds(run, read_results(run))
+        summed = read_results(run)
+        return _over_folds(run, summed) if "folds" in summed else _over_seeds(run, summed)
     config = run_config(run)
     assert isinstance(config, FinetuneConfig)
     lines = log.read(run)
@@ -71,9 +74,10 @@ def page(run: Path | str) -> Report:
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
     _curves(report, lines, results["metrics"] if results else (), scores, (results or {}).get("selecting"))
     if results:
-        before = results.get("untuned", {}).get("dev")
-        untuned = with_intervals(before) if before else None
+        before = results.get("untuned")
+        untuned = sections.Untuned(with_intervals(before["dev"]), before["on"] == "dev") if before else None
         sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        calibration.scaling_section(report, results)
         balance.section(report, results)
         balance.thresholds_section(report, results)
         usage.section(report, results)
@@ -162,6 +166,38 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     first = run / f"seed-{next(iter(seeds))}"
     command = f"bertie finetune -c {first / CONFIG} --seeds {len(seeds)} -o NEW_FOLDER"
     return report.footer(made=made(first), command=command, docs=DOCS)
+
+
+def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
+    """The page of a cross-validation."""
+    folds, scores = results["folds"], with_intervals(results["out_of_fold"])
+    metrics = [name for name in results["metrics"] if name not in scores.get("undefined", ())]
+    summed = {name: SeedSummary(**results["over_folds"][name]) for name in metrics}
+    about = f"{len(folds)} folds of {results['rows']:,} rows, each predicted by a model that did not learn it"
+    report = Report(f"Cross-validation: {run.resolve().name}", about)
+    report.tiles(StatCard(metric_name(name, results), number(one.mean), _between(one)) for name, one in summed.items())
+    report.notes([*results["notes"], *undefined(scores)])
+    about = "Each dot is a fold. Bars: 95% intervals of the mean. They count that the models learn from common rows."
+    groups = {
+        metric_name(name, results): ([values[name] for values in folds.values()], one.low, one.high)
+        for name, one in summed.items()
+    }
+    report.section("Folds", about).chart(interval_chart(groups, x_label="value on the rows that were left out"))
+    rows: list[list[Any]] = [
+        [Html.link(name, f"{name}/{REPORT}"), values["rows"], *(values[metric] for metric in metrics)]
+        for name, values in folds.items()
+    ]
+    rows.append(["mean", results["rows"], *(one.mean for one in summed.values())])
+    report.table(["fold", "rows", *(metric_name(name, results) for name in metrics)], rows)
+    sections.answers(report, scores, read_findings(run))
+    calibration.scaling_section(report, results)
+    balance.thresholds_section(report, results)
+    command = f"bertie finetune -c {run / 'final' / CONFIG} --folds {len(folds)} -o NEW_FOLDER"
+    return report.footer(made=made(run / "final"), command=command, docs=DOCS)
+
+
+def _between(one: SeedSummary) -> str:
+    return "" if one.low is None or one.high is None else f"95% interval of the mean {between(one.low, one.high)}"
 
 
 def _spread(one: SeedSummary) -> str:

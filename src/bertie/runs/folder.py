@@ -6,7 +6,8 @@
     checksums.json    size and hash of every file, written last
     outline/          all of the model but its weights, until it is finished (runs/models.py)
 
-A run of several seeds contains a run in each seed-<n>/, and tuning one folder per trial.
+A run of several seeds contains a run in each seed-<n>/, cross-validation one in each fold-<n>/ and in final/, and
+tuning one folder per trial.
 """
 
 import shutil
@@ -30,13 +31,14 @@ from bertie.train.trackers import TENSORBOARD, TRACK
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 STUDY = "study.jsonl"
 SUSPECTS = "label_check.csv"
+OUT_OF_FOLD = "out_of_fold.csv"  # of a cross-validation
 AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
 FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
 CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
 RUN = Kind(
     "run",
-    begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}"),
+    begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}", f"fold-*/{CONFIG}"),
     files=(
         CONFIG,
         log.METRICS,
@@ -45,6 +47,7 @@ RUN = Kind(
         GUESSES,
         FINDINGS,
         SUSPECTS,
+        OUT_OF_FOLD,
         STUDY,
         f"{STUDY}.lock",
         ".search.lock",
@@ -58,6 +61,8 @@ RUN = Kind(
         BEST: MODEL_FOLDER,
         TENSORBOARD: ANYTHING,
         "seed-*": None,
+        "fold-*": None,
+        "final": None,
         "*=*": None,  # a trial of a search, named by its settings
     },
     clears=(".checkpoint-*",),
@@ -66,8 +71,8 @@ RUN = Kind(
 
 
 def seed_runs(run: Path) -> list[Path]:
-    """Returns the runs in a folder of several seeds, by name; none for another folder."""
-    return sorted(path.parent for path in run.glob(f"seed-*/{CONFIG}"))
+    """Returns the runs in a folder of several seeds or folds, by name; none for another folder."""
+    return sorted(path.parent for kind in ("seed", "fold") for path in run.glob(f"{kind}-*/{CONFIG}"))
 
 
 def read_results(run: Path) -> dict[str, Any]:

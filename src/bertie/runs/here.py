@@ -10,7 +10,7 @@ from bertie import console, families
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job
 from bertie.data.batch import Batch
-from bertie.data.collate import packed
+from bertie.data.sequences import Sequences
 from bertie.models.config import EncoderConfig
 from bertie.objectives import MaskedLM
 from bertie.train import precision
@@ -60,6 +60,6 @@ def _batch(config: EncoderConfig, length: int) -> Batch:
     """Returns full sequences of random tokens, of which some are predicted."""
     rng, rows = np.random.default_rng(0), max(1, TOKENS // length)
     ids = rng.integers(0, config.vocab_size, rows * length)
-    batch = packed(ids, np.zeros_like(ids), np.full(rows, length), np.arange(rows))
     places = np.sort(rng.choice(len(ids), round(PREDICTED * len(ids)), replace=False))
-    return batch.with_labels(mlm_positions=torch.from_numpy(places), mlm_targets=torch.from_numpy(ids[places]))
+    labels = {"mlm_positions": places, "mlm_targets": ids[places]}
+    return Batch.of(Sequences(ids, np.zeros_like(ids), np.full(rows, length), labels=labels))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bertie.errors import model_hint
 from bertie.hub import names
 from bertie.infer.engine import check_names
 from bertie.runs.models import load as load_weights
@@ -83,3 +84,13 @@ def open_model(
     dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
     weights.compute_dtype = None if dtype == torch.float32 else dtype
     return weights
+
+
+class ModelByName:
+    """How the name of a model becomes its folder, its engine, or its module of torch."""
+
+    engine = staticmethod(open_engine)
+    find = staticmethod(names.find)
+    folder = staticmethod(model_folder)
+    hint = staticmethod(model_hint)
+    module = staticmethod(load_weights)

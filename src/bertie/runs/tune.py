@@ -30,7 +30,7 @@ from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
-from bertie.runs.finetuning import Run
+from bertie.runs.finetune_prepare import check_run
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
@@ -87,7 +87,7 @@ def tune(
     folder = RunFolder(run)
     if overwrite or not run.exists():
         for one in {one.model_dump_json(exclude=NOT_OF_START): one for one in configs}.values():
-            Run.check(one, examples)
+            check_run(one, examples)
     with folder.held(overwrite=overwrite):
         study = _study(library, run, config, space, _contents(config, examples))
         folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
@@ -211,10 +211,9 @@ def _keep_best(study: "optuna.Study", run: Path) -> None:
 def _optuna() -> Any:
     try:
         import optuna
-        from optuna.storages import journal
+        import optuna.storages.journal
     except ImportError:
         raise UsageError("`bertie tune` needs optuna: pip install 'bertie[tune]'.") from None
-    assert journal
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

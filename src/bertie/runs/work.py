@@ -14,13 +14,15 @@ import torch
 from bertie import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
-from bertie.data.sequences import Sequences
 from bertie.errors import Stopped, UsageError
+from bertie.infer.findings import Findings
 from bertie.models.count import parameters
 from bertie.models.model import TorchModel
 from bertie.models.seq2seq import Seq2Seq
 from bertie.runs.config import PretrainConfig
-from bertie.runs.finetuning import FIRST_LOOK, Run
+from bertie.runs.finetune_assess import stream_answers
+from bertie.runs.finetune_prepare import Labeled, Prepared
+from bertie.runs.finetune_train import FIRST_LOOK, measure_run, reload_weights, save_settled
 from bertie.runs.forecast import forecast_of
 from bertie.runs.guesses import look
 from bertie.runs.phases import Phase
@@ -95,11 +97,11 @@ def pretraining_work(ready: PreparedRun, model: TorchModel) -> Work:
     return Work(model, job, ready.objective, config.train, config.optim, found, saves, settings, own, write)
 
 
-def finetuning_work(run: Run) -> Work:
+def finetuning_work(run: Prepared) -> Work:
     """Returns the work of a fine-tuning run."""
     config, train, model = run.config, run.config.train, run.model
-    lengths = run.train.lengths
-    tokens = float(lengths.sum() / len(run.train) * train.batch_size)
+    sequences, lengths = run.train.sequences, run.train.sequences.lengths
+    tokens = float(lengths.sum() / len(lengths) * train.batch_size)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
     most, written = _largest(run, micro), run.task.written(run.source.targets) / float(lengths.sum())
     shape, read = JobPhase(train.steps, train.batch_size, most / micro, written), 1.0
@@ -111,15 +113,15 @@ def finetuning_work(run: Run) -> Work:
     job, own = _job(model, [shape], train)
     mean = replace(shape, length=read * float((lengths**2).sum() / lengths.sum()))
 
-    def source(sequences: int) -> TaskSource:
-        made = TaskSource(
-            run.train,
+    def source(batch_size: int) -> TaskSource:
+        resized = TaskSource(
+            sequences,
             run.source.targets,
-            batch_size=sequences,
+            batch_size=batch_size,
             micro_batch_size=train.micro_batch_size,
             seed=train.seed,
         )
-        return made.with_computed(run.task.computed(model, run.train))
+        return resized.with_computed(run.task.computed(model, sequences))
 
     looks = _times(train.eval_every, 0, train.steps)
     phase = PhaseWork(
@@ -131,10 +133,10 @@ def finetuning_work(run: Run) -> Work:
         shape,
         most,
         source,
-        partial(_evaluate, run.looked_at, run.measure),
+        partial(_evaluate, run.looked_at, partial(measure_run, run)),
         looks,
     )
-    data = {"data": run.source.fingerprint, "dev": len(run.looked_at), "model": repr(model.config)}
+    data = {"data": run.source.fingerprint, "dev": len(run.looked_at.sequences), "model": repr(model.config)}
     settings = {**_told(flatten(config.model_dump(mode="json"))), **data}
     saves = _times(train.save_every, 0, train.steps)
     return Work(
@@ -147,12 +149,12 @@ def finetuning_work(run: Run) -> Work:
         saves,
         settings,
         own,
-        run.save_settled,
+        partial(save_settled, run),
         written=1 + looks * config.keeps_best,
-        begin=partial(run.measure, FIRST_LOOK),
-        read=run.reload,
+        begin=partial(measure_run, run, FIRST_LOOK),
+        read=partial(reload_weights, model),
         final=partial(_final, run),
-        finals=2 if run.task.tunes else 1,
+        finals=1 + run.task.calibrates + run.task.tunes,
     )
 
 
@@ -199,34 +201,40 @@ def _validate(ready: PreparedRun, model: TorchModel, step: int, seconds: float, 
     return began - start + rounds * (clock() - began) * sum(batch.tokens for batch in batches) / max(1, done)
 
 
-def _largest(run: Run, micro: int) -> float:
+def _largest(run: Prepared, micro: int) -> float:
     """Returns the tokens of the largest micro-batch of the first steps, whose examples are sorted by length."""
     train, most = run.config.train, 0
     for step in range(min(train.steps, STEPS_SEEN)):
         ids = run.source.order.sample_ids(step, train.batch_size)
-        most = max(most, int(np.sort(run.train.tokens[ids])[-micro:].sum()))
+        most = max(most, int(np.sort(run.train.sequences.tokens[ids])[-micro:].sum()))
     return float(most)
 
 
-def _final(run: Run, seconds: float, clock: Clock) -> float:
+def _final(run: Prepared, seconds: float, clock: Clock) -> float:
     """Answers some dev examples in float32, as at the end of the run -> the seconds of all."""
     run.model.compute_dtype = None
     run.model.eval()
-    return _evaluate(run.dev, run.answer_first, seconds, clock)
+
+    def answer(most: int) -> None:
+        findings = Findings(run.task, run.examples.metrics[0])
+        for _ in stream_answers(run.predictor, run.dev, run.task.scores(), findings, most):
+            pass
+
+    return _evaluate(run.dev, answer, seconds, clock)
 
 
-def _evaluate(encoded: Sequences, measure: Callable[[int], object], seconds: float, clock: Clock) -> float:
+def _evaluate(rows: Labeled, evaluate: Callable[[int], object], seconds: float, clock: Clock) -> float:
     """Evaluates some of the examples -> the seconds of all."""
-    tokens = np.cumsum(encoded.tokens)
-    measure(FIRST_LOOK)  # it makes kernels
+    tokens = np.cumsum(rows.sequences.tokens)
+    evaluate(FIRST_LOOK)  # it makes kernels
     count, took = 4 * FIRST_LOOK, 0.0
     while True:
-        count = min(count, len(encoded))
+        count = min(count, len(rows))
         began = clock()
         with torch.no_grad():
-            measure(count)
+            evaluate(count)
         took = clock() - began
-        if count == len(encoded) or took > seconds / 4:
+        if count == len(rows) or took > seconds / 4:
             return float(took * tokens[-1] / tokens[count - 1])
         count = max(count + 1, int(count * seconds / 2 / max(took, 1e-3)))
 

@@ -14,11 +14,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.console import counted
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
+from bertie.metrics.scaling import Scaling
 from bertie.metrics.thresholds import ChosenThreshold
+from bertie.tasks.render import RenderedExample, plain
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -35,12 +38,16 @@ class Prediction:
         probability: The probability of the label, where there is one.
         scores: The probability of every possible label.
         error: Why a text has no answer, such as "empty text"; the label is then None.
+        reason: Why an answer is withheld, where the model is not sure; the label is then None.
+        label_set: Labels among which the true one is, with the probability that was promised (metrics/conformal.py).
     """
 
     label: Any
     probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     error: str = field(default="", kw_only=True)
+    reason: str = field(default="", kw_only=True)
+    label_set: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     @property
     def label_probabilities(self) -> Mapping[str, float]:
@@ -54,9 +61,27 @@ class Prediction:
         record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
         if self.probability is not None:
             record["probability"] = round(self.probability, 6)
+        if self.reason:
+            record["reason"] = self.reason
+        if self.label_set is not None:
+            record["label_set"] = list(self.label_set)
         if self.scores:
             record["scores"] = {label: round(score, 6) for label, score in self.scores.items()}
         return record
+
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the prediction as a person reads it, with the texts of its example."""
+        return RenderedExample(tuple(map(plain, texts)), "", self.label_text, self.probability, self.scores)
+
+    @property
+    def label_text(self) -> str:
+        """The label in words: several labels with commas, and the first numbers of a vector."""
+        if isinstance(self.label, float):
+            return f"{self.label:z.4g}"
+        if isinstance(self.label, list):
+            first = ", ".join(f"{value:z.3f}" for value in self.label[:4])
+            return f"[{first}{', ...' * (len(self.label) > 4)}] {counted(len(self.label), 'number')}"
+        return (", ".join(map(str, self.label)) or "none") if isinstance(self.label, tuple) else str(self.label)
 
 
 class Answerer(ABC):
@@ -151,11 +176,35 @@ class Answerer(ABC):
         """Returns the task with another threshold. Raises UsageError for a task without thresholds."""
         raise UsageError("The answers of this model have no threshold. Omit threshold.")
 
+    def with_abstain(self, abstain: float) -> Self:
+        """Returns the task that gives no answer below a probability. Raises UsageError for a task that cannot."""
+        raise UsageError("The answers of this model have no probability to abstain by. Omit abstain.")
+
+    def with_sets_for(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+        """Returns the task whose prediction sets have the promised coverage. answers: to rows used for nothing else."""
+        return self
+
     def with_choices(self, choices: Mapping[str, ChosenThreshold]) -> Self:
         """Returns the task with what is known about the choice of its thresholds, by label."""
         task = copy.copy(self)
         object.__setattr__(task, "choices", choices)
         return task
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether `scaling_for` reads the logits."""
+        return False
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling of the logits that calibrates the probabilities of examples, after training.
+
+        parts: examples, their sequences and their logits (W, L): a stream, computed while it is read.
+        """
+        return Scaling()
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        raise UsageError("The probabilities of this task are not calibrated. Omit calibrate.")
 
     @property
     def tunes(self) -> bool:

@@ -121,7 +121,7 @@ class Task(Reader, Learner, Answerer, View):
 
     def settings(self) -> dict[str, Any]:
         """Returns the fields except the labels as JSON values, as they are saved with the model."""
-        return {name: value for name, value in asdict(self).items() if name != "labels"}
+        return {name: value for name, value in json.loads(json.dumps(asdict(self))).items() if name != "labels"}
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
         """Returns additional JSON files of the model folder by name, for other tools."""

@@ -55,6 +55,7 @@ class ChoiceTask(Task):
     """`Example.texts` is the context and then each choice; `Example.label` is the number of the correct one, from
     "0"."""
 
+    reads_columns = False
     head = "choice"
     input_texts = range(3, sys.maxsize)  # a context, and two or more choices
     no_windows = "Multiple choice does not support windows"

@@ -93,6 +93,7 @@ class EmbedTask(Task):
     similarity: Similarity = "cosine"
     dense: tuple[Any, ...] = ()
 
+    reads_columns = False
     head = "embed"
     command = "embed"
     texts_vary = True

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, example
+from bertie.metrics.base import Scores
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
+from bertie.metrics.scaling import Kind, Scaling
+from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
@@ -72,17 +74,20 @@ class MultiLabelTask(Task):
 
     threshold: for all labels; None: the one with the best micro F1 on dev, after training. per_label: choose a
     threshold per label instead, by its F1; they are stored in `thresholds`. optimize: choose one per label for this
-    goal (metrics/thresholds.py).
+    goal (metrics/thresholds.py). calibrate, scale, shift: as of `SequenceTask`, for the probability of each label.
     """
 
     threshold: float | None = None
     per_label: bool = False
     thresholds: tuple[float, ...] = ()
     optimize: str = ""
+    calibrate: Literal["", Kind] = ""
+    scale: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss", "optimize"})
+    honours = frozenset({"weight", "loss", "optimize", "calibrate"})
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
@@ -94,6 +99,8 @@ class MultiLabelTask(Task):
     def __post_init__(self) -> None:
         if not self.labels:
             raise DataError("None of the training examples has a label.")
+        if self.optimize == COST:
+            raise UsageError("optimize=cost is for tasks with one label a row. Choose another goal, such as f2.")
         if self.optimize:
             Goal.of(self.optimize)
 
@@ -247,7 +254,7 @@ class MultiLabelTask(Task):
         """Returns the predicted labels from the mean probabilities over the windows of a text."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []
-        for row in vote(sigmoid(logits), encoded).tolist():
+        for row in vote(sigmoid(self.scaling(logits)), encoded).tolist():
             label = tuple(name for name, p, cut in zip(self.labels, row, cuts, strict=True) if p >= cut)
             predictions.append(Prediction(label, None, dict(zip(self.labels, row, strict=True))))
         return predictions
@@ -255,6 +262,43 @@ class MultiLabelTask(Task):
     def scores(self) -> LabelSets:
         """Returns a counter of true and predicted sets."""
         return LabelSets(self.labels)
+
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Adds the labels, and the probability of every decision."""
+        super().count(scores, examples, predictions)
+        pairs = [*zip(examples, predictions, strict=True)]
+        decisions = [(p, label in one.label) for one, answer in pairs for label, p in answer.scores.items()]
+        if decisions and isinstance(scores, LabelSets):
+            probabilities, truth = zip(*decisions, strict=True)
+            scores.calibration.add(probabilities, truth)
+            scores.calibration.add_all(np.array(probabilities)[:, None], np.array(truth)[:, None])
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of the logits that the weights of the head do not contain."""
+        return Scaling(self.scale, self.shift)
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        return replace(self, scale=scaling.scale, shift=scaling.shift)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the scaling of the logits is fitted."""
+        return bool(self.calibrate)
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling with the highest likelihood of all decisions."""
+        kept = Reservoir[tuple[Logits, list[bool]]](KEPT // len(self.labels))
+        for examples, encoded, logits in parts:
+            for i, one in enumerate(examples):
+                truth = [label in one.label for label in self.labels]
+                kept.add((logits[encoded.windows[i] : encoded.windows[i + 1]], truth))
+        if not self.calibrate or not kept.items:
+            return Scaling()
+        windows = np.cumsum([0, *(len(logits) for logits, _ in kept.items)])[:-1]
+        logits_WL, truth_EL = np.concatenate([one for one, _ in kept.items]), [truth for _, truth in kept.items]
+        return Scaling.fitted(self.calibrate, logits_WL, truth_EL, windows, exclusive=False)
 
     @property
     def tunes(self) -> bool:

@@ -31,7 +31,7 @@ from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
-from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked
+from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
@@ -67,6 +67,22 @@ class ParsePrediction(Prediction):
         ]
         return {"words": words, "tree": is_tree([head for head, _ in self.label])}
 
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the text with the relation and the head of each word."""
+
+        def note(arc: Arc) -> str:
+            head, relation = arc
+            return (
+                "not read"
+                if head is None
+                else f"{relation} {self.text[slice(*self.spans[head - 1])]}"
+                if head
+                else "root"
+            )
+
+        marks = [(*span, GIVEN, note(arc)) for span, arc in zip(self.spans, self.label, strict=True)]
+        return RenderedExample((noted(self.text, marks),), "", "")
+
 
 @dataclass(frozen=True)
 class ParseTask(Task):
@@ -77,6 +93,7 @@ class ParseTask(Task):
     """
 
     reads_words = True
+    reads_columns = False
     head = "parse"
     input_texts = range(1, 2)
     no_windows = "Dependency parsing does not support windows"

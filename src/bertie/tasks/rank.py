@@ -20,7 +20,8 @@ from bertie.tasks.sequence import SequenceTask
 class RankTask(SequenceTask):
     """One of two labels for each pair (question, passage). The passages of a question need not be consecutive."""
 
-    honours = SequenceTask.honours - {"weighted_scores", "optimize"}
+    reads_columns = False
+    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage"}
     one_label = False  # which passage is relevant depends on the others of its question
     metrics = ("mrr@10", "map")
     baselines = ("first", "overlap")

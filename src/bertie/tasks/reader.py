@@ -52,6 +52,9 @@ class Reader:
         """Returns the stratification key used when a dev set is split off. Default: one stratum."""
         return None
 
+    reads_columns: ClassVar[bool] = True
+    """Whether examples are rows of a table, of which any column can be the group."""
+
     @classmethod
     def group(cls, example: Example) -> Hashable:
         """Returns the group of an example, such as a question or a context, or None for an example without a group.

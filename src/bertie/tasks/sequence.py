@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from unicodedata import normalize
 
@@ -21,10 +21,11 @@ from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
-from bertie.metrics.calibration import temperature
+from bertie.metrics.conformal import set_cut
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.thresholds import Goal, check_threshold, choose_threshold
+from bertie.metrics.scaling import Kind, Scaling
+from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax, vote
@@ -50,26 +51,38 @@ Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
-    calibrate: after training, fit the temperature of the softmax on dev. positive: the label whose F1 is the main
+    calibrate: after training, fit the scaling of the logits on held-out examples. scale, shift: that scaling, where the
+    weights of the head do not contain it. positive: the label whose F1 is the main
     metric; "": f1 is that of the second of two labels. optimize: after training, choose the threshold of a label's
     probability for this goal (metrics/thresholds.py), and of which label: `positive`, or the second of two.
-    threshold, threshold_of: such a threshold; None: the most probable label is predicted. main: the main metric;
+    threshold, threshold_of: such a threshold; None: the most probable label is predicted. costs: of a predicted label,
+    by the true one, for optimize=cost. abstain: below this probability, no answer is given. coverage: the share of
+    prediction sets that have the true label; set_from: the probability from which on a label is in one. main: the main
+    metric;
     None: F1 of `positive` if it is set, macro F1 where a label is rare in training, otherwise accuracy.
     """
 
-    calibrate: bool = False
-    temperature: float = 1.0
+    calibrate: Literal["", Kind] = ""
+    scale: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
     positive: str = ""
     main: Main | None = None
     optimize: str = ""
     threshold: float | None = None
     threshold_of: str = ""
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    abstain: float | None = None
+    coverage: float | None = None
+    set_from: float | None = None
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"label": "sequence", "weight": "sequence"}
     problem_type: ClassVar[str | None] = "single_label_classification"
     honours = frozenset(
-        {"weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing", "optimize"}
+        {
+            *("weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"),
+            *("optimize", "costs", "calibrate", "abstain", "coverage"),
+        }
     )
     one_label = True
     exclusive = True
@@ -89,6 +102,10 @@ class SequenceTask(Task):
             )
         if self.optimize:
             Goal.of(self.optimize)
+        if self.costs or self.optimize == COST:
+            check_costs(self.costs, self.labels)
+        if self.abstain is not None and not 0 <= self.abstain <= 1:
+            raise UsageError(f"abstain is {self.abstain:g}; it must be a probability, between 0 and 1.")
         if self.threshold is not None:
             check_threshold(self.threshold)
         if self.optimize or self.threshold is not None:
@@ -187,9 +204,29 @@ class SequenceTask(Task):
         """Returns the task with another threshold of the label's probability."""
         return replace(self, threshold=threshold)
 
+    def with_abstain(self, abstain: float) -> Self:
+        """Returns the task that gives no answer where the probability of the label is below `abstain`."""
+        return replace(self, abstain=abstain)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """Those of the label and the probabilities, the reason for no label, and the prediction set."""
+        columns = [*super().table_columns, *(["reason"] if self.abstain else [])]
+        return (*columns, *(["label_set"] if self.set_from is not None else []))
+
+    def answer(self, row: Mapping[str, float], best: int) -> Prediction:
+        """Returns the prediction of a label by its number. row: the probabilities of labels."""
+        label = self.labels[best]
+        p, of_set, reason = row[label], None, ""
+        if self.set_from is not None:
+            of_set = tuple(name for name, value in row.items() if value >= self.set_from or name == label)
+        if self.abstain and p < self.abstain:
+            reason = f"the probability of {label!r} is {p:z.3f}, below {self.abstain:g}"
+        return Prediction(None if reason else label, p, row, reason=reason, label_set=of_set)
+
     def choose(self, logits_L: NDArray[np.float32]) -> int:
         """Returns the number of the label that is predicted from the logits of one sequence."""
-        return self.winner(softmax(logits_L[None] / np.float32(self.temperature))[0].tolist())
+        return self.winner(softmax(self.scaling(logits_L[None]))[0].tolist())
 
     def winner(self, row_L: Sequence[float]) -> int:
         """Returns the number of the predicted label: the one of the threshold, or the most probable (other) one."""
@@ -207,64 +244,112 @@ class SequenceTask(Task):
         Of labels with equal probabilities, the first one is returned.
         """
         predictions = []
-        probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
+        probability_EL = vote(softmax(self.scaling(logits)), encoded)
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
-                best = self.winner(row)
-                predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
+                predictions.append(self.answer(dict(zip(self.labels, row, strict=True)), self.winner(row)))
             return predictions
         for row in probability_EL:
             numbers = _highest(row, SHOWN)
             scores = dict(zip((self.labels[number] for number in numbers), row[numbers].tolist(), strict=True))
             best = numbers[0] if self.threshold is None else self.winner(row.tolist())
-            predictions.append(Prediction(self.labels[best], float(row[best]), scores))
+            scores.setdefault(self.labels[best], float(row[best]))
+            predictions.append(self.answer(scores, best))
         return predictions
 
     def scores(self) -> Scores:
         """Returns a counter of true and predicted labels."""
-        return Confusion(self.labels, positive=self.positive)
+        return Confusion(self.labels, positive=self.positive, costs=self.costs)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of the predictions, where they have one, with the examples' weights."""
         assert isinstance(scores, Confusion)
-        weights = [one.weight for one in examples] if "weighted_scores" in self.honours else None
-        scores.add([one.label for one in examples], [answer.label for answer in predictions], weights)
-        found = zip(examples, predictions, strict=True)
-        known = [
-            (answer.probability, answer.label == one.label) for one, answer in found if answer.probability is not None
-        ]
-        scores.calibration.add((probability for probability, _ in known), (right for _, right in known))
+        pairs = [*zip(examples, predictions, strict=True)]
+        known = [(one, answer) for one, answer in pairs if answer.probability is not None]
+        given = [pair for pair in pairs if not pair[1].reason]
+        weights = [one.weight for one, _ in given] if "weighted_scores" in self.honours else None
+        scores.add([one.label for one, _ in given], [answer.label for _, answer in given], weights)
+        scores.calibration.add(
+            (answer.probability or 0.0 for _, answer in known),
+            (self.told(answer) == one.label for one, answer in known),
+        )
+        scores.selective.add(
+            [answer.probability or 0.0 for _, answer in known],
+            [self.told(answer) == one.label for one, answer in known],
+        )
+        scores.selective.withheld += len(pairs) - len(given)
+        sets = [(one.label, answer.label_set) for one, answer in pairs if answer.label_set is not None]
+        scores.sets.add([label for label, _ in sets], [labels for _, labels in sets])
+        whole = [(one.label, answer.scores) for one, answer in known if len(answer.scores) == len(self.labels)]
+        if whole:
+            truth = [[label == other for other in shares] for label, shares in whole]
+            scores.calibration.add_all([[*shares.values()] for _, shares in whole], truth)
+
+    def told(self, answer: Prediction) -> str:
+        """Returns the label that a prediction has, or would have if it were not withheld."""
+        if not answer.reason:
+            return str(answer.label)
+        if len(answer.scores) < len(self.labels):
+            return max(answer.scores, key=answer.scores.__getitem__)
+        return self.labels[self.winner([*answer.scores.values()])]
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of the logits that the weights of the head do not contain."""
+        return Scaling(self.scale, self.shift)
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        return replace(self, scale=scaling.scale, shift=scaling.shift)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the scaling of the logits is fitted, which that of many labels is not."""
+        return bool(self.calibrate) and len(self.labels) <= SHOWN
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling with the highest likelihood of the examples whose labels are known."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        kept = Reservoir[tuple[Logits, int]](KEPT // len(self.labels))
+        for examples, encoded, logits in parts:
+            for i, example in enumerate(examples):
+                if example.label in number:
+                    kept.add((logits[encoded.windows[i] : encoded.windows[i + 1]], number[example.label]))
+        if not self.calibrate or not kept.items:
+            return Scaling()
+        windows = np.cumsum([0, *(len(logits) for logits, _ in kept.items)])[:-1]
+        truth_EL = np.array([label for _, label in kept.items])[:, None] == np.arange(len(self.labels))
+        return Scaling.fitted(self.calibrate, np.concatenate([one for one, _ in kept.items]), truth_EL, windows)
 
     @property
     def tunes(self) -> bool:
-        """Whether the probabilities are calibrated or a threshold is chosen, which those of many labels are not."""
-        chooses = bool(self.optimize) and self.threshold is None
-        return (self.calibrate or chooses) and len(self.labels) <= SHOWN
+        """Whether a threshold is chosen, which none of many labels has."""
+        return bool(self.optimize) and self.threshold is None and len(self.labels) <= SHOWN
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """Returns the task with the temperature that fits these examples, if calibrate is set, and then the threshold
-        that is best for `optimize`."""
+        """Returns the task with the threshold that is best for `optimize`."""
         if not self.tunes:
             return self
-        number = {label: i for i, label in enumerate(self.labels)}
-        known = Reservoir[tuple[NDArray[np.float32], int]](KEPT // len(self.labels))
+        kept = Reservoir[tuple[float, bool, tuple[float, float]]](KEPT)
+        own = self.threshold_label
         for example, answer in answers:
-            if example.label in number and answer.scores:
-                # The logarithm of a probability is the logit but for a constant, which softmax does not see.
-                logits = np.log(np.maximum(np.fromiter(answer.scores.values(), np.float64), 1e-30))
-                known.add((logits.astype(np.float32), number[example.label]))
-        if not known.items:
+            if example.label in self.labels and answer.scores:
+                other = max((label for label in self.labels if label != own), key=answer.scores.__getitem__)
+                costs = cost_of(self.costs, example.label, own), cost_of(self.costs, example.label, other)
+                kept.add((answer.scores[own], example.label == own, costs))
+        if not kept.items:
             return self
-        logits_EL, label_E = np.array([logits for logits, _ in known.items]), [label for _, label in known.items]
-        factor = temperature(logits_EL, label_E) if self.calibrate else 1.0
-        task = replace(self, calibrate=False, temperature=self.temperature * factor)
-        if not self.optimize or self.threshold is not None:
-            return task
-        own = self.labels.index(self.threshold_label)
-        probability_E = softmax((logits_EL / factor).astype(np.float32))[:, own]
-        chosen = choose_threshold(probability_E, np.array(label_E) == own, self.optimize)
-        task = replace(task, threshold=chosen.threshold, threshold_of=self.threshold_label)
-        return task.with_choices({self.threshold_label: chosen})
+        scores, truth, each = zip(*kept.items, strict=True)
+        chosen = choose_threshold(scores, truth, self.optimize, each if self.optimize == COST else None)
+        task = replace(self, threshold=chosen.threshold, threshold_of=own)
+        return task.with_choices({own: chosen})
+
+    def with_sets_for(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+        """Returns the task whose sets have the promised coverage, by the probabilities of the true labels."""
+        if self.coverage is None:
+            return self
+        p = [answer.scores.get(one.label, 0.0) for one, answer in answers if one.label in self.labels]
+        return replace(self, set_from=set_cut(p, self.coverage))
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:

@@ -111,6 +111,11 @@ class SeveralPrediction(Prediction):
         silent = {name: {"error": reason} for name, reason in self.silent.items()}
         return {"label": self.label, "heads": {name: part.as_json() for name, part in self.parts.items()} | silent}
 
+    @property
+    def label_text(self) -> str:
+        """The label of each head."""
+        return ", ".join(f"{name}: {part.label_text}" for name, part in self.parts.items())
+
 
 @dataclass(frozen=True)
 class SeveralTask(Task):

@@ -49,7 +49,7 @@ class SoftTask(SequenceTask):
     truth: float = 0.0
 
     saved_as = "sequence"
-    honours = frozenset({"weight", "weighted_scores", "class_weights", "sampling", "optimize"})
+    honours = SequenceTask.honours - {"loss", "label_smoothing"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

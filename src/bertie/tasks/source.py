@@ -42,15 +42,12 @@ class Targets:
 
 def batch_of_examples(sequences: Sequences, chosen: Int, targets: Targets = Targets()) -> "Batch":
     """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their examples."""
-    import torch
-
-    from bertie.data.collate import batch_of
+    from bertie.data.batch import Batch
 
     rows = sequences.rows(chosen)
     labels = {name: array[chosen] for name, array in targets.sequence.items()}
     labels |= {name: array[rows] for name, array in targets.token.items()}
-    batch = batch_of(sequences.take(chosen), sequences.example[chosen])
-    return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
+    return Batch.of(replace(sequences.take(chosen), labels=labels, sample_ids=sequences.example[chosen]))
 
 
 def encode(

@@ -109,6 +109,17 @@ class SpanPrediction(Prediction):
             "n_best": [span.as_json() for span in self.spans],
         }
 
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the question, and the context with the answer marked."""
+        question, context = texts
+        marks = [(self.spans[0].start, self.spans[0].end, GIVEN)] if self.answer else []
+        return RenderedExample(
+            (plain(question), marked(context, marks)),
+            "",
+            self.answer or SILENT,
+            self.probability if self.answer else None,
+        )
+
 
 @dataclass(frozen=True)
 class SpanTask(Task):
@@ -124,6 +135,7 @@ class SpanTask(Task):
         n_best: Number of spans in a prediction.
     """
 
+    reads_columns = False
     head = "span"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"start": "sequence", "end": "sequence", "weight": "sequence"}
     input_texts = range(2, 3)

@@ -97,6 +97,11 @@ class TagPrediction(Prediction):
         ]
         return {"words": words, "entities": found}
 
+    def render(self, texts: Sequence[str]) -> RenderedExample:
+        """Returns the text with its entities marked: each word, where the tags are parts of speech."""
+        marks = [(start, end, GIVEN, type) for type, start, end in self.entities]
+        return RenderedExample((noted(self.text, marks),), "", "")
+
 
 @dataclass(frozen=True)
 class TaggingTask(Task):
@@ -108,6 +113,7 @@ class TaggingTask(Task):
     """
 
     reads_words = True
+    reads_columns = False
     head = "token"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"tag": "token", "weight": "token"}
     input_texts = range(1, 2)

@@ -217,8 +217,7 @@ class Text2TextTask(Task):
             ends_B = (batch.host.layout.mask().sum(1) + length_B - 1).cumsum(0).numpy()
             at_Q = torch.from_numpy(ranges(ends_B - length_B.numpy(), ends_B))
             hidden_QH = output.last_hidden_state[at_Q.to(device)]
-        head = model.heads[self.head]
-        assert isinstance(head, VocabularyHead)
+        head = model.head(self.head, VocabularyHead)
         smoothing = self.label_smoothing if model.training else 0.0
         total, correct = head.loss(hidden_QH, model.word_embeddings, target_Q, smoothing=smoothing)
         return {"target": LossTerm(total, len(target_Q), correct)}
@@ -278,7 +277,7 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     """
     import torch
 
-    from bertie.data.collate import packed
+    from bertie.nn.layout import Packed
 
     host = batch.host
     source_B, length_B = host.layout.mask().sum(1), host.labels["target_length"]
@@ -291,5 +290,6 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     sources = torch.split(host.input_ids, source_B.tolist())
     targets = torch.split(_flat_targets(host), length_B.tolist())
     ids_T = torch.cat([part for pair in zip(sources, targets, strict=True) for part in (pair[0], pair[1][:-1])])
-    joined = packed(ids_T.numpy(), np.zeros(len(ids_T), np.int64), (source_B + length_B - 1).numpy(), host.sample_ids)
+    layout = Packed.from_lengths(source_B + length_B - 1)
+    joined = replace(host, input_ids=ids_T, token_type_ids=torch.zeros_like(ids_T), layout=layout, labels={})
     return joined.to(batch.input_ids.device)

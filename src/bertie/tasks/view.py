@@ -7,6 +7,8 @@ from bertie.io.tables import Example
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import RenderedExample, nats, plain, top
 
+NO_ANSWER = "(no answer)"
+
 
 class View:
     """The part of a task that renders predictions. The defaults suit single-label classification."""
@@ -33,7 +35,8 @@ class View:
         """Renders a prediction."""
         texts = tuple(map(plain, example.texts))
         scores = top(prediction.scores, example.label)
-        return RenderedExample(texts, str(example.label), str(prediction.label), prediction.probability, scores)
+        given = NO_ANSWER if prediction.reason else str(prediction.label)
+        return RenderedExample(texts, str(example.label), given, prediction.probability, scores)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Returns the subgroups of an example by kind. The report has the main metric of each subgroup.

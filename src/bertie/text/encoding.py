@@ -18,7 +18,7 @@ _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One encoded example, including [CLS] and [SEP]: plain lists of equal length.
+    """The tokens of one example, with [CLS] and [SEP], or of one text without: plain lists of equal length.
 
     `text[start:end]` with the offsets of a token is its text. Special tokens have offsets (0, 0), and None as their
     word and sequence (0: first text, 1: second). `overflow` counts the truncated tokens.
@@ -35,21 +35,19 @@ class Encoding:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __getitem__(self, part: slice) -> "Encoding":
+        columns = (self.ids, self.type_ids, self.tokens, self.offsets, self.word_ids, self.sequence_ids)
+        return Encoding(*(column[part] for column in columns))  # type: ignore[arg-type]
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of one text without special tokens; offsets as in `Encoding`."""
-
-    ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int | None]
-
-    def __getitem__(self, part: slice) -> "Tokens":
-        return Tokens(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
+    @classmethod
+    def of_text(
+        cls, ids: list[int], tokens: list[str], offsets: list[tuple[int, int]], word_ids: list[int | None]
+    ) -> "Encoding":
+        """Returns the tokens of one text without special tokens."""
+        return cls(ids, [0] * len(ids), tokens, offsets, word_ids, [0] * len(ids))
 
 
-def framed(parts: Sequence[Tokens], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
+def framed(parts: Sequence[Encoding], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
     """Returns the tokens of one text or two with special tokens; `token` returns the text of an id."""
     special = [[token(i) for i in gap] for gap in frame.gaps]
     positions = [[(0, 0)] * len(gap) for gap in frame.gaps]

@@ -24,7 +24,7 @@ from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
-from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
+from bertie.text.encoding import Encoding, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
     FILE_CLASS,
     MAX_FILE_BYTES,
@@ -440,7 +440,7 @@ class Tokenizer:
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._words(SURROGATE.sub("\ufffd", text))[0] for text in texts] if self._words else texts
 
-    def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
+    def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
         """Returns the tokens of each text without special tokens, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
@@ -458,10 +458,10 @@ class Tokenizer:
                     (int(origin[start, 0]), int(origin[end - 1, 1] if end > start else origin[start, 0]))
                     for start, end in offsets
                 ]
-            result.append(Tokens(found.ids, found.tokens, offsets, found.word_ids))
+            result.append(Encoding.of_text(found.ids, found.tokens, offsets, found.word_ids))
         return result
 
-    def _framed(self, a: Tokens, b: Tokens | None, overflow: int) -> Encoding:
+    def _framed(self, a: Encoding, b: Encoding | None, overflow: int) -> Encoding:
         parts = [a] if b is None else [a, b]
         return framed(parts, self.frames[len(parts) - 1], self.id_to_token, overflow)
 

@@ -8,6 +8,7 @@ H hidden size · V vocabulary
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
@@ -59,6 +60,17 @@ class Head(nn.Module):
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits. word_embeddings (V, H) are passed to a head that needs them."""
         raise NotImplementedError
+
+    def fold(self, scale_L: Tensor, shift_L: Tensor) -> bool:
+        """Multiplies its logits, and adds to them, by changing its weights. Returns whether it can."""
+        classifier = getattr(self, "classifier", None)
+        if not isinstance(classifier, Linear) or (classifier.bias is None and bool(shift_L.any())):
+            return False
+        with torch.no_grad():
+            classifier.weight.mul_(scale_L[:, None])
+            if classifier.bias is not None:
+                classifier.bias.mul_(scale_L).add_(shift_L)
+        return True
 
 
 class Transform(nn.Module):

@@ -1,27 +1,21 @@
 """Sequences become batches: packed and padded hold the same, and batches keep to their budget."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.collate import pack, pad
-from bertie.data.sequences import ranges, token_budget
+from batches import padded
+from bertie.data.batch import Batch
+from bertie.data.sequences import Sequences, ranges, token_budget
 
-
-@dataclass
-class Sequence:
-    ids: list[int]
-    type_ids: list[int]
-
-
-SEQUENCES = [Sequence([2, 7, 8, 3], [0, 0, 0, 0]), Sequence([2, 9, 3, 9, 3], [0, 0, 0, 1, 1]), Sequence([2, 3], [0, 0])]
+SEQUENCES = Sequences.of([[2, 7, 8, 3], [2, 9, 3, 9, 3], [2, 3]], [[0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0]])
 
 
 def test_pack_lays_sequences_end_to_end():
-    batch = pack(SEQUENCES, [10, 20, 30])
+    batch = Batch.of(replace(SEQUENCES, sample_ids=np.array([10, 20, 30])))
     assert batch.input_ids.tolist() == [2, 7, 8, 3, 2, 9, 3, 9, 3, 2, 3]
     assert batch.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0]
     assert batch.layout.cu_seqlens.tolist() == [0, 4, 9, 11]
@@ -30,13 +24,14 @@ def test_pack_lays_sequences_end_to_end():
 
 
 def test_pad_is_the_twin_of_pack():
-    packed, padded = pack(SEQUENCES), pad(SEQUENCES, pad_id=99)
-    assert padded.input_ids.tolist() == [[2, 7, 8, 3, 99], [2, 9, 3, 9, 3], [2, 3, 99, 99, 99]]
-    assert padded.tokens == packed.tokens
-    real = padded.layout.mask()
-    assert torch.equal(padded.input_ids[real], packed.input_ids)
-    assert torch.equal(padded.token_type_ids[real], packed.token_type_ids)
-    assert torch.equal(padded.sample_ids, packed.sample_ids)
+    packed = Batch.of(SEQUENCES)
+    square = padded(packed, pad_id=99)
+    assert square.input_ids.tolist() == [[2, 7, 8, 3, 99], [2, 9, 3, 9, 3], [2, 3, 99, 99, 99]]
+    assert square.tokens == packed.tokens
+    real = square.layout.mask()
+    assert torch.equal(square.input_ids[real], packed.input_ids)
+    assert torch.equal(square.token_type_ids[real], packed.token_type_ids)
+    assert torch.equal(square.sample_ids, packed.sample_ids)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6))))

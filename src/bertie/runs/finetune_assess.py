@@ -1,0 +1,253 @@
+"""The last stage of a fine-tuning run: the selected weights are evaluated, and results and report are written."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from bertie import console
+from bertie.costs.meter import Usage
+from bertie.evaluation.baselines import baselines, compared, measured, some
+from bertie.evaluation.label_check import as_csv, shortened, suspects
+from bertie.files import write_bytes, write_json
+from bertie.infer.engine import Array
+from bertie.infer.findings import Findings
+from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
+from bertie.metrics.base import Scores
+from bertie.runs import balance, calibration, model_card
+from bertie.runs.calibration import Calibrated
+from bertie.runs.finetune_page import page
+from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, training_facts, with_steps
+from bertie.runs.finetune_train import Trained, best_value, reload_weights, save_model, take_model, train_run
+from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
+from bertie.runs.forecast import RunForecast
+from bertie.runs.models import BEST, MODEL
+from bertie.tasks import Prediction, Task
+from bertie.train.loop import temporary_run
+
+SHOWN = 20  # rows of the label check on the page
+CHECKED = 5_000_000  # characters of the rows that tf-idf checks, about 90,000 short reviews: half a minute
+LEAST = 100  # rows: tf-idf of fewer says little about any of them
+MODELS = {"words": "tf-idf and logistic regression", "folds": "fine-tuned on four fifths"}
+Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """The selected weights, evaluated on dev.
+
+    Attributes:
+        trained: The run.
+        predictor: The model with the settings that were fitted after training, such as thresholds.
+        scores: The scores on dev.
+        before: Those without the fitted settings, where some were fitted.
+        calibrated: The scaling of the logits.
+        findings: Worst predictions and subgroups.
+        answers: The predictions that baselines are compared with, by the number of their example.
+        usage: What the run took.
+    """
+
+    trained: Trained
+    predictor: Predictor
+    scores: Scores
+    before: Scores | None
+    calibrated: Calibrated
+    findings: Findings
+    answers: Mapping[int, Prediction]
+    usage: Usage
+
+    @property
+    def prepared(self) -> Prepared:
+        """What was trained."""
+        return self.trained.prepared
+
+    @property
+    def task(self) -> Task:
+        """The task with the settings that were fitted."""
+        return self.predictor.task
+
+
+def assess_run(trained: Trained) -> Assessed:
+    """Evaluates the selected weights, loaded from where they were saved, on dev."""
+    prepared = trained.prepared
+    predictor, calibrated = select_weights(trained)
+    task, plain, before = predictor.task, prepared.task, None
+    scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
+    shown = compared(task, prepared.dev.examples) if _compares(prepared) else set()
+    if calibrated.in_weights or task != plain:
+        before = plain.scores()
+
+    def count_before(part: Labeled, logits: Array) -> None:
+        if before is not None:
+            plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
+
+    stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_before)
+    answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
+    return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
+
+
+def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
+    """Returns the model of RUN/model, which becomes that with the best weights and with fitted settings of the task.
+
+    Each is fitted on examples that are not reported, where there are such: first the scaling of the logits, then
+    thresholds of these probabilities, then prediction sets on examples of their own.
+    """
+    prepared, folder = trained.prepared, trained.run / MODEL
+    if prepared.config.keeps_best:
+        take_model(trained.run / BEST, folder)
+    reload_weights(prepared.model, folder)
+    prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures
+    prepared.model.eval()
+    predictor, plain = prepared.predictor, prepared.task
+    calibrated = calibration.calibrate(plain, prepared.model, prepared.looked_at.logits(predictor))
+    predictor = predictor.replace(task_or_none=calibrated.task)
+    task = calibrated.task.tune_on_dev(stream_answers(predictor, prepared.looked_at, plain.scores()))
+    if prepared.covering:
+        predictor = predictor.replace(task_or_none=task)
+        task = task.with_sets_for(stream_answers(predictor, prepared.covering, plain.scores()))
+    task = task.with_tokenizer(predictor.tokenizer)
+    if calibrated.in_weights or task != plain:
+        facts = training_facts(prepared.config, prepared.examples, task)
+        save_model(prepared, folder, facts=facts)  # with the thresholds, temperature ... that were fitted
+    return predictor.replace(task_or_none=task), calibrated
+
+
+def stream_answers(
+    predictor: Predictor,
+    rows: Labeled,
+    scores: Scores,
+    findings: Findings | None = None,
+    most: int | None = None,
+    watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
+    task = predictor.task
+    for part, logits in rows.logits(predictor, most):
+        watch(part, logits)
+        answers = task.decode(logits, part.sequences, part.examples)
+        task.count(scores, part.examples, answers)
+        if findings is not None:
+            findings.add(part.examples, answers, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
+        yield from zip(part.examples, answers, strict=True)
+
+
+def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, Any]:
+    """Writes all results, and returns those of results.json.
+
+    without: scores of the baselines; empty ones are computed. forecast: what the run was expected to take.
+    """
+    prepared, run = assessed.prepared, assessed.trained.run
+    results = results_of(assessed, without, forecast)
+    cost = None if forecast is None else forecast.as_json()
+    model_card.write_finetuning(run / MODEL, prepared.config, results)
+    model_card.write_cost(run / MODEL, assessed.usage, cost, prepared.config.model)
+    write_json(run / FINDINGS, {**assessed.findings.as_json(), **_label_check(assessed)})
+    written = RunFolder(run).finish(results, partial(page, run), keep=prepared.config.train.keep_checkpoints)
+    prepared.callbacks.end(written)
+    return written
+
+
+def results_of(assessed: Assessed, without: Without, forecast: RunForecast | None) -> dict[str, object]:
+    """Returns results.json of a run. Arguments as for `write_results`."""
+    trained, prepared, task = assessed.trained, assessed.prepared, assessed.task
+    config, examples = prepared.config, prepared.examples
+    dev = _beside_baselines(assessed, without)
+    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name)
+    fitted = [*balance.threshold_notes(task), *calibration.scaling_notes(config, scaling)]
+    return {
+        "identity": prepared.settings(),
+        "labels": list(task.labels),
+        "fresh": list(prepared.fresh),
+        "train_examples": len(examples.train),
+        **({"ended_early": trained.result.reason} if trained.result.reason else {}),
+        **({"selecting": len(prepared.selecting)} if prepared.selecting else {}),
+        **({"covering": len(prepared.covering)} if prepared.covering else {}),
+        "metrics": list(examples.metrics),
+        "dev": dev,
+        **balance.as_json(config, task, examples.train, dev),
+        **_thresholds(assessed),
+        **scaling,
+        "notes": [*prepared.warnings, *prepared.notes, *_selection(trained), *fitted],
+        "usage": assessed.usage.as_json(),
+        **({} if forecast is None else {"forecast": forecast.as_json()}),
+        **_untuned(assessed),
+    }
+
+
+def _compares(prepared: Prepared) -> bool:
+    """Whether baselines are evaluated too."""
+    return bool(prepared.config.baselines and prepared.task.baselines)
+
+
+def _beside_baselines(assessed: Assessed, without: Without) -> dict[str, object]:
+    """Returns the report of the scores, with those of the baselines."""
+    prepared, task, report = assessed.prepared, assessed.task, assessed.scores.report()
+    if not _compares(prepared):
+        return report
+    examples = prepared.examples
+    if not without:
+        console.say(f"baselines: {', '.join(task.baselines)}", level=1)
+        without.update(baselines(task, examples.train, examples.dev))
+    return {**report, "baselines": measured(task, examples.dev, assessed.answers, without, examples.metrics[0])}
+
+
+def _selection(trained: Trained) -> Sequence[str]:
+    """Returns notes on why the run ended early, and which examples selected its weights."""
+    prepared, result = trained.prepared, trained.result
+    ended = [f"the run ended early, after step {result.step:,}: {result.reason}"] if result.reason else []
+    if not prepared.config.keeps_best:
+        return ended
+    looks, metric = trained.evaluations, prepared.metric
+    best = best_value(looks, metric)
+    step = next(line["step"] for line in looks if line[metric] == best)
+    rows = f"{len(prepared.looked_at):,} {'held-out training' if prepared.selecting else 'dev'} examples"
+    leak = "" if prepared.selecting else ". The scores of dev are optimistic: measure the model on other examples"
+    chosen = f"of {len(looks)} evaluations on {rows}, step {step:,} is the best ({metric} {best:.4g})"
+    return [*ended, f"{chosen}, and the model has its weights{leak}"]
+
+
+def _thresholds(assessed: Assessed) -> dict[str, object]:
+    """Returns how the thresholds of labels were chosen, for results.json; {} where none was."""
+    prepared = assessed.prepared
+    choices = {label: one.as_json() for label, one in assessed.task.choices.items()}
+    goal = prepared.config.optimize or "f1"
+    return {"thresholds": {"goal": goal, "on": prepared.looked_at_name, "labels": choices}} if choices else {}
+
+
+def _untuned(assessed: Assessed) -> dict[str, object]:
+    """Returns settings and scores without the settings that were fitted, for results.json; {} where none was."""
+    if assessed.before is None:
+        return {}
+    prepared = assessed.prepared
+    own = {"settings": prepared.task.settings(), "dev": assessed.before.report()}
+    return {"untuned": {"on": prepared.looked_at_name, **own}}
+
+
+def _label_check(assessed: Assessed) -> dict[str, object]:
+    """Writes RUN/label_check.csv, the training rows whose labels are probably wrong; returns the first rows for
+    findings.json, or {} where nothing is checked."""
+    prepared, kind = assessed.prepared, assessed.prepared.config.label_check
+    examples = prepared.examples
+    train = examples.train if kind == "folds" else some(examples.train, CHECKED)
+    if not assessed.task.one_label or kind == "none" or len(train) < LEAST:
+        return {}
+    console.say(f"checking the labels of {len(train):,} training rows (label_check={kind})", level=1)
+    rows = suspects(examples.task, train, partial(_predict_fold, prepared) if kind == "folds" else None)
+    table = as_csv(rows, examples.texts).encode("utf-8-sig")  # with the mark that Excel needs
+    write_bytes(assessed.trained.run / SUSPECTS, table)
+    shown = [shortened(suspect.as_json()) for suspect in rows[:SHOWN]]
+    counts = {"listed": len(rows), "checked": len(train), "model": MODELS[kind], "file": SUSPECTS, "rows": shown}
+    return {"label_check": counts}
+
+
+def _predict_fold(prepared: Prepared, rows: list[Example], others: list[Example]) -> list[Prediction]:
+    """Fine-tunes the start model on some rows with the settings of a run, and predicts others."""
+    plain = prepared.config.train.model_copy(update={"patience": None, "track": ()})
+    changed = {"label_check": "none", "baselines": False, "select": "last", "train": plain}
+    config = with_steps(prepared.config.model_copy(update=changed), len(rows))
+    examples = replace(prepared.examples, train=rows, dev=others, select=[], cover=[], notes=[])
+    fold = replace(prepare_run(config, examples, loss=prepared.loss), notes=[], warnings=[])
+    with temporary_run() as run:
+        predictor, _ = select_weights(train_run(fold, run, "never"))
+        return [answer for _, answer in stream_answers(predictor, fold.dev, predictor.task.scores())]

@@ -1,0 +1,300 @@
+"""The first stage of a fine-tuning run: everything that it needs, made before its folder is created.
+
+    Examples -> Prepared -> Trained (finetune_train.py) -> Assessed (finetune_assess.py)
+
+Bad input therefore leaves no files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import xxhash
+
+from bertie.data.sequences import VECTORS, Sequences
+from bertie.errors import DataError, UsageError
+from bertie.infer.batching import CHUNK
+from bertie.infer.engine import Array
+from bertie.infer.pipeline import TextCount, TextPipeline
+from bertie.infer.predict import LABELLED, Predictor
+from bertie.io.lines import BadRecord
+from bertie.io.tables import Example
+from bertie.models.codec import only_here
+from bertie.models.model import TorchModel
+from bertie.models.saving import own_settings
+from bertie.models.sentence import read_sentence, with_activation
+from bertie.runs import balance
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import Examples, nothing_left
+from bertie.runs.models import model_folder
+from bertie.runs.start import fingerprint, odd, start_model, with_rate
+from bertie.tasks import Task, with_task
+from bertie.tasks.losses import LossFunction
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
+from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
+from bertie.train.precision import choose_device
+from bertie.train.resume import flatten
+from bertie.train.trackers import callbacks_of
+from bertie.training_facts import TooLong, TrainingFacts
+
+LOOKS = 10  # evaluations on dev in a long run
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Examples with their token ids."""
+
+    examples: Sequence[Example]
+    sequences: Sequences
+
+    def __len__(self) -> int:
+        return self.sequences.examples
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the token ids, the feature vectors and the labels."""
+        ids = self.sequences
+        labels = "\n".join(str(example.label) for example in self.examples)
+        digest = xxhash.xxh3_128(ids.input_ids.tobytes() + ids.starts.tobytes() + labels.encode())
+        if VECTORS in ids.extra:
+            digest.update(ids.extra[VECTORS].tobytes())
+        return digest.hexdigest()
+
+    def logits(self, predictor: Predictor, most: int | None = None) -> Iterator[tuple["Labeled", Array]]:
+        """Yields the (first) examples with their logits, in chunks as in prediction."""
+        total = min(most or len(self), len(self))
+        for start in range(0, total, CHUNK):
+            stop = min(start + CHUNK, total)
+            part = self.sequences.part(start, stop)
+            yield Labeled(self.examples[start:stop], part), predictor.logits(part)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a run needs.
+
+    Attributes:
+        config: All settings, with the learning rate for the model.
+        examples: What the files have.
+        model: The start model with the task's heads. Training changes its weights.
+        predictor: The model with the task, for evaluation.
+        train: The training examples.
+        dev: The examples that are reported.
+        selecting: Those that select the weights, where dev does not.
+        covering: Those that prediction sets rest on, if there are sets.
+        source: The batches of every step.
+        callbacks: Those of the run's settings and of the caller.
+        loss: The function of loss=function.
+        fresh: The modules that start from random weights.
+        notes: What the report says about the run.
+        warnings: Probable mistakes.
+        identity: Contents of the model and the files instead of paths: a run can be resumed after its files have
+            moved, but not after they have changed.
+    """
+
+    config: FinetuneConfig
+    examples: Examples
+    model: TorchModel
+    predictor: Predictor
+    train: Labeled
+    dev: Labeled
+    selecting: Labeled | None
+    covering: Labeled | None
+    source: TaskSource
+    callbacks: Callbacks
+    loss: LossFunction | None
+    fresh: Sequence[str]
+    notes: Sequence[str]
+    warnings: Sequence[str]
+    identity: Mapping[str, str]
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.predictor.task
+
+    @property
+    def metric(self) -> str:
+        """The metric that selects the weights."""
+        return selecting_metric(self.config, self.examples)
+
+    @property
+    def looked_at(self) -> Labeled:
+        """The examples of an evaluation during training."""
+        return self.selecting or self.dev
+
+    @property
+    def looked_at_name(self) -> str:
+        """What the report calls these examples."""
+        return "held-out training" if self.selecting else "dev"
+
+    def settings(self) -> dict[str, object]:
+        """The fingerprint of the run: all settings, and the content of the files in them."""
+        return flatten(self.config.model_dump(mode="json")) | dict(self.identity)
+
+
+def prepare_run(
+    config: FinetuneConfig,
+    examples: Examples,
+    *,
+    callbacks: Sequence[Callback] = (),
+    loss: LossFunction | None = None,
+) -> Prepared:
+    """Returns what a run needs. Raises DataError and UsageError for everything that would fail later."""
+    metric = selecting_metric(config, examples)
+    all_callbacks = Callbacks([*callbacks_of(config.train, metric), *callbacks])
+    if config.train.metric:  # refused now, not at the first evaluation
+        metric_of(dict.fromkeys((LOSS, *examples.task.scores().compute()), 0.0), metric)
+    start = model_folder(config.model)
+    task, continued = examples.task.continued(read_sentence(start, {}), config.task_options)
+    _check_batch_size(config, task)
+    notes = [*examples.notes, *continued]
+    if config.weight and "weighted_scores" not in task.honours:
+        notes.append("weights of rows are in the loss; the scores of this task have none")
+    sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
+    model, fresh = start_model(config, start, task, max(sizes, default=None))
+    # Only a pair is scored by a cross-encoder, so a model of single texts must not look like one.
+    model.public = with_activation(model.public, task.activation_of_score if examples.texts == 2 else None)
+    model.training_facts = training_facts(config, examples, task)
+    predictor = Predictor(model)
+    task = task.with_tokenizer(predictor.tokenizer)
+    if task.honours:
+        task = task.with_loss(balance.loss_options(config, task, examples.train, loss))
+    predictor = predictor.replace(task_or_none=task)
+    if own := only_here(own_settings(model)):
+        notes.append(own)
+    config = with_rate(config, model, notes)
+    warnings = odd(config, model, examples.train if task.labels else ())
+    warnings += task.warnings(examples.train) + balance.warning(config, task, examples.train)
+    encode = partial(_encode, config, predictor.pipeline, notes)
+    train, dev = encode(examples.train, "training"), encode(examples.dev, "dev")
+    selecting = encode(examples.select, "selecting") if examples.select else None
+    covering = encode(examples.cover, "held-out") if examples.cover else None
+    targets = task.targets(examples.train, train.sequences)
+    _check_targets(task, train, targets, notes)
+    if note := task.cut_targets(examples.train, targets):
+        notes.append(f"training: {note}")
+    source = TaskSource(
+        train.sequences,
+        targets,
+        batch_size=config.train.batch_size,
+        micro_batch_size=config.train.micro_batch_size,
+        seed=config.train.seed,
+        order=examples.order(config.train.seed),
+    )
+    identity = {"model": fingerprint(model), "train_file": source.fingerprint, "dev_file": dev.fingerprint}
+    others = (("selecting", selecting), ("covering", covering))
+    identity |= {name: rows.fingerprint for name, rows in others if rows}
+    identity |= {"data_dir": ""} | ({} if loss is None else {"loss_function": f"{loss.__module__}.{loss.__qualname__}"})
+    return Prepared(
+        config,
+        examples,
+        model,
+        predictor,
+        train,
+        dev,
+        selecting,
+        covering,
+        source,
+        all_callbacks,
+        loss,
+        fresh,
+        notes,
+        warnings,
+        identity,
+    )
+
+
+def check_run(config: FinetuneConfig, examples: Examples) -> None:
+    """Raises what a run with this config would raise before its folder is made."""
+    prepare_run(with_steps(config, examples.epoch), examples)
+    choose_device(config.train.device)
+
+
+def selecting_metric(config: FinetuneConfig, examples: Examples) -> str:
+    """Returns the metric that selects the weights."""
+    return config.train.metric or examples.metrics[0]
+
+
+def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
+    """Returns the config with the number of steps of its epochs and, unless it was set, of steps between evaluations.
+
+    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps. With
+    patience, each epoch has one.
+    """
+    steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
+    known = {"steps": steps}
+    if not {"train", "eval_every"} <= config.model_fields_set | config.train.model_fields_set:
+        epoch = steps_of(examples, batch_size=config.train.batch_size, epochs=1)
+        often = epoch if config.train.patience is not None else max(config.train.eval_every, -(-steps // LOOKS))
+        known["eval_every"] = often
+    return config.model_copy(update={"train": config.train.model_copy(update=known)})
+
+
+def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> TrainingFacts:
+    """Returns what the model's folder records of the training."""
+    columns = examples.columns
+    facts = TrainingFacts(
+        max_length=config.max_length,
+        too_long=_too_long(config, task),
+        texts=examples.texts,
+        text_columns=config.text or (columns.text if columns.recognized else ()),
+        label_column=config.label or (columns.label or "" if columns.recognized else ""),
+        label_separator=config.label_separator,
+        encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
+        features=config.features if config.features.column else None,
+    )
+    return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))
+
+
+def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
+    return config.too_long or task.too_long
+
+
+def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
+    size = config.train.batch_size
+    if size // -(-size // (config.train.micro_batch_size or size)) < task.least_batch:  # the smallest pass
+        raise UsageError(
+            "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
+            f"it is set, to at least {task.least_batch}."
+        )
+
+
+def _check_targets(task: Task, train: Labeled, targets: Targets, notes: Sequence[str]) -> None:
+    """Raises DataError where the loss would ignore every training example."""
+    count = len(train.sequences)
+    for start in range(0, count, CHUNK):
+        batch = batch_of_examples(train.sequences, np.arange(start, min(count, start + CHUNK)), targets)
+        if any(task.counts(batch).values()):
+            return
+    more = "".join(f" {note}." for note in notes)
+    raise DataError(f"The model can learn nothing from the {len(train):,} training examples.{more}")
+
+
+def _encode(
+    config: FinetuneConfig, pipeline: TextPipeline, notes: list[str], examples: Sequence[Example], name: str
+) -> Labeled:
+    """Returns examples with their token ids. name: as messages call them. `notes` gets what is to be said of them."""
+    tokenizer, too_long = pipeline.tokenizer, _too_long(config, pipeline.task)
+    if bad := [row for row in map(pipeline.readable, examples) if isinstance(row, BadRecord)]:
+        raise DataError(
+            f"{len(bad):,} of {len(examples):,} {name} examples cannot be read. Line {bad[0].line}: "
+            f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
+        )
+    ids = pipeline.task.encode(examples, tokenizer, max_length=config.max_length, too_long=too_long)
+    count = TextCount(too_long, config.max_length)
+    count.add(ids, tokenizer)
+    if count.long and too_long == "error":
+        lines = ", ".join(str(examples[i].line) for i in ids.too_long[:5])
+        raise DataError(
+            f"{count.long:,} of {count.rows:,} {name} texts are longer than {config.max_length} tokens, on lines "
+            f"{lines}{' ...' if count.long > 5 else ''}. "
+            "Raise max_length, or choose too_long=truncate or too_long=window."
+        )
+    notes += [f"{name}: {note}" for note in count.notes]
+    if VECTORS not in ids.extra and len(bare := nothing_left(ids, tokenizer)):
+        lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
+        more = ", ..." if len(bare) > 5 else ""
+        notes.append(f"{name}: {len(bare):,} examples are empty after cleaning (line {lines}{more})")
+    return Labeled(examples, ids)

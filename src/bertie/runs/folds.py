@@ -1,0 +1,270 @@
+"""Cross-validation: a model for each fold of the rows, answers to all rows by models that did not learn them, and a
+final model of all rows.
+
+    rows -> folds (splits.py) -> RUN/fold-1 ... RUN/fold-k -> out-of-fold answers -> scores, thresholds, calibration
+         -> RUN/final, of all rows -> RUN/model, with these thresholds and this calibration
+"""
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertie import console, families
+from bertie.errors import UsageError
+from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.files import write_bytes, write_json
+from bertie.folders import new_folder
+from bertie.infer.findings import Findings
+from bertie.infer.predict import Predictor
+from bertie.infer.records import flattened
+from bertie.io.tables import Example
+from bertie.metrics.base import metric_range
+from bertie.metrics.scaling import Scaling
+from bertie.models.folder import MODEL_FOLDER
+from bertie.runs import balance, calibration
+from bertie.runs.calibration import Calibrated
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of, read_examples, split_of
+from bertie.runs.finetune import finetune
+from bertie.runs.finetune_page import page
+from bertie.runs.finetune_prepare import Labeled, check_run
+from bertie.runs.finetune_train import NOT_OF_A_MODEL
+from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
+from bertie.runs.models import MODEL, load
+from bertie.tasks import Prediction, Task, with_task
+from bertie.tasks.answerer import Logits
+from bertie.tasks.losses import LossFunction
+from bertie.train.callbacks import Callback
+
+FINAL = "final"
+FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
+ON = "out-of-fold"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One fold: its name, its examples, and the numbers of the rows that its model predicts."""
+
+    name: str
+    examples: Examples
+    predicted: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a cross-validation. task: with the settings that are fitted at the end; config: of each run."""
+
+    config: FinetuneConfig
+    task: Task
+    rows: Sequence[Example]
+    folds: Sequence[Fold]
+    final: Examples
+
+
+def finetune_folds(
+    config: FinetuneConfig,
+    run: Path | str,
+    folds: int,
+    *,
+    resume: str = "auto",
+    overwrite: bool = False,
+    callbacks: Sequence[Callback] = (),
+    loss: LossFunction | None = None,
+) -> dict[str, Any]:
+    """Fine-tunes once for each fold and once on all rows, and returns results.json of the cross-validation.
+
+    The same call resumes it. callbacks, loss: of each run. Raises DataError for more folds than rows of a label, and as
+    `finetune`; UsageError for a folder with other runs.
+    """
+    folder, run = RunFolder(run), Path(run)
+    folder.check(overwrite=overwrite)
+    names = [f"fold-{number}" for number in range(1, folds + 1)]
+    others = [one.name for one in seed_runs(run) if one.name not in names]
+    if not overwrite and (others or (run / CONFIG).exists()):
+        raise UsageError(
+            f"{run} contains {', '.join(others) or 'a single run'} beside what {folds} folds have. Choose another "
+            "folder, or pass --overwrite to replace it."
+        )
+    plan = plan_folds(config, folds)
+    if loss is None:
+        check_run(plan.config, plan.folds[0].examples)
+    with folder.held(overwrite=overwrite):
+        one = partial(finetune, plan.config, resume=resume, callbacks=callbacks, loss=loss)
+        return _all_folds(config, plan, folder, one)
+
+
+def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
+    """Returns the runs. Raises UsageError and DataError for settings and rows that cannot be cross-validated."""
+    if folds < 2:
+        raise UsageError(f"folds is {folds}; 2 or more were expected.")
+    for name, why in (
+        ("dev_file", "each row is predicted by a model that did not learn it. Evaluate on the file afterwards"),
+        ("data", "a published set has its own split"),
+        ("mix", "several tasks have no common folds"),
+        ("per_label", "all rows are used"),
+        ("coverage", "prediction sets need rows that are used for nothing else"),
+    ):
+        if getattr(config, name):
+            raise UsageError(f"{name} does not work with folds: {why}. Omit {name}.")
+    balance.check_honoured(config, kind_of(config))
+    defaults = {name: FinetuneConfig.model_fields[name].default for name in FITTED}
+    update = {**defaults, "held_out": 0.0, "select_on": "dev", "label_check": "none", "baselines": False}
+    plain = config.model_copy(update=update)
+    whole = read_examples(plain)
+    task = replace(whole.task, **{name: value for name in FITTED if (value := getattr(config, name))})
+    split, notes = split_of(config, type(whole.task)), [note for note in whole.notes if note != LEARNED_NOTE]
+    apart = whole.task.tunes or config.keeps_best or config.train.patience is not None
+    each = []
+    for number, (learned, predicted) in enumerate(split.folds(whole.train, folds), 1):
+        told = [f"fold {number} of {folds}: {len(predicted):,} of {len(whole.train):,} rows are predicted"]
+        rows = [whole.train[i] for i in learned]
+        train, select, _ = hold_out_more(plain, split, whole.task, rows, told, apart=apart)
+        dev = [whole.train[i] for i in predicted]
+        examples = replace(whole, train=train, dev=dev, select=select, notes=[*notes, *told])
+        each.append(Fold(f"fold-{number}", examples, predicted))
+    told = [*whole.notes]
+    train, select, _ = hold_out_more(plain, split, whole.task, whole.train, told, apart=apart)
+    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=told))
+
+
+def _all_folds(
+    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, Any]]
+) -> dict[str, Any]:
+    run, results = folder.path, dict[str, dict[str, Any]]()
+    for fold in plan.folds:
+        console.say(f"[bold]{fold.name}[/]", markup=True)
+        results[fold.name] = one(run=run / fold.name, examples=fold.examples)
+    console.say(f"[bold]{FINAL}[/]: all rows", markup=True)
+    final = one(run=run / FINAL, examples=plan.final)
+    folder.begin()
+    parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
+    model = load(run / FINAL / MODEL)
+    assert model.tokenizer is not None
+    task = plan.task.with_tokenizer(model.tokenizer)
+    calibrated = calibration.calibrate(task, model, parts)
+    task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
+    task = task.tune_on_dev(_decoded(task, parts))
+    _write_model(config, task.with_scaling(Scaling()) if calibrated.in_weights else task, run, model)
+    summed = _summed(config, plan, results, final, calibrated, task)
+    scores, findings = task.scores(), Findings(task, plan.final.metrics[0])
+    answers = _answers(task, parts, scores, findings)
+    summed["out_of_fold"] = scores.report()
+    write_bytes(run / OUT_OF_FOLD, _table(plan, answers).encode("utf-8-sig"))  # with the mark that Excel needs
+    write_json(run / FINDINGS, findings.as_json())
+    return folder.finish(summed, partial(page, run))
+
+
+def _logits(folder: Path, fold: Fold) -> Iterator[tuple[Labeled, Logits]]:
+    """Yields the rows of a fold, with the logits of its model."""
+    predictor = Predictor(load(folder / MODEL))
+    yield from Labeled(fold.examples.dev, predictor.encode(fold.examples.dev)).logits(predictor)
+
+
+def _decoded(task: Task, parts: Sequence[tuple[Labeled, Logits]]) -> Iterator[tuple[Example, Prediction]]:
+    """Yields all rows that were predicted, with the answers."""
+    for part, logits in parts:
+        yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
+
+
+def _answers(task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Any, findings: Findings) -> list[Prediction]:
+    """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
+    answers: list[Prediction] = []
+    for part, logits in parts:
+        some = task.decode(logits, part.sequences, part.examples)
+        task.count(scores, part.examples, some)
+        findings.add(part.examples, some, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
+        answers += some
+    return answers
+
+
+def _write_model(config: FinetuneConfig, task: Task, run: Path, model: Any) -> None:
+    """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
+    saved = task if config.abstain is None else task.with_abstain(config.abstain)
+    model.training_facts = with_task(model.training_facts, saved)
+    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+        shutil.copytree(run / FINAL / MODEL, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+        families.save(model, made)
+
+
+def _summed(
+    config: FinetuneConfig,
+    plan: Plan,
+    results: Mapping[str, Mapping[str, Any]],
+    final: Mapping[str, Any],
+    calibrated: Calibrated,
+    task: Task,
+) -> dict[str, Any]:
+    """Returns results.json but for the out-of-fold scores."""
+    metrics, first = plan.final.metrics, next(iter(results.values()))["dev"]
+    choices = {label: one.as_json() for label, one in task.choices.items()}
+    scaling = calibration.scaling_json(config, calibrated, ON)
+    timed = [
+        f"{len(plan.rows) - sum(len(fold.predicted) for fold in plan.folds):,} of the earliest rows are only learned"
+    ]
+    return {
+        "metrics": list(metrics),
+        "labels": list(task.labels),
+        "rows": len(plan.rows),
+        "train_examples": final["train_examples"],
+        "folds": {
+            name: {"rows": one["dev"].get("examples"), **{metric: one["dev"][metric] for metric in metrics}}
+            for name, one in results.items()
+        },
+        "over_folds": {
+            metric: over_folds([one["dev"][metric] for one in results.values()], plan, metric).as_json()
+            for metric in metrics
+        },
+        "positive": first.get("positive", {}),
+        **({"thresholds": {"goal": config.optimize or "f1", "on": ON, "labels": choices}} if choices else {}),
+        **scaling,
+        "notes": [
+            *(timed if config.time else []),
+            *balance.threshold_notes(task),
+            *calibration.scaling_notes(config, scaling),
+        ],
+    }
+
+
+def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
+    """Returns the mean of a metric over folds with a 95% interval for rows of another draw.
+
+    The models of folds learn from common rows, so their values are no independent ones. Nadeau and Bengio 2003, 3.1,
+    add the ratio of predicted to learned rows to the variance.
+    """
+    plain = over_seeds(values)
+    if plain.sd is None or plain.low is None:
+        return plain
+    predicted = sum(len(fold.predicted) for fold in plan.folds)
+    ratio = predicted / sum(len(fold.examples.train) + len(fold.examples.select) for fold in plan.folds)
+    half = (plain.mean - plain.low) * (1 + len(values) * ratio) ** 0.5
+    lowest, highest = metric_range(metric)
+    return replace(plain, low=max(lowest, plain.mean - half), high=min(highest, plain.mean + half))
+
+
+def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
+    """Returns the rows with the out-of-fold answers as csv, in the order of the file."""
+    numbers = [(i, fold.name.removeprefix("fold-")) for fold in plan.folds for i in fold.predicted]
+    records = []
+    for (i, fold), answer in sorted(zip(numbers, answers, strict=True), key=lambda one: one[0][0]):
+        row = plan.rows[i]
+        texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
+        given = flattened(answer.as_json())
+        own = {"predicted": given.pop("label", None), **given}
+        own.pop("scores", None)
+        record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
+        records.append({name: _cell(value) for name, value in record.items()})
+    out = io.StringIO()
+    table = csv.DictWriter(out, list(dict.fromkeys(name for one in records for name in one)), lineterminator="\n")
+    table.writeheader()
+    table.writerows(records)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
