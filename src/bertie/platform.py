@@ -22,16 +22,17 @@ _MODULES = {
     "data.batch": "Batch",
     "data.corpus": "CorpusFolder",
     "data.executors": "cores",
+    "io.fields": "Fields",
     "io.lines": "BadRecord",
     "data.order": "permutation",
     "io.parsed": "Trees",
     "io.pydocs": "PythonModule=Module",
     "io.questions": "read_questions=questions",
-    "io.rows": "Fields TableFormat",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "io.sources": "SourceFile",
-    "io.tables": "Columns Example SkipReport",
+    "io.table_format": "Columns TableFormat",
+    "io.tables": "Example SkipReport",
     "io.tagged": "TaggedFile",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "Paired",
@@ -170,13 +171,14 @@ if TYPE_CHECKING:
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.write import Words as WrittenWords
+    from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.parsed import Trees
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.questions import questions as read_questions
-    from bertie.io.rows import Fields, TableFormat
     from bertie.io.sources import SourceFile
-    from bertie.io.tables import Columns, Example, SkipReport
+    from bertie.io.table_format import Columns, TableFormat
+    from bertie.io.tables import Example, SkipReport
     from bertie.io.tagged import TaggedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir

@@ -113,8 +113,8 @@ def finetune(
         train: Labeled examples: the path of a file, a DataFrame, an Arrow table, a data set, dicts, tuples
             (text, label), or a tuple of two lists (texts, labels).
         dev: Examples to evaluate on. Default: a tenth of `train`.
-        text: Column of the text, or two columns for a pair. Default: recognized by name.
-        label: Column of the label. Default: recognized by name.
+        text: Column of the text, or a template ("{title}. {body}"); two for a pair. Default: recognized.
+        label: Column of the label. Default: recognized.
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
         weight: Column of the weight of a row, in the loss and in the metrics.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.compare import paired_rows
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
 from bertie.registry import Registry

@@ -19,7 +19,8 @@ from typing import IO, Any
 
 from bertie.console import counted
 from bertie.infer.batching import CHUNK
-from bertie.io.rows import LABELS, first_given
+from bertie.io.fields import first_given
+from bertie.io.header import LABELS
 from bertie.io.sheets import new_sheet
 
 Values = Mapping[str, Any]
@@ -52,7 +53,7 @@ class Form:
 
     def starts_with(self, names: tuple[str, ...]) -> None:
         """Takes the columns of the rows from the header of their file."""
-        self.own = None if self.only_answers else names
+        self.own = names if names and not self.only_answers else None
 
     def joined(self, source: Values | None, numbers: Values, answer: Values) -> dict[str, Any]:
         """Returns one record, its columns first. The first row with columns determines the names of the appended

@@ -156,9 +156,9 @@ class LabeledFiles(Config):
     """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
     scores are those of training examples."""
     text: tuple[str, ...] = ()
-    """Column of the text, or two columns for a pair. Default: recognized by name."""
+    """Column of the text, or a template of columns ("{title}. {body}"); two for a pair. Default: recognized."""
     label: str = ""
-    """Column of the label. Default: recognized by name."""
+    """Column of the label. Default: recognized."""
     weight: str = ""
     """Column of the weight of a row, a number of 0 or more, in the loss and in the metrics. Default: all weigh 1."""
     group: str = ""

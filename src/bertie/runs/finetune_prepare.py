@@ -234,14 +234,15 @@ def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
 
 def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> TrainingFacts:
     """Returns what the model's folder records of the training."""
+    columns = examples.columns
     facts = TrainingFacts(
         max_length=config.max_length,
         too_long=_too_long(config, task),
         texts=examples.texts,
-        text_columns=config.text,
-        label_column=config.label,
+        text_columns=config.text or (columns.text if columns.recognized else ()),
+        label_column=config.label or (columns.label or "" if columns.recognized else ""),
         label_separator=config.label_separator,
-        encoding="" if config.encoding == LABELLED.encoding else config.encoding,
+        encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
     return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))

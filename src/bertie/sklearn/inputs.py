@@ -13,7 +13,8 @@ from bertie.errors import BertieError, DataError
 from bertie.infer.texts import each_row
 from bertie.io.lines import BadRecord
 from bertie.io.memory import PAIR, frame_of, is_missing
-from bertie.io.tables import Columns, Example, example
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example, example
 
 Texts = Any
 """A list, an array or a Series of texts, or a table of them."""

@@ -11,9 +11,10 @@ import numpy as np
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.io.decimals import number_of
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields
-from bertie.io.tables import Columns, Example, example
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.platform import BadRecord, DataError, Fields, SkipReport, TableFormat
+from bertie.platform import BadRecord, DataError, Fields, SkipReport, SourceFile, TableFormat
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def _rows(
     path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str
 ) -> Iterator[T | BadRecord]:
     checked = False
-    for line, fields in TableFormat(kind=kind).records(path):
+    for line, fields in SourceFile(str(path)).rows(TableFormat.of(kind=kind)):
         if isinstance(fields, BadRecord):
             yield fields
             continue

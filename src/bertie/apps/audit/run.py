@@ -265,8 +265,13 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
-        "columns": [*asked.format.text, asked.format.label],
-        "reading": [asked.format.kind, asked.format.encoding, *asked.format.columns, *asked.format.label_names.items()],
+        "columns": [*asked.format.columns.text, asked.format.columns.label],
+        "reading": [
+            asked.format.file.kind,
+            asked.format.file.encoding,
+            *asked.format.file.names,
+            *asked.format.labels.names.items(),
+        ],
         "limit": asked.limit,
         "seed": asked.seed,
     }

@@ -219,7 +219,7 @@ class _Asked:
 
         if self.texts is None:
             return []
-        lines = platform.TableFormat.kind_of(self.texts) == "lines"
+        lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
         format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile.lines(self.texts)]
@@ -238,7 +238,7 @@ class _Asked:
         return examples
 
     def format(self) -> "TableFormat":
-        return platform.TableFormat(self.text, self.label)
+        return platform.TableFormat.of(self.text, self.label)
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:

@@ -39,7 +39,7 @@ MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each 
 NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
 FILLED_BYTES = 500  # of a token for a mask in an answer, besides the text with it
 INLINE_FILLED = 100  # tokens for masks that are found sooner than a thread would begin to
-UNLABELLED = TableFormat(labelled=False)
+UNLABELLED = TableFormat.of(labelled=False)
 
 
 def examples_of(
@@ -348,7 +348,10 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
         row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
     try:
         fields = TableFormat.flat(row)
-        found = task.example(fields, task.columns(tuple(fields), UNLABELLED, place), number + 1)
+        columns = call.model.pipeline.reading(UNLABELLED).columns
+        if any(name in fields for name in columns.usual_names):
+            fields |= {name: None for name in columns.usual_names if name not in fields}
+        found = task.example(fields, task.columns(tuple(fields), columns, place), number + 1)
     except BertieError as error:
         raise invalid(error) from None
     if isinstance(found, BadRecord):

@@ -156,7 +156,7 @@ def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
     examples, skipped = platform.SkipReport.collect(
-        app.heads.predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
+        app.heads.predictor_of(model).task.rows(file, platform.TableFormat.of(text, label)), str(file)
     )
     if skipped.total:
         console.warn(f"{file}: {skipped}")
