@@ -277,9 +277,9 @@ class PretrainingSource(CorpusSource):
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
-        return self.seen(*self.order.at(places), sample_ids)
+        return self.in_epochs(*self.order.at(places), sample_ids)
 
-    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
+    def in_epochs(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns instances as they occur in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
@@ -335,8 +335,8 @@ def readable(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> st
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
-    told = [f"({verdict})" for verdict in objective.describe_labels(batch)]
+    notes = [f"({verdict})" for verdict in objective.describe_labels(batch)]
     if STANDS in batch.extra:
         rows = set(np.flatnonzero(batch.extra[STANDS]).tolist())
-        tokens, told = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *told]
-    return " ".join([*tokens, *told])
+        tokens, notes = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *notes]
+    return " ".join([*tokens, *notes])
