@@ -315,7 +315,7 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _rows(ids: Sequences, kind: str, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    return {"token": ids.rows, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
+    return {"token": ids.rows, "position": ids.position_rows}[kind](sequences) if kind != "sequence" else sequences
 
 
 def _fail(job: Job, reason: str) -> None:
