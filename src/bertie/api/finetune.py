@@ -77,6 +77,7 @@ def finetune(
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
+    lora: int | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -134,6 +135,7 @@ def finetune(
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
+        lora: Rank of the matrices that LoRA trains. Default: all weights are trained.
         lr: Peak learning rate. Default: by the model's width.
         batch_size: Examples of a step.
         max_length: Tokens of an example.
