@@ -162,6 +162,7 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
         "labels": list(task.labels),
         "fresh": list(prepared.fresh),
         "train_examples": len(examples.train),
+        "step": trained.result.step,
         **({"ended_early": trained.result.reason} if trained.result.reason else {}),
         **({"selecting": len(prepared.selecting)} if prepared.selecting else {}),
         **({"covering": len(prepared.covering)} if prepared.covering else {}),
