@@ -77,7 +77,7 @@ def test_pretraining_has_the_familys_special_tokens(tokenizer: Tokenizer, pairs:
         assert len(seps) == (3 if pairs else 1)
         assert not pairs or seps[1] == seps[0] + 1
     assert not batch.token_type_ids.any()
-    assert "</s>" in readable(batch, objective, tokenizer)
+    assert "</s>" in readable(batch.sequences, objective, tokenizer)
     longest = int(batch.layout.lengths.max())
     assert longest > 40  # the space is used
 

@@ -20,7 +20,8 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.models.surgery import Depth, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
-from bertie.runs.models import load, merge_adapter, model_folder
+from bertie.runs.adapters import merge_adapter
+from bertie.runs.models import load, model_folder
 from bertie.text import resize
 
 ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, Any]]]
@@ -199,8 +200,7 @@ def extend_vocabulary(
         raise DataError(f"{words}: no text." if isinstance(words, str | PathLike) else "There are no words.")
 
     def extended(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
-        assert model.tokenizer is not None
-        resized = resize.extend(model.tokenizer, iter(stripped))
+        resized = resize.extend(model.text_tokenizer, iter(stripped))
         for word, why in resized.left_out.items():
             warn(f"{word!r} {why}: skipped")
         return with_vocabulary(model, resized), {"left_out": dict(resized.left_out)}
@@ -229,8 +229,7 @@ def trim_vocabulary(
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
-        assert model.tokenizer is not None
-        return with_vocabulary(model, resize.trim(model.tokenizer, _some(lines_of(texts)))), {}
+        return with_vocabulary(model, resize.trim(model.text_tokenizer, _some(lines_of(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)
 

@@ -15,7 +15,7 @@ from bertie.api.predicting import RecordTarget, Source, written
 from bertie.api.results import Written
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
-from bertie.infer.embed import Vector, vectors, write_npy
+from bertie.infer.embed import Vector, vectors, width_of, write_npy
 from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
 from bertie.infer.layers import TokenVectors, layers_of, row_vectors, token_vectors
 from bertie.infer.pipeline import TextCount
@@ -24,7 +24,6 @@ from bertie.infer.records import WRITERS
 from bertie.infer.texts import each_row, tell_unread
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Columns, SkipReport
-from bertie.tasks.capabilities import Embeds
 
 LAST_LAYER = "-1"  # layer
 
@@ -60,10 +59,8 @@ def check_single(columns: Columns, source: Source) -> None:
 
 def vectors_of(predictor: Predictor, texts: Iterable[object], name: str = "texts") -> Vector:
     """Returns the vector of each text; NaN for one that cannot be read. (N, W) name: of the argument, for messages."""
-    assert isinstance(predictor.task, Embeds)
     read = readable_texts(texts, name)
-    width = predictor.task.width(predictor.engine.facts.hidden_size)
-    vectors_NW = np.full((len(read), width), np.nan, np.float32)
+    vectors_NW = np.full((len(read), width_of(predictor)), np.nan, np.float32)
     if filled := {number: text for number, text in enumerate(read) if text is not None}:
         vectors_NW[[*filled]] = [answer.label for answer in predictor.predict(filled.values())]
     return vectors_NW

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from bertie import settings as configs
 from bertie.api.folders import Comparison
@@ -23,6 +23,8 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
+Loss: TypeAlias = str | LossFunction
+"""The name of a loss, or a function of logits, labels and weights."""
 FEW_SHOT = "finetune-few-shot"
 FILES = {  # arguments that are settings of the files alone
     **{name: name for name in ("positive", "columns", "encoding", "format", "label_separator")},
@@ -66,7 +68,7 @@ def finetune(
     time: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
-    loss: str | LossFunction | None = None,
+    loss: Loss | None = None,
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",

@@ -266,7 +266,8 @@ def _again(
     kind: type[Handle], module: "TorchModel | None", tokenizer: "Tokenizer | None", folder: Path | None, where: Where
 ) -> Handle:
     """Returns a model of a pickle or a copy."""
-    if module is None and folder is not None:
-        return kind.open(folder, where)
-    assert module is not None
-    return kind(module, tokenizer, folder=folder, where=where)
+    if module is not None:
+        return kind(module, tokenizer, folder=folder, where=where)
+    if folder is None:
+        raise UsageError("The model was neither loaded nor saved. Open its folder with bertie.load.")
+    return kind.open(folder, where)

@@ -77,6 +77,13 @@ class Batch:
         return self.moved_from or self
 
     @property
+    def packed(self) -> Packed:
+        """The layout of a packed batch. Raises TypeError for a padded one."""
+        if not isinstance(self.layout, Packed):
+            raise TypeError("The batch is padded, and a packed one is needed.")
+        return self.layout
+
+    @property
     def fixed(self) -> bool:
         """Whether its shapes are those of other batches (fixed_shapes.py). Numbers are read of its `host` alone."""
         return isinstance(self.layout, Packed) and self.layout.fixed

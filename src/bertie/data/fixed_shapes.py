@@ -41,10 +41,11 @@ def with_fixed_shape(
         return None
     rows, ends = layout.num_tokens + sum(lengths), np.cumsum(lengths, dtype=np.int32) + layout.num_tokens
     cu_seqlens = torch.cat([layout.cu_seqlens, torch.from_numpy(ends.astype(np.int32))])
+    whole = Packed(cu_seqlens, widest, rows, rows, fixed=True)
     fixed = Batch(
         _filled(batch.input_ids, rows),
         _filled(batch.token_type_ids, rows),
-        Packed(cu_seqlens, widest, rows, rows, fixed=True),
+        whole,
         batch.sample_ids,
         moved_from=batch,
     )
@@ -53,7 +54,7 @@ def with_fixed_shape(
     for name, axis in axes.items():
         label = batch.labels[name]
         if axis == "position":
-            free = _free(fixed, label, max(predictions, rounded(len(label), 8)) - len(label))
+            free = _free(whole, label, max(predictions, rounded(len(label), 8)) - len(label))
             if free is None:
                 return None
             labels[name] = torch.cat([label, free])
@@ -82,14 +83,13 @@ def _filled(x: Tensor, rows: int, value: int = 0) -> Tensor:
     return torch.cat([x, x.new_full((rows - len(x), *x.shape[1:]), value)])
 
 
-def _free(batch: Batch, positions: Tensor, count: int) -> Tensor | None:
+def _free(layout: Packed, positions: Tensor, count: int) -> Tensor | None:
     """Returns positions that are not among `positions`, nor first or last in a sequence.
 
     None for too few, and where one of `positions` is first or last: those are read for the sequence as well.
     """
-    assert isinstance(batch.layout, Packed)
-    free = np.ones(len(batch.input_ids), bool)
-    ends = batch.layout.cu_seqlens.numpy()
+    free = np.ones(layout.num_tokens, bool)
+    ends = layout.cu_seqlens.numpy()
     free[ends[:-1]] = free[ends[1:] - 1] = False
     if not free[positions.numpy()].all():
         return None

@@ -97,12 +97,19 @@ def vectors(
         yield row, np.array(answer.label, np.float32)
 
 
+def width_of(predictor: Predictor) -> int:
+    """Returns the dimensions of a model's vectors. Raises UsageError for a model that makes no vectors."""
+    task = predictor.task
+    if not isinstance(task, Embeds):
+        raise UsageError("The model makes no vectors of texts.")
+    return task.width(predictor.engine.facts.hidden_size)
+
+
 def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
-    assert isinstance(predictor.task, Embeds)
-    size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
+    size, count = width_of(predictor), 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
         out.write((np.full(size, np.nan, np.float32) if isinstance(found, BadRecord) else found).tobytes())

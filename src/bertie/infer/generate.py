@@ -80,8 +80,7 @@ class _Reader:
                 "This model cannot generate text. It needs the head 'lm', and causal attention or a decoder, "
                 "as GPT-2 and T5 have."
             )
-        head = model.heads[NEXT_TOKEN]
-        assert isinstance(head, VocabularyHead)
+        head = model.head(NEXT_TOKEN, VocabularyHead)
         if not isinstance(model, Seq2Seq) and (longest := input_ids.shape[1] + most - 1) > model.config.max_length:
             raise UsageError(
                 f"The text and its continuation may have {longest:,} tokens, and the model has "

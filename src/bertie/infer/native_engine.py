@@ -161,8 +161,7 @@ def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyTy
         )
 
     seen, layers = dict[int, LayerWeights](), []
-    for layer in encoder.in_order():
-        assert isinstance(layer, Layer)
+    for layer in encoder.plain_layers():
         if id(layer) not in seen:
             seen[id(layer)] = layer_weights(layer)
         layers.append(seen[id(layer)])

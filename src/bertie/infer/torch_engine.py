@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bertie.data.batch import Batch
+from bertie.errors import UsageError
 from bertie.infer.engine import Array, Facts, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
@@ -58,7 +59,8 @@ class TorchEngine:
     def stream(self, ids: Sequences, output: str) -> Iterator[int]:
         """Yields the tokens of one text as they are generated. output: of `written_output`."""
         writing, was_training = writing_of(output), self.model.training
-        assert writing is not None, f"{output} is not generated"
+        if writing is None:
+            raise UsageError(f"{output} is not generated.")
         self.model.eval()
         try:
             yield from stream(self.model, torch.from_numpy(ids.input_ids).long().to(self.model.device), writing)
@@ -99,8 +101,7 @@ class TorchEngine:
         if name in POOLED:
             return pool(output, name)
         if (layer := layer_of(name)) is not None:
-            assert output.hidden_states is not None, "they were asked for"
-            return output.hidden_states[layer]
+            return output.all_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
             positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
@@ -111,5 +112,6 @@ class TorchEngine:
             )
         else:
             found = getattr(output, name)
-        assert isinstance(found, torch.Tensor), f"the model has no {name}"
+        if not isinstance(found, torch.Tensor):
+            raise UsageError(f"The model has no {name}.")
         return found

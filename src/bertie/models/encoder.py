@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
 from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
@@ -28,6 +28,7 @@ from bertie.nn.features import Features
 from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
 from bertie.nn.groups import Groups as AttentionGroups
+from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns
@@ -49,6 +50,13 @@ class EncoderOutput:
     global_attentions: tuple[Tensor, ...] | None = None  # of windowed layers
     cross_attentions: tuple[Tensor, ...] | None = None  # a decoder's, to the memory: (B, N, S, K), one per layer
     summary_last: bool = False  # whether the last token represents its sequence, not the first ([CLS])
+
+    @property
+    def all_states(self) -> tuple[Tensor, ...]:
+        """The hidden states of all layers. Raises ValueError where they were not asked for."""
+        if self.hidden_states is None:
+            raise ValueError("The hidden states of all layers are returned with output_hidden_states=True alone.")
+        return self.hidden_states
 
     def summary(self) -> Tensor:
         """The hidden state (B, H) of the token that represents its sequence."""
@@ -156,16 +164,13 @@ class Encoder(nn.Module):
             DataError: A sequence is longer than the number of positions of the model.
         """
         given = Padded.of(input_ids, attention_mask) if layout is None else layout
-        layout, windowed = given.roomy(), isinstance(self.config.attention, Window)
+        layout = given.roomy()
         positions = self._positions(input_ids, layout, position_ids, cache)
         self.check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         types = None if token_type_ids is None else layout.fill(token_type_ids)
         hidden = self.embeddings(layout.fill(input_ids), types, positions, layout, features)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
-        if windowed:
-            plan: AttentionPlan = window_mask(given, global_attention_mask, causal=self.config.causal, cache=cache)
-        else:
-            plan = self._plan(given, layout, hidden, positions, cache, formula=output_attentions)
+        plan = self._plan(given, layout, hidden, positions, cache, global_attention_mask, formula=output_attentions)
         whole = read is None or output_hidden_states or output_attentions or cache is not None
         hidden_states, attentions = [hidden], []
         layers: Sequence[nn.Module] = list(self.in_order())
@@ -183,6 +188,7 @@ class Encoder(nn.Module):
                 hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(probs)
+        windowed = isinstance(self.config.attention, Window)
         if self.final_norm is not None:
             hidden = dropout(norm(hidden, self.final_norm), self.final_dropout_p, self.training)
             hidden_states[-1] = hidden
@@ -207,13 +213,23 @@ class Encoder(nn.Module):
         return after_pad if cache is None else after_pad + positions[:, :1]
 
     def _plan(
-        self, given: Layout, layout: Layout, hidden: Tensor, positions: Tensor, cache: Cache | None, *, formula: bool
+        self,
+        given: Layout,
+        layout: Layout,
+        hidden: Tensor,
+        positions: Tensor,
+        cache: Cache | None,
+        global_mask: Tensor | None,
+        *,
+        formula: bool,
     ) -> AttentionPlan:
-        """Returns which tokens attend to which, where attention has no window in all layers.
+        """Returns which tokens attend to which.
 
         formula: whether probabilities are needed, which attention without padding does not have.
         """
         config = self.config
+        if isinstance(config.attention, Window):
+            return window_mask(given, global_mask, causal=config.causal, cache=cache)
         plan: Tensor | AttentionGroups | Varlen | Distances | None = None
         if config.attends_to_all and cache is None and not formula:
             plan = unpadded(layout, hidden, config.num_attention_heads, config.head_size)
@@ -244,6 +260,13 @@ class Encoder(nn.Module):
                 yield from cast(nn.ModuleList, self.layers[i * sharing.num_hidden_groups // rounds])
         else:
             yield from self.layers
+
+    def plain_layers(self) -> Iterator[Layer]:
+        """The layers in the order of computation, where they are those of BERT. Raises UsageError for others."""
+        for layer in self.in_order():
+            if not isinstance(layer, Layer):
+                raise UsageError(f"A layer of this model is a {type(layer).__name__}, and one as BERT's is needed.")
+            yield layer
 
     def check_length(self, longest: int) -> None:
         """Raises DataError when a sequence is longer than the number of positions of the model."""

@@ -24,13 +24,13 @@ from bertie.models.beside import ADAPTER
 from bertie.models.model import TorchModel
 
 TENSORS, OURS = "adapter_model.safetensors", "bertie_adapter.json"
-PREFIX = "base_model.model."
+WRAPPED = "base_model.model."
 COMPANION = "lora"
 EMBEDDING = "encoder.embeddings.word.weight"
-TARGETS = ("attention", "feed_forward", "embeddings")
+TARGET_KINDS = ("attention", "feed_forward", "embeddings")
 TASK_TYPES = {"sequence": "SEQ_CLS", "token": "TOKEN_CLS", "span": "QUESTION_ANS"}
 HEADS_OF = {kind: head for head, kind in TASK_TYPES.items()}
-REFUSED = ("use_dora", "alpha_pattern", "rank_pattern", "layer_replication", "megatron_config", "use_qalora")
+VARIANTS = ("use_dora", "alpha_pattern", "rank_pattern", "layer_replication", "megatron_config", "use_qalora")
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Lora(nn.Module):
         if not self.places:
             raise UsageError(f"lora.targets={','.join(targets)} names no matrix of this model.")
         parameters, generator = dict(model.named_parameters()), torch.Generator().manual_seed(seed)
-        wanted = {place.parameter for place in self.places}
+        targeted = {place.parameter for place in self.places}
         self.saved = [name for name in parameters if name.startswith(("heads.", *trained))]
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name in wanted or name in self.saved)
+            parameter.requires_grad_(name in targeted or name in self.saved)
         for number, place in enumerate(self.places):
             base = parameters[place.parameter].detach()[place.rows]
             if rank > min(base.shape):
@@ -79,7 +79,7 @@ class Lora(nn.Module):
         self._stale = True  # whether an update of the optimizer may have followed, which no version counts
         self._version = -1
         self._hooks = [model.encoder.register_forward_pre_hook(lambda *_: self.sync(model))]
-        for name in wanted:
+        for name in targeted:
             parameter = parameters[name]
             parameter.is_derived = True  # type: ignore[attr-defined]  # not the optimizer's (train/optim.py)
             some = [number for number, place in enumerate(self.places) if place.parameter == name]
@@ -96,8 +96,9 @@ class Lora(nn.Module):
     def _passed_on(self, numbers: Sequence[int]) -> Any:
         def hook(parameter: Tensor) -> None:
             grad, parameter.grad, self._stale = parameter.grad, None, True  # the optimizer's step follows
-            for number in numbers if grad is not None else ():
-                assert grad is not None
+            if grad is None:
+                return
+            for number in numbers:
                 a, b, part = getattr(self, f"A{number}"), getattr(self, f"B{number}"), grad[self.places[number].rows]
                 for one, more in ((a, self.scale * (b.T @ part)), (b, self.scale * (part @ a.T))):
                     one.grad = more if one.grad is None else one.grad + more
@@ -145,14 +146,14 @@ class Lora(nn.Module):
         }
         tensors: dict[str, Tensor] = {}
         for place, a, b in self.pairs:
-            name = PREFIX + place.public.removesuffix(".weight")
+            name = WRAPPED + place.public.removesuffix(".weight")
             down, up = (b.T, a.T) if place.embeds else (a, b)
             kinds = ("lora_embedding_A", "lora_embedding_B") if place.embeds else ("lora_A.weight", "lora_B.weight")
             tensors |= {f"{name}.{kind}": one for kind, one in zip(kinds, (down, up), strict=True)}
         parameters = dict(model.named_parameters())
         for name, some in publics.items():
             for public, part in zip(some, parameters[name].chunk(len(some)), strict=True):
-                tensors[PREFIX + public] = part.T if table.turned(public) else part
+                tensors[WRAPPED + public] = part.T if table.turned(public) else part
         with atomic_write(folder / TENSORS) as file:
             save_file({name: one.detach().float().cpu().contiguous() for name, one in tensors.items()}, file.name)
         own = {"base": base_hash, "heads": [*model.heads], "labels": list(model.labels)}
@@ -186,14 +187,14 @@ class Adapter:
         if not isinstance(config, dict) or config.get("peft_type") != "LORA":
             kind = config.get("peft_type") if isinstance(config, dict) else None
             raise DataError(f"{folder / ADAPTER} is not of LoRA (peft_type is {kind!r}). Other adapters are not read.")
-        if other := next((name for name in REFUSED if config.get(name)), None) or (
+        if other := next((name for name in VARIANTS if config.get(name)), None) or (
             "bias" if config.get("bias", "none") != "none" else None
         ):
             raise DataError(f"{folder / ADAPTER} has {other}={config[other]!r}, which is not read. Merge it with peft.")
         if not (folder / TENSORS).is_file():
             raise DataError(f"{folder} has no {TENSORS}. Other files of weights are pickles, which can run code.")
         try:
-            tensors = {name.removeprefix(PREFIX): one for name, one in load_file(folder / TENSORS).items()}
+            tensors = {name.removeprefix(WRAPPED): one for name, one in load_file(folder / TENSORS).items()}
         except Exception as error:
             raise DataError(f"{folder / TENSORS} is not a complete safetensors file ({error}).") from None
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
@@ -235,7 +236,7 @@ class Adapter:
         known = {place.public: place for place in places(model, every=True)}
         base, parameters = _table(model).base, dict(model.named_parameters())
 
-        def found(public: str) -> Place:
+        def place_of(public: str) -> Place:
             place = known.get(public) or known.get(base + public)
             if place is None:
                 raise DataError(
@@ -253,12 +254,12 @@ class Adapter:
             target.copy_(value)
 
         for public, (a, b) in self.pairs.items():
-            place = found(public)
+            place = place_of(public)
             if (b.shape[0], a.shape[1]) != parameters[place.parameter][place.rows].shape:
                 put(place, b @ a, public)
             put(place, parameters[place.parameter][place.rows] + self.scale * (b @ a), public)
         for public, value in self.saved.items():
-            place = found(public)
+            place = place_of(public)
             put(place, value.T if _table(model).turned(public) else value, public)
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
@@ -22,6 +23,7 @@ from bertie.nn.layout import Layout, Padded, moved
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 
+M = TypeVar("M", bound=nn.Module)
 SUMMARY = torch.empty(0, dtype=torch.int64)
 """What `TorchModel.encode` is given to `read` for the states of the summary tokens alone."""
 
@@ -108,6 +110,11 @@ class TorchModel(nn.Module):
             self.encoder.spell_vocabulary(tokenizer)
 
     @property
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer, for those who read texts. Raises UsageError for a model without one."""
+        return known_tokenizer(self.tokenizer)
+
+    @property
     def config(self) -> EncoderConfig:
         """The config of the encoder."""
         config: EncoderConfig = self.encoder.config
@@ -190,10 +197,17 @@ class TorchModel(nn.Module):
         found = dict(self.heads).get(head)
         return isinstance(found, Head) and found.needs.summary_only
 
+    def head(self, name: str, kind: type[M]) -> M:
+        """Returns a head of a kind. Raises UsageError for a model without it."""
+        return _of_kind(self.heads, name, kind)
+
+    def companion(self, name: str, kind: type[M]) -> M:
+        """Returns a module that an objective trains with the model. Raises UsageError for a model without it."""
+        return _of_kind(self.companions, name, kind)
+
     def logits(self, name: str, output: EncoderOutput) -> Tensor:
         """Returns the logits of one head for the output of `encode`."""
-        head = self.heads[name]
-        assert isinstance(head, Head)
+        head: Head = self.head(name, Head)
         logits: Tensor = head(output, self.word_embeddings) if head.needs.word_embeddings else head(output)
         return logits
 
@@ -241,3 +255,20 @@ class TorchModel(nn.Module):
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Writes a model folder in Hugging Face format. `options` are those of `models.saving.save`."""
         save(self, Path(folder), **options)
+
+
+def known_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
+    """Returns the tokenizer of a model. Raises UsageError where there is none."""
+    if tokenizer is None:
+        raise UsageError(
+            "The model has no tokenizer, so it cannot read text. Copy the files of its tokenizer (tokenizer.json or "
+            "vocab.txt) into its folder, and open the folder with bertie.load."
+        )
+    return tokenizer
+
+
+def _of_kind(modules: nn.ModuleDict, name: str, kind: type[M]) -> M:
+    module = dict(modules).get(name)
+    if not isinstance(module, kind):
+        raise UsageError(f"The model has no {kind.__name__} named {name!r}; it has {', '.join(modules) or 'none'}.")
+    return module

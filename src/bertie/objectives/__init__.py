@@ -79,7 +79,8 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
 
 
 def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objective:
-    assert is_dataclass(kind)
+    if not is_dataclass(kind):
+        raise UsageError(f"The objective {name} has no options: {kind.__name__} must be a dataclass.")
     known = [field.name for field in fields(kind) if field.init]
     for option in given:
         if option not in known:

@@ -49,13 +49,10 @@ class BiLanguageModel(Objective):
 
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of both directions, from the states of the top layer."""
-        assert output.hidden_states is not None
         words_BS = batch.layout.rectangle(batch.labels["bilm_words"])
-        forward_BSP, backward_BSP = batch.layout.rectangle(output.hidden_states[-1]).chunk(2, -1)
+        forward_BSP, backward_BSP = batch.layout.rectangle(output.all_states[-1]).chunk(2, -1)
         at = where(batch.host.layout.mask()[:, 1:], words_BS.device)  # where a word follows another
         states_NP = torch.cat([x.flatten(0, 1)[at] for x in (forward_BSP[:, :-1], backward_BSP[:, 1:])])
         targets_N = torch.cat([x.flatten()[at] for x in (words_BS[:, 1:], words_BS[:, :-1])])
-        head = model.heads["bilm"]
-        assert isinstance(head, BiLMHead)
-        total, correct = head.loss(states_NP, targets_N)
+        total, correct = model.head("bilm", BiLMHead).loss(states_NP, targets_N)
         return {"bilm": LossTerm(total, len(targets_N), correct)}

@@ -177,6 +177,4 @@ class Distillation(Objective):
 
 def decoder(model: TorchModel, hidden: Tensor) -> Decoder:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
-    head = model.heads["mlm"]
-    assert isinstance(head, VocabularyHead)
-    return head.parts(hidden, model.word_embeddings)
+    return model.head("mlm", VocabularyHead).parts(hidden, model.word_embeddings)

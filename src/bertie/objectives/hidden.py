@@ -112,10 +112,10 @@ class HiddenStates(Objective):
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the squared error of the mapped hidden states, the mean of the teacher's dimensions."""
         teacher, ours = self._teacher, output.last_hidden_state.flatten(0, -2)
-        assert model.tokenizer is not None
-        assert teacher.tokenizer is not None
         length = teacher.config.max_length
-        aligned = align(_sequences(batch), model.tokenizer, teacher.tokenizer, max_length=length, share=self.share)
+        aligned = align(
+            _sequences(batch), model.text_tokenizer, teacher.text_tokenizer, max_length=length, share=self.share
+        )
         aligned = aligned.to(ours.device)
         targets_KH = targets(teacher.to(ours.device), aligned, model.compute_dtype)
         places = aligned.tokens

@@ -59,7 +59,6 @@ class LeftToRight(Objective):
         """Returns the cross-entropy of every next token."""
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]
-        head = model.heads["lm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("lm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"ltr": LossTerm(total, len(targets_N), correct)}

@@ -15,7 +15,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.order import Int, permutation, places
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
-from bertie.objectives.source import PretrainingSource, cut
+from bertie.objectives.source import CorpusSource, cut
 
 BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
 STREAM = 0x317  # of the draws of a block's order
@@ -35,11 +35,11 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: floa
 
 
 class Mixture:
-    """A source whose samples come from several sources, by `shares`. first: as of `PretrainingSource`."""
+    """A source whose samples come from several sources, by `shares`. first: as of `CorpusSource`."""
 
     def __init__(
         self,
-        sources: Mapping[str, PretrainingSource],
+        sources: Mapping[str, CorpusSource],
         shares: Sequence[float],
         *,
         batch_size: int,

@@ -74,8 +74,12 @@ class MaskedLM(Objective):
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
-        assert self._rate
-        assert self._masking
+        self.check_options()
+
+    def check_options(self) -> None:
+        """Raises UsageError for a rate or a masking that cannot be."""
+        rate_of(self.rate, "mlm.rate")
+        masking_of(self.masking)
 
     @cached_property
     def _rate(self) -> Rate:
@@ -131,7 +135,6 @@ class MaskedLM(Objective):
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])
-        head = model.heads["mlm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("mlm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}

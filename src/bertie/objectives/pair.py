@@ -43,8 +43,7 @@ class TextPair(Objective):
     @property
     def label(self) -> str:
         """The name of the label in a batch."""
-        assert self.pairing.label is not None
-        return self.pairing.label
+        return self.pairing.label or f"{self.name}_labels"
 
     @property
     def label_axes(self) -> Mapping[str, LabelAxis]:  # type: ignore[override]

@@ -105,8 +105,7 @@ class PermutationLM(Objective):
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
-        head = model.heads["plm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("plm", VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": LossTerm(total, len(targets_N), correct)}
 

@@ -15,7 +15,7 @@ B sequences · T real tokens of the batch · N predicted tokens · H generator's
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -84,7 +84,7 @@ class ReplacedTokens(Objective):
         if self.tied not in ("embeddings", "disentangled", "none"):
             raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings, disentangled or none.")
         try:
-            assert self.masked
+            self.masked.check_options()
         except UsageError as error:
             raise UsageError(str(error).replace("mlm.", "rtd.")) from None
 
@@ -169,9 +169,8 @@ class ReplacedTokens(Objective):
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the generator's cross-entropy, and the discriminator's binary cross-entropy at every real token."""
-        assert isinstance(output, Detection)
-        assert output.generator is not None
-        assert output.replaced is not None
+        if not isinstance(output, Detection):
+            raise TypeError("The output is not that of `forward` of this objective.")
         logits = model.logits("rtd", output).float()
         losses = F.binary_cross_entropy_with_logits(logits, output.replaced.float(), reduction="none")
         right = torch.where(output.replaced, logits > 0, logits < 0)
@@ -195,8 +194,8 @@ class ReplacedTokens(Objective):
 class Detection(EncoderOutput):
     """The discriminator's output, the generator's loss, and the replaced tokens (same shape as input_ids)."""
 
-    generator: LossTerm | None = None
-    replaced: Tensor | None = None
+    generator: LossTerm = field(kw_only=True)
+    replaced: Tensor = field(kw_only=True)
 
 
 class Generator(nn.Module):
@@ -209,9 +208,7 @@ class Generator(nn.Module):
 
 
 def _generator(model: TorchModel) -> Generator:
-    generator = model.companions["generator"]
-    assert isinstance(generator, Generator)
-    return generator
+    return model.companion("generator", Generator)
 
 
 @torch.no_grad()

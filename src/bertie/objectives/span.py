@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
+NO_DECODER = "span needs a model with a decoder: model=t5-small."
 NOISE, KEPT = 5, 6  # streams of draws (data/masking.py lists them)
 
 
@@ -58,7 +59,7 @@ class SpanCorruption(Objective):
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns a decoder and its next-token head. Raises UsageError for a model without a decoder."""
         if config.num_decoder_layers is None:
-            raise UsageError("span needs a model with a decoder: model=t5-small.")
+            raise UsageError(NO_DECODER)
         return {"decoder": HEADS["decoder"](config), "lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
@@ -112,10 +113,10 @@ class SpanCorruption(Objective):
         """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
-        assert isinstance(model, Seq2Seq)
+        if not isinstance(model, Seq2Seq):
+            raise UsageError(NO_DECODER)
         decoded = model.teach(output, targets_Q, layout)
-        head = model.heads["lm"]
-        assert isinstance(head, VocabularyHead)
+        head = model.head("lm", VocabularyHead)
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": LossTerm(total, len(targets_Q), correct)}
 

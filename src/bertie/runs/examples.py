@@ -25,6 +25,7 @@ from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
+from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
@@ -104,55 +105,21 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
 
 def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examples:
     """Returns the examples of one task. What is to be told of them is appended to `notes`."""
-    dataset = DATASETS[config.data] if config.data else None
-    if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
-        raise UsageError(
-            f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
-            "sequence, multilabel or regression with --train, or omit --features."
-        )
-    kind = kind_of(config)
-    check_honoured(config, kind)
-    if config.label_separator and not kind.several_labels:
-        raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
-    if dataset and not issubclass(kind, TASKS[dataset.task]):
-        dataset = None  # its options, labels and metrics are those of its own task
+    kind, dataset = _kind_and_dataset(config)
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
-    named = config.label_names
-    tables = {
-        split: [(path, replace(one, label_names=named)) for path, one in files] for split, files in tables.items()
-    }
     split = split_of(config, kind)
-    train, texts, more = _read(kind, tables["train"])
-    notes += more
-    options = {**(dataset.options if dataset else {}), **config.task_options}
-    options |= {"positive": config.positive} if config.positive else {}
-    options |= {
-        name: value for name in ("optimize", "costs", "calibrate", "coverage") if (value := getattr(config, name))
-    }
-    published = dataset.labels if dataset else ()
-    published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
-    task = kind.from_examples(train, published, options)
-    notes += _check_names(task, named, train)
-    if named and {*task.labels} == {*named.values()}:
-        task = kind.make(tuple(dict.fromkeys(named.values())), options)
-    task.check(train)
+    train, texts = _read(kind, tables["train"], config.label_names, notes)
+    task = _task(config, kind, dataset, train, notes)
     _check_weights(config, train, "training")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
-        both = in_both_forms(task.given_names, named)
-        dev, dev_texts, more = _read(kind, [(path, replace(one, label_names=both)) for path, one in tables["dev"]])
-        notes += more
+        dev, dev_texts = _read(kind, tables["dev"], in_both_forms(task.given_names, config.label_names), notes)
         if dev_texts != texts:
             raise DataError(
                 "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
             )
     elif parted:
-        cut = round(PARTED * len(train))
-        while (
-            cut < len(train) and (group := kind.group(train[cut])) is not None and group == kind.group(train[cut - 1])
-        ):
-            cut += 1  # what belongs together stays together
-        train, dev = train[:cut], train[cut:]
+        train, dev = _parted(kind, train)
     elif dev_is_learned:
         drawn = np.argsort(key(SPLIT_SEED, np.arange(len(train))), kind="stable")[:LEARNED]
         dev = [train[i] for i in sorted(drawn.tolist())]
@@ -163,21 +130,14 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     _check_weights(config, dev, "dev")
     _check_parts(config, train, dev)
-    trained = set() if config.features.column or dev_is_learned else {example.texts for example in train}
-    if (known := sum(example.texts in trained for example in dev)) > KNOWN * len(dev):
-        notes.append(
-            f"{known:,} of {len(dev):,} dev texts are also training texts, so that the scores do not show how the "
-            "model does on new texts"
-        )
+    if not (config.features.column or dev_is_learned):
+        notes += _texts_of_both(train, dev)
     if config.per_label:
-        if all(kind.stratify_by(example) is None for example in train):
-            raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
-        few_of = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
-        remedy = "raise per_label" if len(few_of) < len(train) else remedy
-        train = few_of
-        notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
+        drawn_of = _few_of(config, kind, train, notes)
+        remedy, train = "raise per_label" if len(drawn_of) < len(train) else remedy, drawn_of
     train, select, cover = hold_out_more(config, split, task, train, notes)
     task.check(train, remedy)
+    published = _published_labels(config, dataset)
     if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
@@ -189,6 +149,77 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     return Examples(
         task, train, dev, metrics, texts, notes, select=select, cover=cover, balanced=config.sampling == "balanced"
     )
+
+
+def _kind_and_dataset(config: FinetuneConfig) -> tuple[type[Task], Dataset | None]:
+    """Returns the kind of task, and the published set whose options, labels and metrics it has.
+
+    Raises UsageError for settings that the task does not follow.
+    """
+    dataset = DATASETS[config.data] if config.data else None
+    if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
+        raise UsageError(
+            f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
+            "sequence, multilabel or regression with --train, or omit --features."
+        )
+    kind = kind_of(config)
+    check_honoured(config, kind)
+    if config.label_separator and not kind.several_labels:
+        raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
+    return kind, dataset if dataset and issubclass(kind, TASKS[dataset.task]) else None
+
+
+def _published_labels(config: FinetuneConfig, dataset: Dataset | None) -> tuple[str, ...]:
+    """Returns the labels of a published set by the names of the user. Two may have one name."""
+    labels = dataset.labels if dataset else ()
+    return tuple(dict.fromkeys(config.label_names.get(label, label) for label in labels))
+
+
+def _task(
+    config: FinetuneConfig, kind: type[Task], dataset: Dataset | None, train: list[Example], notes: list[str]
+) -> Task:
+    """Returns the task with the labels of the training examples. Raises what `Task.check` raises."""
+    options = {**(dataset.options if dataset else {}), **config.task_options}
+    options |= {"positive": config.positive} if config.positive else {}
+    options |= {
+        name: value for name in ("optimize", "costs", "calibrate", "coverage") if (value := getattr(config, name))
+    }
+    task, names = kind.from_examples(train, _published_labels(config, dataset), options), config.label_names
+    notes += _check_names(task, names, train)
+    if names and {*task.labels} == {*names.values()}:
+        task = kind.make(tuple(dict.fromkeys(names.values())), options)
+    task.check(train)
+    return task
+
+
+def _parted(kind: type[Task], examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """Returns the first examples to learn from, and the rest. What belongs together stays together."""
+    cut = round(PARTED * len(examples))
+    while (
+        cut < len(examples)
+        and (group := kind.group(examples[cut])) is not None
+        and group == kind.group(examples[cut - 1])
+    ):
+        cut += 1
+    return examples[:cut], examples[cut:]
+
+
+def _texts_of_both(train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+    """Returns a note on many dev texts that are training texts."""
+    trained = {example.texts for example in train}
+    if (count := sum(example.texts in trained for example in dev)) <= KNOWN * len(dev):
+        return []
+    both = f"{count:,} of {len(dev):,} dev texts are also training texts"
+    return [f"{both}, so that the scores do not show how the model does on new texts"]
+
+
+def _few_of(config: FinetuneConfig, kind: type[Task], train: list[Example], notes: list[str]) -> list[Example]:
+    """Returns the training examples that are drawn of each label."""
+    if all(kind.stratify_by(example) is None for example in train):
+        raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
+    drawn = few(train, config.per_label or len(train), seed=config.train.seed, by=kind.stratify_by)
+    notes.append(f"per_label={config.per_label}: {len(drawn):,} training examples are drawn")
+    return drawn
 
 
 def _check_weights(config: FinetuneConfig, examples: Sequence[Example], part: str) -> None:
@@ -356,22 +387,26 @@ def format_of(config: LabeledFiles) -> TableFormat:
     )
 
 
-def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
-    """Returns examples, the number of their text columns, and notes on what was read and skipped."""
-    found: list[Columns] = []
+def _read(
+    kind: type[Task], tables: Sequence[tuple[Path, TableFormat]], names: Mapping[str, str], notes: list[str]
+) -> tuple[list[Example], int]:
+    """Returns examples, and the number of their text columns. `notes` gets what was read and skipped.
+
+    names: those of the labels, by what the files have.
+    """
+    columns: list[Columns] = []
     examples: list[Example] = []
-    notes: list[str] = []
     for path, format in tables:
-        seen = len(found)
+        before, format = len(columns), replace(format, label_names=names)
         try:
-            more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=found.append), str(path))
+            more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=columns.append), str(path))
         except BertieError:
             if not kind.reads_words and _is_tagged(path):
                 trees = ", or --task parse for its trees" if path.suffix.lower() == ".conllu" else ""
                 raise UsageError(f"{path} has tags for words. Pass --task tagging{trees}.") from None
             raise
         examples += more
-        notes += [f"{path.name}: {columns}" for columns in found[seen:]]
+        notes += [f"{path.name}: {one}" for one in columns[before:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
         if (format.kind or suffix_of(path)) == "tsv":
             quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
@@ -380,8 +415,8 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
                     f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
                     "that wrote the file put them around, pass --format csv"
                 )
-    texts = min(len(found[0].text), kind.input_texts.stop - 1) if found else 1  # of three, embeddings make pairs
-    return examples, texts, notes
+    # of three, embeddings make pairs
+    return examples, min(len(columns[0].text), kind.input_texts.stop - 1) if columns else 1
 
 
 def _is_tagged(path: Path) -> bool:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
-from bertie.models.beside import check_adapter
+from bertie.models.beside import ADAPTER, check_adapter
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
     from bertie.train.checkpoint import Checkpoint
 
-ADAPTER_CONFIG = "adapter_config.json"
 MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
 BEST, SCORE = "best", "score.json"
 
@@ -51,8 +50,10 @@ def model_folder(path: Path | str) -> Path:
         raise UsageError(f"{folder} contains one run per seed. Choose one of them: {seeds[0]}.")
     if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
         raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
-    if (folder / ADAPTER_CONFIG).is_file():
-        return _merged(folder.resolve(), (folder / ADAPTER_CONFIG).read_bytes())
+    if (folder / ADAPTER).is_file():
+        from bertie.runs.adapters import merged
+
+        return merged(folder.resolve(), (folder / ADAPTER).read_bytes(), model_folder)
     check_adapter(folder)
     return folder
 
@@ -166,59 +167,6 @@ def _made(folder: Path, manifest: bytes) -> Path:
     (made := place / folder.name).mkdir()
     _write(checkpoint.verify(folder), made)
     return made
-
-
-@cache
-def _merged(folder: Path, config: bytes) -> Path:
-    """Returns a model folder of an adapter of LoRA and its base, which is deleted when this process ends.
-
-    config: identifies its content. Raises DataError where its base is not found, or is another one.
-    """
-    from bertie.files import read_json
-    from bertie.models.folder import MODEL_FOLDER
-
-    told = read_json(folder / ADAPTER_CONFIG)
-    base = str(told.get("base_model_name_or_path") or "") if isinstance(told, dict) else ""
-    place = model_folder(base) if base else Path()
-    if not base or not (place / CONFIG).is_file():
-        raise DataError(
-            f"{folder} is an adapter of {base or 'a model that it does not name'!r}, which is not here. Pass its base: "
-            f"bertie convert BASE --adapter {folder} -o NEW."
-        )
-    home = Path(tempfile.mkdtemp(prefix="bertie-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    (merged := home / MODEL_FOLDER.name).mkdir()
-    merge_adapter(place, folder, merged)
-    return merged
-
-
-def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
-    """Writes the model of an adapter of LoRA and its base. Raises DataError for another base than that of its hash."""
-    from bertie import families
-    from bertie.models.folder import fingerprint
-    from bertie.models.heads import HEADS
-    from bertie.models.lora import Adapter
-    from bertie.text.tokenizer import Tokenizer
-    from bertie.training_facts import read_training_facts
-
-    own = Adapter.read(adapter)
-    if own.own and own.own["base"] != fingerprint(base):
-        raise DataError(
-            f"{adapter} is of another base than {base}: its weights have another hash. Pass the one it has."
-        )
-    heads = {name: HEADS[name] for name in own.heads}
-    model, _ = families.load(
-        base,
-        heads=(lambda config: {name: head(config, own.outputs) for name, head in heads.items()}) if heads else None,
-        fresh_heads=bool(heads),
-    )
-    own.merge_into(model)
-    if own.own:
-        model.labels, model.problem_type = tuple(own.own["labels"]), own.own["problem_type"]
-    elif heads and not model.labels:
-        model.labels = tuple(f"LABEL_{number}" for number in range(own.outputs))
-    model.tokenizer = Tokenizer.load(base)
-    families.save(model, out, training_facts=read_training_facts(adapter))
 
 
 def _checkpoint(folder: Path) -> "Checkpoint":

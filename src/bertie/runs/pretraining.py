@@ -142,10 +142,9 @@ class PreparedRun:
             model = families.build(self.shape, heads=heads, seed=seed, variant=family)
         model.tokenizer = self.tokenizer
         self.objective.prepare(model, seed)
-        for kept in self.objective.models_to_save(model).values():
-            assert kept.variant is not None
-            # raises now what saving would after the last step
-            kept.variant.architecture(tuple(kept.heads), kept.public)
+        for saved in self.objective.models_to_save(model).values():
+            if saved.variant is not None:  # raises now what saving would after the last step
+                saved.variant.architecture(tuple(saved.heads), saved.public)
         return model
 
     def measured_start(self) -> TorchModel | None:

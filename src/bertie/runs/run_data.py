@@ -16,7 +16,7 @@ from bertie.errors import UsageError
 from bertie.models.variant import CONFIG
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
-from bertie.objectives.source import PretrainingSource
+from bertie.objectives.source import CorpusSource, PretrainingSource
 from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.models import model_folder
 from bertie.runs.phases import Phase, phases
@@ -24,7 +24,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.phases import PhasedSource
 from bertie.train.rendezvous import world_size
 
-AnySource = PretrainingSource | CaptionSource | Mixture
+AnySource = CorpusSource | Mixture
 
 
 class RunData:
@@ -124,7 +124,7 @@ class RunData:
             )
         return rows
 
-    def share_of(self, source: AnySource, name: str) -> PretrainingSource | CaptionSource:
+    def share_of(self, source: AnySource, name: str) -> CorpusSource:
         """Returns the part of a phase's source that reads one corpus."""
         return source.sources[name] if isinstance(source, Mixture) else source
 

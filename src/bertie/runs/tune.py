@@ -211,10 +211,9 @@ def _keep_best(study: "optuna.Study", run: Path) -> None:
 def _optuna() -> Any:
     try:
         import optuna
-        from optuna.storages import journal
+        import optuna.storages.journal
     except ImportError:
         raise UsageError("`bertie tune` needs optuna: pip install 'bertie[tune]'.") from None
-    assert journal
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

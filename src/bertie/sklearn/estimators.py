@@ -14,7 +14,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
-from bertie.api.finetune import finetune
+from bertie.api.finetune import Loss, finetune
 from bertie.api.results import Predictions
 from bertie.console import without_notes
 from bertie.errors import Stopped, UsageError
@@ -36,7 +36,6 @@ from bertie.sklearn.inputs import (
     weights_of,
     with_weights,
 )
-from bertie.tasks.losses import LossFunction
 
 NEVER = 10**9  # steps
 WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and measures nothing
@@ -62,7 +61,7 @@ class FineTuned(TextEstimator):
         max_length: int = 128,
         weight_decay: float | None = None,
         warmup: float | None = None,
-        loss: str | LossFunction = "usual",
+        loss: Loss = "usual",
         patience: int | None = None,
         lora: int | None = None,
         seed: int = 0,
@@ -161,7 +160,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         warmup: float | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         sampling: str = "natural",
-        loss: str | LossFunction = "usual",
+        loss: Loss = "usual",
         label_smoothing: float = 0.0,
         optimize: str = "",
         positive: Any = None,

@@ -68,24 +68,26 @@ class LossOptions:
             loss = usual(logits_BL, labels)
             total: Tensor = (weights_B * (loss.sum(-1) if loss.dim() > 1 else loss)).sum()
             return total
-        return self._called(logits_BL, labels, weights_B)[0]
+        return _called(self.function, logits_BL, labels, weights_B)[0]
 
     def count(self, labels: "Tensor", weights_B: "Tensor", outputs: int) -> float:
         """Returns what the sum is divided by, without logits: the sum of weights, or what the function returns."""
         if self.function is None:
             return float(weights_B.double().sum())
-        return float(self._called(weights_B.new_zeros(len(weights_B), outputs), labels, weights_B)[1])
+        return float(_called(self.function, weights_B.new_zeros(len(weights_B), outputs), labels, weights_B)[1])
 
-    def _called(self, logits_BL: "Tensor", labels: "Tensor", weights_B: "Tensor") -> "tuple[Tensor, Tensor | float]":
-        assert self.function is not None
-        result: Any = self.function(logits_BL, labels, weights_B)
-        if not isinstance(result, tuple) or len(result) != 2 or getattr(result[0], "shape", None) != ():
-            raise UsageError(
-                f"The loss function returned {type(result).__name__}; a tuple (sum, count) was expected, of which sum "
-                "is a tensor without dimensions."
-            )
-        total, count = result
-        return total, count
+
+def _called(
+    function: LossFunction, logits_BL: "Tensor", labels: "Tensor", weights_B: "Tensor"
+) -> "tuple[Tensor, Tensor | float]":
+    result: Any = function(logits_BL, labels, weights_B)
+    if not isinstance(result, tuple) or len(result) != 2 or getattr(result[0], "shape", None) != ():
+        raise UsageError(
+            f"The loss function returned {type(result).__name__}; a tuple (sum, count) was expected, of which sum "
+            "is a tensor without dimensions."
+        )
+    total, count = result
+    return total, count
 
 
 def class_weights_of(chosen: ClassWeights, labels: Iterable[str], train: Iterable[str]) -> dict[str, float]:
@@ -97,9 +99,8 @@ def class_weights_of(chosen: ClassWeights, labels: Iterable[str], train: Iterabl
     counts = Counter(train)
     if chosen is None:
         return {}
-    if chosen == "balanced":
+    if isinstance(chosen, str):  # balanced
         return {label: sum(counts.values()) / (len(counts) * count) for label, count in counts.items()}
-    assert not isinstance(chosen, str)
     known = set(labels)
     for label, weight in chosen.items():
         if label not in known:

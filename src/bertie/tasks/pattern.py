@@ -183,8 +183,7 @@ class PatternTask(SequenceTask):
         from bertie.models.heads import VocabularyHead
         from bertie.nn.layout import where
 
-        head, ids = model.heads[self.head], torch.tensor(self.tokens, device=model.device)
-        assert isinstance(head, VocabularyHead)
+        head, ids = model.head(self.head, VocabularyHead), torch.tensor(self.tokens, device=model.device)
         hidden_BH = output.last_hidden_state[where(batch.host.labels[ASKED], model.device)]
         x_BE, weight_VE, bias_V = head.parts(hidden_BH, model.word_embeddings)
         logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))

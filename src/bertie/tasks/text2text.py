@@ -216,8 +216,7 @@ class Text2TextTask(Task):
             ends_B = (batch.host.layout.mask().sum(1) + length_B - 1).cumsum(0).numpy()
             at_Q = torch.from_numpy(ranges(ends_B - length_B.numpy(), ends_B))
             hidden_QH = output.last_hidden_state[at_Q.to(device)]
-        head = model.heads[self.head]
-        assert isinstance(head, VocabularyHead)
+        head = model.head(self.head, VocabularyHead)
         smoothing = self.label_smoothing if model.training else 0.0
         total, correct = head.loss(hidden_QH, model.word_embeddings, target_Q, smoothing=smoothing)
         return {"target": LossTerm(total, len(target_Q), correct)}

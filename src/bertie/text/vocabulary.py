@@ -120,65 +120,48 @@ def train(
     algorithm = algorithm or family.algorithm
     check_algorithm(algorithm)
     as_published = algorithm == "bpe" == family.algorithm and normalizer is None
-    engine, trainer_options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
-    seen = _pre_tokenize(words.counts, engine)
-    if not seen:
+    engine, options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
+    corpus = _pre_tokenize(words.counts, engine)
+    if not corpus:
         raise DataError("The corpus has no words to train a tokenizer on.")
-    distinct = len(seen)
-    free = [f"[unused{n}]" for n in range(1, unused + 1)]
-    before = len(family.start) if family.free_after is None else family.free_after
-    special = [*family.start[:before], *free, *family.start[before:]]
-    size -= len(family.last)  # these follow when the pieces are learnt
-    options: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False} | trainer_options
+    special = _special_tokens(family, unused)
+    room = size - len(family.last)  # these follow when the pieces are learned
+    alphabet = _alphabet(corpus, algorithm, limit_alphabet, (room - len(special)) // 4)
     spelled: dict[str, int] = {}
-    if algorithm == "bpe":
-        alphabet = set(pre_tokenizers.ByteLevel.alphabet())
-    elif limit_alphabet is not None:
-        alphabet = set(_ranked(seen)[0][:limit_alphabet])
-    else:
-        alphabet = set(alphabet_of(seen)[: (size - len(special)) // 4])
-        alphabet |= set(covering(seen)) if algorithm == "unigram" else set()
     if algorithm == "unigram" or (algorithm != "bpe" and limit_alphabet is None):
         # A word of each, doubled so that it is seen both at the start and inside, though the corpus may have none.
         spelled = _pre_tokenize(Counter(2 * character for character in alphabet), engine)
-    readable = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
+    readable = {word: count for word, count in corpus.items() if alphabet.issuperset(word)}
     known = {**spelled, **readable}
-    letters = sorted(alphabet)
-    by_characters = algorithm.startswith("wordpiece")
-    if by_characters or algorithm == "character-bpe":
-        if by_characters:
-            letters += sorted({f"##{character}" for word in known for character in word[1:]})
-        else:
-            letters += sorted({f"{word[-1]}{END_OF_WORD}" for word in known})
-        # Listed, they have the same ids every time; else the engine numbers them in the order of a hash table, and
-        # equally frequent pairs would merge in that order.
-        options["special_tokens"] = special + letters
+    letters = _letters(algorithm, alphabet, known)
     needed = len(special) + len(letters) + (algorithm == "unigram")  # whose trainer, without a piece more, never stops
-    if needed > size:
+    if needed > room:
         raise UsageError(
-            f"A vocabulary of {size + len(family.last):,} tokens is too small for "
+            f"A vocabulary of {size:,} tokens is too small for "
             f"{len(special) + len(family.last)} special tokens and {len(letters):,} tokens for "
             f"{len(alphabet):,} characters. Choose a --size of {needed + len(family.last):,} or more, "
             "or fewer characters with --limit-alphabet."
         )
     marks = "▁" if algorithm == "unigram" else ""  # instead of a space: of the text, but no character of it
-    left_out = [] if algorithm == "bpe" else _left_out(seen, alphabet, marks)
-    total = sum(known.values())
-    scale = min(1.0, MAX_FED / max(1, total))
-    if algorithm == "unigram":
-        known = {word: count for word, count in known.items() if count >= min_frequency or word in spelled}
-    else:
-        options["min_frequency"] = max(1, round(min_frequency * scale))
+    left_out = [] if algorithm == "bpe" else _left_out(corpus, alphabet, marks)
+    scale = min(1.0, MAX_FED / max(1, sum(known.values())))
     if algorithm == "wordpiece-likelihood":
-        new = size - len(special) - len(letters)
-        pieces = likelihood.learn(known, pieces=letters, count=new, least=min_frequency)
+        count = room - len(special) - len(letters)
+        pieces = likelihood.learn(known, pieces=letters, count=count, least=min_frequency)
         ids = {piece: i for i, piece in enumerate([*special, *letters, *pieces])}
         unk = family.special["unk"]
         engine.model = models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=MAX_WORD)
     else:
+        # Listed, letters have the same ids every time; else the engine numbers them in the order of a hash table, and
+        # equally frequent pairs would merge in that order.
+        listed = letters if algorithm in ("wordpiece", "character-bpe") else []
+        options |= {"vocab_size": room, "special_tokens": special + listed, "show_progress": False}
+        if algorithm == "unigram":
+            known = {word: count for word, count in known.items() if count >= min_frequency or word in spelled}
+        else:
+            options["min_frequency"] = max(1, round(min_frequency * scale))
         engine = _learn(engine, options, algorithm, known, scale)
     engine = _finished(engine, family, prefixed=algorithm == "bpe")
-    size += len(family.last)
     facts = {
         "family": family.model_types[0],
         "algorithm": algorithm,
@@ -186,8 +169,8 @@ def train(
         "lines": words.lines,
         "words": words.words,
         "words_forgotten": words.forgotten,
-        "distinct_words": distinct,
-        "words_with_rare_characters": sum(seen.values()) - sum(readable.values()),
+        "distinct_words": len(corpus),
+        "words_with_rare_characters": sum(corpus.values()) - sum(readable.values()),
         "characters": len(alphabet),
         "characters_left_out": len(left_out),
         "min_frequency": min_frequency,
@@ -195,12 +178,7 @@ def train(
         "size_asked": size,
         **({"morphemes": "kiwi"} if morphemes else {}),
     }
-    settings: dict[str, Any] = {f"{role}_token": family.special[role] for role in ROLES if role in family.special}
-    if as_published:
-        settings |= {"tokenizer_class": family.classes[0], "add_prefix_space": True}
-    elif family is not BERT:  # their classes would make the family's published rules of it; this one reads our file
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    tokenizer = Tokenizer(engine, settings={**settings, "bertie": facts}, format=family)
+    tokenizer = Tokenizer(engine, settings={**_settings(family, as_published), "bertie": facts}, format=family)
     if tokenizer.vocab_size < size:
         without = " without the characters left out" if left_out else ""
         console.warn(
@@ -209,6 +187,40 @@ def train(
             f"{counted(min_frequency, 'time')}."
         )
     return tokenizer
+
+
+def _special_tokens(family: Format, unused: int) -> list[str]:
+    """Returns the tokens at the start of a vocabulary: special ones, and unused ones where the family has them."""
+    before = len(family.start) if family.free_after is None else family.free_after
+    return [*family.start[:before], *(f"[unused{n}]" for n in range(1, unused + 1)), *family.start[before:]]
+
+
+def _alphabet(words: dict[str, int], algorithm: Algorithm, limit: int | None, most: int) -> set[str]:
+    """Returns the single characters for the vocabulary. limit: as `limit_alphabet` of `train`; most: without it."""
+    if algorithm == "bpe":
+        return set(pre_tokenizers.ByteLevel.alphabet())
+    if limit is not None:
+        return set(_ranked(words)[0][:limit])
+    return set(alphabet_of(words)[:most]) | (set(covering(words)) if algorithm == "unigram" else set())
+
+
+def _letters(algorithm: Algorithm, alphabet: set[str], words: Iterable[str]) -> list[str]:
+    """Returns the tokens of single characters: also those inside a word, or at its end, as the algorithm marks them."""
+    if algorithm.startswith("wordpiece"):
+        return sorted(alphabet) + sorted({f"##{character}" for word in words for character in word[1:]})
+    if algorithm == "character-bpe":
+        return sorted(alphabet) + sorted({f"{word[-1]}{END_OF_WORD}" for word in words})
+    return sorted(alphabet)
+
+
+def _settings(family: Format, as_published: bool) -> dict[str, object]:
+    """Returns tokenizer_config.json: the special tokens, and the class that reads the tokenizer in transformers."""
+    settings: dict[str, object] = {f"{role}_token": family.special[role] for role in ROLES if role in family.special}
+    if as_published:
+        settings |= {"tokenizer_class": family.classes[0], "add_prefix_space": True}
+    elif family is not BERT:  # their classes would make the family's published rules of it; this one reads our file
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    return settings
 
 
 def check_algorithm(name: str) -> None:

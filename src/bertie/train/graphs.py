@@ -26,7 +26,7 @@ from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import TorchModel
 from bertie.nn.graphs import SITES, can_record
 from bertie.nn.layer import Layer
-from bertie.nn.layout import Packed, moved
+from bertie.nn.layout import moved
 from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.train.base import Trainable
 
@@ -222,5 +222,4 @@ def has_fixed_shapes(model: TorchModel, objective: Trainable) -> bool:
 
 def tensors_of(batch: Batch) -> list[Tensor]:
     """Returns all tensors of a batch that a model reads."""
-    assert isinstance(batch.layout, Packed), "a batch of a fixed shape is packed"
-    return [batch.input_ids, batch.token_type_ids, batch.layout.cu_seqlens, *batch.labels.values()]
+    return [batch.input_ids, batch.token_type_ids, batch.packed.cu_seqlens, *batch.labels.values()]

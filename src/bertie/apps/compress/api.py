@@ -18,8 +18,6 @@ def quantize_module(
         raise UsageError("bits is 8 or 4, and embeddings is 8 or, with 4 bits, 4.")
     if module.packed:
         raise UsageError("The model has quantized weights already. Compress the float model that it was made from.")
-    if module.tokenizer is None:
-        raise UsageError("The model has no tokenizer, so it cannot read texts.")
     fidelity = quantized(module, read(module, texts), bits=bits, embeddings=embeddings)
     if not fidelity.enough and not force:
         raise DataError(

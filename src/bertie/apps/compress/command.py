@@ -326,8 +326,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    assert found.tokenizer is not None
-    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.tokenizer, texts))
+    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.text_tokenizer, texts))
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:

@@ -30,7 +30,6 @@ from bertie.platform import (
     Batches,
     EncoderOutput,
     Example,
-    Layer,
     LossTerm,
     OptimConfig,
     Sequences,
@@ -131,10 +130,7 @@ class Distillation:
 
 def last_qkv(model: TorchModel, output: EncoderOutput) -> Tensor:
     """Computes query, key and value of the last layer from its input. -> (T, 3 H)"""
-    layer = list(model.encoder.in_order())[-1]
-    assert isinstance(layer, Layer)
-    assert output.hidden_states is not None
-    x = output.hidden_states[-2]
+    layer, x = list(model.encoder.plain_layers())[-1], output.all_states[-2]
     qkv: Tensor = layer.attention.get_submodule("qkv")(layer.attention_norm(x) if layer.pre_norm else x)
     return qkv
 
@@ -244,8 +240,7 @@ def distil(
     Raises UsageError for a student that cannot learn from the teacher.
     """
     objective.check(student, teacher)
-    assert teacher.tokenizer is not None
-    encoded = objective.task.encode(examples, teacher.tokenizer, max_length=max_length, too_long="truncate")
+    encoded = objective.task.encode(examples, teacher.text_tokenizer, max_length=max_length, too_long="truncate")
     own, theirs = (
         objective.task.targets(examples, encoded),
         answered(teacher, objective, encoded, answers or run / "teacher"),

@@ -82,9 +82,8 @@ class Fidelity:
 
 def read(model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Sequences:
     """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
-    assert model.tokenizer is not None
     rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-    return TaskSource.encode(rows, model.tokenizer, max_length=model.config.max_length)
+    return TaskSource.encode(rows, model.text_tokenizer, max_length=model.config.max_length)
 
 
 @console.working("calibrating and measuring quantized weights")

@@ -21,7 +21,6 @@ from bertie.platform import (
     Batch,
     DataError,
     Example,
-    Packed,
     Task,
     TaskSource,
     TorchModel,
@@ -90,8 +89,7 @@ def importance(
             report = learner.loss(model, output, batch)
             means = [term.weight * term.total / max(1, term.count) for term in report.values()]
             torch.stack(means).sum().backward()  # type: ignore[no-untyped-call]
-            assert isinstance(batch.layout, Packed)
-            lengths = batch.layout.lengths
+            lengths = batch.packed.lengths
             sequence_T = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
             for (layer, part), x in inputs.items():
                 assert x.grad is not None

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertie import EncoderConfig
 from bertie.apps.compress import importance
 from bertie.apps.compress.prune import narrowed
-from bertie.platform import Layer, Surgery, TorchModel
+from bertie.platform import Surgery, TorchModel
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
@@ -79,8 +79,7 @@ class Masks(nn.Module):
         """Multiplies the outputs of the model's units by their factors. The scores become companions of the model."""
         model.companions["masks"] = self.to(model.device)
         with model.computing_all(), ExitStack() as stack:
-            for number, layer in enumerate(model.encoder.in_order()):
-                assert isinstance(layer, Layer)
+            for number, layer in enumerate(model.encoder.plain_layers()):
                 for name, part in PARTS:
                     if name in self.wanted:
                         hook = partial(self._narrow, name, number)

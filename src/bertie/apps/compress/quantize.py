@@ -163,8 +163,7 @@ class _Calibration:
 
     def _through(self, x: list[Tensor], linear: Callable[[nn.Module, list[Tensor], bool], list[Tensor]]) -> None:
         """Runs all layers on both streams. `linear` is called for each matrix, with whether its input is smoothed."""
-        for layer in self.encoder.in_order():
-            assert isinstance(layer, Layer)
+        for layer in self.encoder.plain_layers():
             attention, nothing = layer.attention, nn.Identity()
             before, after = (layer.attention_norm, nothing) if layer.pre_norm else (nothing, layer.attention_norm)
             read = [before(y) for y in x]

@@ -11,6 +11,7 @@ rounded to the nearest number of 8 bits or of 4.
 T tokens · N, K output and input features · G groups
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,11 +71,10 @@ def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> 
     """Returns the inputs of a layer's matrices."""
     found: dict[nn.Linear, Tensor] = {}
 
-    def keep(matrix: nn.Module, read: tuple[Tensor, ...]) -> None:
-        assert isinstance(matrix, nn.Linear)
+    def keep(matrix: nn.Linear, _: nn.Module, read: tuple[Tensor, ...]) -> None:
         found[matrix] = read[0]
 
-    handles = [m.register_forward_pre_hook(keep) for m in layer.modules() if isinstance(m, nn.Linear)]
+    handles = [m.register_forward_pre_hook(partial(keep, m)) for m in layer.modules() if isinstance(m, nn.Linear)]
     layer(*reads, **options)
     for handle in handles:
         handle.remove()

@@ -69,22 +69,21 @@ class TextAttention:
         Raises UsageError for a model without tokenizer or attention, an unknown head or a length that the page cannot
         show; DataError for a text without words.
         """
-        if model.tokenizer is None:
-            raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+        tokenizer = model.text_tokenizer
         model.training_facts.check_reads_texts("bertie attention")
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")
-        encoding = model.tokenizer.encode(texts[0], *texts[1:2], max_length=max_length or most)
+        encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=max_length or most)
         words = np.array([sequence is not None for sequence in encoding.sequence_ids])
         if not words.any():
             raise DataError("The text has no words.")
         probs = attentions(model, encoding.ids, encoding.type_ids)
         if norms:
             probs = with_norms(probs, read_vectors(model, encoding.ids, encoding.type_ids))
-        statistics = HeadStatistics(model.tokenizer)
+        statistics = HeadStatistics(tokenizer)
         statistics.add(probs, encoding.ids)
-        cls_id, last = model.tokenizer.special_id("cls"), len(words) - 1
+        cls_id, last = tokenizer.special_id("cls"), len(words) - 1
         summary = encoding.ids.index(cls_id) if cls_id in encoding.ids else last if model.config.causal else 0
         chosen = _numbers(head, probs.shape) if head else telling(probs, words)
         return cls(texts, encoding, probs, statistics, chosen, summary, norms)

@@ -53,9 +53,7 @@ def question_of(
     """
     if isinstance(texts, str) or len(texts) not in (1, 2) or not all(isinstance(one, str) for one in texts):
         raise UsageError("texts must be a list of one text, or of two texts for a pair.")
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+    tokenizer = model.text_tokenizer
     facts = model.training_facts
     facts.check_reads_texts("bertie explain")
     if facts.task in UNEXPLAINED:
@@ -186,8 +184,7 @@ def _tag(
 def _masked(
     model: TorchModel, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
 ) -> tuple[Decisions, tuple[int, ...], str]:
-    head, mask, ids = model.heads[name], tokenizer.special_id("mask"), encoding.ids
-    assert isinstance(head, VocabularyHead)
+    head, mask, ids = model.head(name, VocabularyHead), tokenizer.special_id("mask"), encoding.ids
     if name == "lm":
         raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "

@@ -62,11 +62,7 @@ def onnx_folder(
 
     from bertie.apps.export.graph import traced
 
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise UsageError(
-            "The model has no tokenizer, so it cannot read texts. Copy the files of its tokenizer into its folder."
-        )
+    tokenizer = model.text_tokenizer
     limit = min(model.config.max_length, 512)
     check_count(texts)
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)

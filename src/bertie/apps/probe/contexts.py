@@ -100,8 +100,6 @@ def words(
     """
     Texts.check(pooling, "pooling")
     found = contexts_of(texts, word)
-    if model.tokenizer is None:
-        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     model.training_facts.check_reads_texts("bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]
     targets, before = [], 0
@@ -139,12 +137,11 @@ def _vectors(
 ) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     engine = TorchEngine(model)
-    assert model.tokenizer is not None
     found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in Layers.chosen("all", engine.facts)}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in Layers.vectors(engine, model.tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
+    for chunk in Layers.vectors(engine, model.text_tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None

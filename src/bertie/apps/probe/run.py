@@ -157,8 +157,6 @@ def probe(
     settings or a folder of another run, DataError for files without what a probe needs.
     """
     settings.check()
-    if model.tokenizer is None:
-        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     model.training_facts.check_reads_texts("bertie probe")
     layers = Layers.chosen("all", TorchEngine(model).facts)
     with PROBED.held(run, overwrite=overwrite):
@@ -192,9 +190,13 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    assert model.tokenizer is not None
     files = {path: FolderKind.content(Path(path)) for path in (*settings.train, *settings.test)}
-    return {**vars(settings), "weights": digest.hexdigest(), "tokenizer": model.tokenizer.fingerprint, "files": files}
+    return {
+        **vars(settings),
+        "weights": digest.hexdigest(),
+        "tokenizer": model.text_tokenizer.fingerprint,
+        "files": files,
+    }
 
 
 def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -223,8 +225,7 @@ def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
 
 def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit]:
     """Yields the probes that the files allow. Raises DataError when there is none, or one was asked for by name."""
-    tokenizer = model.tokenizer
-    assert tokenizer is not None
+    tokenizer = model.text_tokenizer
     tests, kinds = settings.test or (None,) * len(settings.train), settings.formats or ("",) * len(settings.train)
     sources = [
         source(train, test, kind=kind, encoding=settings.encoding, most=settings.sentences, seed=settings.seed)

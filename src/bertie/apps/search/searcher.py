@@ -184,7 +184,7 @@ class Searcher:
         passages = {one.id: one for one in self.store.passages([i for i, _ in order[:shown]])}
         if self.ranker is not None:
             with _timed(seconds, "rerank"):
-                order = rankings["reranked"] = self._reranked(question, order, passages)
+                order = rankings["reranked"] = self._reranked(self.ranker, question, order, passages)
         ranks = {name: {i: rank for rank, (i, _) in enumerate(one, 1)} for name, one in rankings.items()}
         chosen = [(passages[i], score) for i, score in order if i in passages][:top]
         best: list[Answer] = []
@@ -206,11 +206,10 @@ class Searcher:
         answer = best[0] if best and not best[0].silent else None
         return Found(question, hits, answer, self.reader is not None, rankings, seconds)
 
-    def _reranked(self, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
+    def _reranked(self, ranker: Predictor, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
         """Returns the first passages in the order of the model, joined with that before, and then the others."""
-        assert self.ranker is not None
         head = [one for one in order[: self.depth.rerank] if one[0] in passages]
-        scores = models.relevance(self.ranker, question[:READ], [passages[i].whole for i, _ in head])
+        scores = models.relevance(ranker, question[:READ], [passages[i].whole for i, _ in head])
         best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
         return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 

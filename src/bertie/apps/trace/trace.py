@@ -102,15 +102,11 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
 
 
 def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
-    if model.tokenizer is None:
-        raise UsageError("The model has no tokenizer, so it cannot read text. Copy its files into the model's folder.")
     if "mlm" not in model.heads:
         raise UsageError(
             "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
         )
-    head = model.heads["mlm"]
-    assert isinstance(head, VocabularyHead)
-    return model.tokenizer, head
+    return model.text_tokenizer, model.head("mlm", VocabularyHead)
 
 
 def untrained(text: str, seed: int = 0) -> TorchModel:
@@ -184,8 +180,7 @@ def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> 
     position = int(batch.labels["mlm_positions"][0])
     names = ("word", "position", "segment", "norm")
     found = {name: part if part.dim() > 2 else part[None] for name, part in parts.items() if name in names}
-    assert output.hidden_states is not None
-    width, found["embeddings"] = found["word"].shape[-1], output.hidden_states[0]
+    width, found["embeddings"] = found["word"].shape[-1], output.all_states[0]
     rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in found.items()
             if part.shape[:2] == batch.input_ids.shape)  # fmt: skip
     wide = {name for name, part in found.items() if name == "embeddings" or part.shape[-1] != width}
@@ -196,9 +191,7 @@ def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> 
 def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterator[Step]:
     """Each layer; values: which token the first predicted one attends to most, on average over heads."""
     position, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
-    assert output.hidden_states is not None
-    assert output.attentions is not None
-    for i, (probs, hidden) in enumerate(zip(output.attentions, output.hidden_states[1:], strict=True), 1):
+    for i, (probs, hidden) in enumerate(zip(output.attentions or (), output.all_states[1:], strict=True), 1):
         row: dict[str, Any] = {"numbers": _numbers(hidden[0, position])}
         if probs.shape[-1] == len(ids):  # not where each token attends to a window
             mean_S = probs[0].mean(0)[position]

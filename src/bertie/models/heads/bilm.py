@@ -31,8 +31,7 @@ class BiLMHead(Head):
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the previous word."""
-        assert output.hidden_states is not None, "the top layer is read from all hidden states"
-        directions = torch.stack(output.hidden_states[-1].chunk(2, -1), -2)
+        directions = torch.stack(output.all_states[-1].chunk(2, -1), -2)
         return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
 
     def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,8 +58,7 @@ class FeatureHead(Head):
 
     def select(self, output: EncoderOutput) -> Tensor:
         """The chosen layers one after the other. -> (T, F) packed or (B, S, F) padded"""
-        assert output.hidden_states is not None, "features are read from all hidden states"
-        return torch.cat(output.hidden_states[self.features.layers], -1)
+        return torch.cat(output.all_states[self.features.layers], -1)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits (T, num_labels) packed or (B, S, num_labels) padded

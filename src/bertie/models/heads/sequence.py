@@ -41,8 +41,7 @@ class Pool(nn.Module):
     def forward(self, output: EncoderOutput) -> Tensor:
         """-> (B, H)"""
         if self.kind == "cls_layers":
-            assert output.hidden_states is not None, "the head needs the hidden states of all layers"
-            last = (output.hidden_states[1:] or output.hidden_states)[-self.layers :]
+            last = (output.all_states[1:] or output.all_states)[-self.layers :]
             firsts = [summary(hidden, output.layout, last=output.summary_last) for hidden in last]
             return torch.stack(firsts).amax(0)
         if self.attention is None:

@@ -100,19 +100,16 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
     most = min(model.config.max_length, LENGTH)
     if max_length is not None and not 4 <= max_length <= most:
         raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for this model.")
-    if model.tokenizer is None:
-        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     return max_length or most
 
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
-    length = _length(model, max_length)
-    assert model.tokenizer is not None
+    length, tokenizer = _length(model, max_length), model.text_tokenizer
     read = _first(platform.SourceFile.lines(file), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
-    found = app.attention.HeadStatistics(model.tokenizer)
-    for encoding in model.tokenizer.encode_batch(read, max_length=length):
+    found = app.attention.HeadStatistics(tokenizer)
+    for encoding in tokenizer.encode_batch(read, max_length=length):
         found.add(app.attention.attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
     records = found.as_json()
     if console.verbosity.json:
@@ -130,18 +127,17 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
-    length = _length(model, max_length)
-    assert model.tokenizer is not None
+    length, tokenizer = _length(model, max_length), model.text_tokenizer
     examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.counted(model, model.tokenizer, examples, max_length=length)
+    found = app.relations.counted(model, tokenizer, examples, max_length=length)
     assert model.variant is not None
     console.say("The same for random weights.")
     untrained = platform.Families.build(model.config, variant=model.variant.model_type).eval()
-    untrained.tokenizer = model.tokenizer
-    rows = app.relations.table(found, app.relations.counted(untrained, model.tokenizer, examples, max_length=length))
+    untrained.tokenizer = tokenizer
+    rows = app.relations.table(found, app.relations.counted(untrained, tokenizer, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows
