@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertie import families
@@ -19,6 +20,7 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.models.surgery import Depth, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
+from bertie.runs.adapters import merge_adapter
 from bertie.runs.models import load, model_folder
 from bertie.text import resize
 
@@ -64,6 +66,7 @@ def convert(
     precision: Precision = "float32",
     shard_size: int | None = None,
     unsafe: bool = False,
+    adapter: str | Path | None = None,
     overwrite: bool = False,
 ) -> Converted:
     """Rewrites a model folder with the current weight names. The tokenizer and the model card are kept.
@@ -74,26 +77,31 @@ def convert(
         precision: float32, float16 or bfloat16.
         shard_size: Maximum MB of a file of weights. Default: one file.
         unsafe: Whether to open pytorch_model.bin, in a separate process that can only read numbers.
+        adapter: Folder of an adapter of LoRA, in the format of `peft`, to merge into the model.
         overwrite: Whether to replace an earlier output of Bertie.
 
     Returns:
         What was written.
 
     Raises:
-        DataError: Files are missing or damaged.
+        DataError: Files are missing or damaged, or the adapter is of another model.
         UsageError: The precision is unknown, or the folder contains other files.
     """
-    place = model_folder(folder)
-    return converting.convert(
-        families.family(place),
-        place,
-        Path(output),
-        precision=precision,
-        shard_bytes=None if shard_size is None else shard_size * 1_000_000,
-        unsafe=unsafe,
-        overwrite=overwrite,
-        by=seal_of("convert", place, precision=precision, shard_size=shard_size, unsafe=unsafe),
-    )
+    with TemporaryDirectory(prefix="bertie-") as merged:
+        base = place = model_folder(folder)
+        if adapter is not None:
+            place = Path(merged) / "model"
+            merge_adapter(base, Path(adapter), place)
+        return converting.convert(
+            families.family(place),
+            place,
+            Path(output),
+            precision=precision,
+            shard_bytes=None if shard_size is None else shard_size * 1_000_000,
+            unsafe=unsafe,
+            overwrite=overwrite,
+            by=seal_of("convert", place, precision=precision, shard_size=shard_size, unsafe=unsafe),
+        )
 
 
 @arguments(out="output")

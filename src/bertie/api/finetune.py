@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from bertie import settings as configs
 from bertie.api.folders import Comparison
@@ -23,6 +23,8 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
+Loss: TypeAlias = str | LossFunction
+"""The name of a loss, or a function of logits, labels and weights."""
 FEW_SHOT = "finetune-few-shot"
 FILES = {  # arguments that are settings of the files alone
     **{name: name for name in ("positive", "columns", "encoding", "format", "label_separator")},
@@ -66,7 +68,7 @@ def finetune(
     time: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
-    loss: str | LossFunction | None = None,
+    loss: Loss | None = None,
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",
@@ -77,6 +79,7 @@ def finetune(
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
+    lora: int | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -134,6 +137,7 @@ def finetune(
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
+        lora: Rank of the matrices that LoRA trains. Default: all weights are trained.
         lr: Peak learning rate. Default: by the model's width.
         batch_size: Examples of a step.
         max_length: Tokens of an example.

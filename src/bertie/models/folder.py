@@ -51,6 +51,7 @@ MODEL_FOLDER = Kind(
         "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
         **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
+        "adapter": ANYTHING,
     },
     use="bertie info {}",
 )

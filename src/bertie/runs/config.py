@@ -54,6 +54,7 @@ ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "fp16": "train.precision",
     "dataloader_num_workers": "train.workers",
     "use_cpu": "train.device",
+    "gradient_checkpointing": "train.gradient_checkpointing",
     "max_seq_length": "max_length",
     "max_len": "max_length",
     "model_name_or_path": "model",
@@ -187,6 +188,18 @@ class LabeledFiles(Config):
     """Folder with the files of the published data set."""
 
 
+class LoraConfig(Config):
+    """Low-rank adaptation: small matrices are trained, whose products are added to frozen ones."""
+
+    rank: int | None = Field(None, ge=1)
+    """Rank of the matrices that LoRA trains beside frozen ones. Not set: all weights are trained. Source: Hu et al.
+    2021."""
+    alpha: float | None = Field(None, gt=0)
+    """Their product is multiplied by alpha / rank. Not set: 2 * rank."""
+    targets: tuple[Literal["attention", "feed_forward", "embeddings"], ...] = ("attention", "feed_forward")
+    """Matrices that are changed: those of attention, of the feed-forward networks, the word embeddings."""
+
+
 class TaskShare(LabeledFiles):
     """One of several tasks that are trained together: sequence or regression, or all text to text."""
 
@@ -211,6 +224,9 @@ class FinetuneConfig(LabeledFiles):
         "label_column": "label",
         "text_column": "text",
         "freeze_layers": "freeze",
+        "lora_r": "lora.rank",
+        "lora_alpha": "lora.alpha",
+        "target_modules": "lora.targets",
     }
     options = OPTIONS
 
@@ -244,6 +260,9 @@ class FinetuneConfig(LabeledFiles):
     freeze: int | None = Field(None, ge=0)
     """Number of encoder layers to freeze, from the bottom. The embeddings are frozen too: 0 freezes only them. Not set:
     everything is trained."""
+    freeze_names: tuple[str, ...] = ()
+    """Weights to freeze, by name: bert.embeddings.*, *.layer.0.*; as in model.safetensors, * is any text."""
+    lora: LoraConfig = LoraConfig()
     reinit: int = Field(0, ge=0)
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
     epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)

@@ -24,9 +24,10 @@ from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.infer.records import flattened
 from bertie.io.tables import Example
-from bertie.metrics.base import metric_range
+from bertie.metrics.base import Scores, metric_range
 from bertie.metrics.scaling import Scaling
 from bertie.models.folder import MODEL_FOLDER
+from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
@@ -122,15 +123,15 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
     apart = whole.task.tunes or config.keeps_best or config.train.patience is not None
     each = []
     for number, (learned, predicted) in enumerate(split.folds(whole.train, folds), 1):
-        told = [f"fold {number} of {folds}: {len(predicted):,} of {len(whole.train):,} rows are predicted"]
+        about = [f"fold {number} of {folds}: {len(predicted):,} of {len(whole.train):,} rows are predicted"]
         rows = [whole.train[i] for i in learned]
-        train, select, _ = hold_out_more(plain, split, whole.task, rows, told, apart=apart)
+        train, select, _ = hold_out_more(plain, split, whole.task, rows, about, apart=apart)
         dev = [whole.train[i] for i in predicted]
-        examples = replace(whole, train=train, dev=dev, select=select, notes=[*notes, *told])
+        examples = replace(whole, train=train, dev=dev, select=select, notes=[*notes, *about])
         each.append(Fold(f"fold-{number}", examples, predicted))
-    told = [*whole.notes]
-    train, select, _ = hold_out_more(plain, split, whole.task, whole.train, told, apart=apart)
-    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=told))
+    about = [*whole.notes]
+    train, select, _ = hold_out_more(plain, split, whole.task, whole.train, about, apart=apart)
+    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=about))
 
 
 def _all_folds(
@@ -145,8 +146,7 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
-    assert model.tokenizer is not None
-    task = plan.task.with_tokenizer(model.tokenizer)
+    task = plan.task.with_tokenizer(Predictor(model).tokenizer)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
@@ -172,7 +172,9 @@ def _decoded(task: Task, parts: Sequence[tuple[Labeled, Logits]]) -> Iterator[tu
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Any, findings: Findings) -> list[Prediction]:
+def _answers(
+    task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Scores, findings: Findings
+) -> list[Prediction]:
     """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
     answers: list[Prediction] = []
     for part, logits in parts:
@@ -183,13 +185,13 @@ def _answers(task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Any, f
     return answers
 
 
-def _write_model(config: FinetuneConfig, task: Task, run: Path, model: Any) -> None:
+def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchModel) -> None:
     """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
     saved = task if config.abstain is None else task.with_abstain(config.abstain)
     model.training_facts = with_task(model.training_facts, saved)
-    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-        shutil.copytree(run / FINAL / MODEL, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
-        families.save(model, made)
+    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
+        shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+        families.save(model, unfinished)
 
 
 def _summed(
@@ -254,8 +256,8 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
     for (i, fold), answer in sorted(zip(numbers, answers, strict=True), key=lambda one: one[0][0]):
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
-        given = flattened(answer.as_json())
-        own = {"predicted": given.pop("label", None), **given}
+        values = flattened(answer.as_json())
+        own = {"predicted": values.pop("label", None), **values}
         own.pop("scores", None)
         record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})

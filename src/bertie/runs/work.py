@@ -102,7 +102,7 @@ def finetuning_work(run: Prepared) -> Work:
     config, train, model = run.config, run.config.train, run.model
     sequences, lengths = run.train.sequences, run.train.sequences.lengths
     tokens = float(lengths.sum() / len(lengths) * train.batch_size)
-    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    micro = min(train.largest_micro_batch or train.batch_size, train.batch_size)
     most, written = _largest(run, micro), run.task.written(run.source.targets) / float(lengths.sum())
     shape, read = JobPhase(train.steps, train.batch_size, most / micro, written), 1.0
     if isinstance(model, Seq2Seq):  # for a class, the decoder reads the text again
@@ -118,7 +118,7 @@ def finetuning_work(run: Prepared) -> Work:
             sequences,
             run.source.targets,
             batch_size=batch_size,
-            micro_batch_size=train.micro_batch_size,
+            micro_batch_size=train.largest_micro_batch,
             seed=train.seed,
         )
         return resized.with_computed(run.task.computed(model, sequences))
