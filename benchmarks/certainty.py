@@ -24,7 +24,7 @@ import bertie
 from bertie import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
 RESULTS = Path(__file__).parent / "results" / "certainty.jsonl"
