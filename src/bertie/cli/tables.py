@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text", help="Column of the text, or a template: '{title}. {body}'; twice for a pair."),
+    typer.Option(
+        "--text", help="Column of the text, or a template: '{title}. {body}'; twice for a pair. Default: recognized."
+    ),
 ]
 LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized.")]
 LabelNames = Annotated[

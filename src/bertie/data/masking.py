@@ -54,8 +54,8 @@ class Vocabulary:
     def of(cls, tokenizer: "Tokenizer") -> "Vocabulary":
         """Returns the properties of a tokenizer."""
         size = tokenizer.vocab_size
-        found = {role: tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask", "unk")}
-        ids = {role: -1 if i is None else i for role, i in found.items()}
+        roles = {role: tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask", "unk")}
+        ids = {role: -1 if i is None else i for role, i in roles.items()}
         return cls(
             ids["cls"],
             ids["sep"],

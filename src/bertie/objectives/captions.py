@@ -18,10 +18,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.batch import Batch
-from bertie.data.draws import U64, Draws, key
-from bertie.data.masking import Vocabulary
-from bertie.data.order import Order, permutation, places
+from bertie.data.draws import Draws, key
+from bertie.data.order import Order, permutation
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
@@ -29,7 +27,7 @@ from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport, stream
 from bertie.objectives.base import Objective
-from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
+from bertie.objectives.source import VALIDATION_INSTANCES, VALIDATION_SEED, CorpusSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
 
@@ -92,8 +90,8 @@ class Captions:
         return digest.hexdigest()
 
 
-class CaptionSource:
-    """Rows of a table as batches for `fit`; it answers as `PretrainingSource` does.
+class CaptionSource(CorpusSource):
+    """Rows of a table as batches for `fit`.
 
     Raises:
         DataError: There are fewer rows than a batch has.
@@ -112,10 +110,8 @@ class CaptionSource:
         seed: int = 0,
         first: int = 0,
     ) -> None:
-        self.captions, self.tokenizer, self.objective = captions, tokenizer, objective
-        self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
-        self.seed, self.first = seed, first
-        self.vocabulary = Vocabulary.of(tokenizer)
+        super().__init__(tokenizer, objective, max_length, batch_size, micro_batch_size, seed, first)
+        self.captions = captions
         if not isinstance(objective.pairing, OtherVectors | None):
             raise UsageError(
                 f"{objective.name} needs pairs of texts of a corpus, and a table has rows. Remove the objective: "
@@ -158,41 +154,25 @@ class CaptionSource:
         return int((tokens_E + (vectors_E if self.objective.pairing is None else vectors_E.max())).max())
 
     @property
-    def validates(self) -> bool:
-        """Whether rows are held out."""
-        return len(self.held) > 0
+    def held_out(self) -> Int:
+        """The rows that are held out."""
+        return self.held
 
-    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks."""
-        numbers = places(step, self.batch_size, rank=rank, world=world, first=self.first)
-        return [Batch.of(self._at(part)) for part in cut(numbers, self.micro_batch_size)]
+    def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
+        """Returns the rows at indices of this source's order, not corrupted yet, and the draws for their masks."""
+        epochs, chosen = self.order.at(places)
+        rows = self.rows[chosen]
+        draws = self.draws(epochs, rows)
+        return self._with_vectors(rows, self.rows, sample_ids, draws), draws
 
-    def validation_batches(self) -> list[Batch]:
-        """Returns the held-out rows, with the same masks in every run."""
-        size, numbers = self.micro_batch_size or self.batch_size, VALIDATION_FIRST + np.arange(len(self.held))
-        return [
-            Batch.of(self._corrupted(rows, self.held, part, key(VALIDATION_SEED, 0, rows)))
-            for rows, part in zip(cut(self.held, size), cut(numbers, size), strict=True)
-            if len(rows)
-        ]
+    def validation_instances(self, ids: Int, sample_ids: Int, draws: Draws) -> Sequences:
+        """Returns some of the held-out rows, not corrupted yet."""
+        return self._with_vectors(ids, self.held, sample_ids, draws)
 
-    def examples(self, count: int = 3) -> list[str]:
-        """Returns the first training instances as readable text."""
-        numbers = np.arange(self.first, self.first + min(count, self.batch_size))
-        return [readable(self._at(one), self.objective, self.tokenizer) for one in cut(numbers, 1)]
-
-    def _at(self, numbers: Int) -> Sequences:
-        epochs, chosen = self.order.at(numbers)
-        cycle = self.objective.corruption_cycle
-        rounds = epochs if cycle is None else epochs % cycle
-        return self._corrupted(self.rows[chosen], self.rows, numbers, key(self.seed, rounds, self.rows[chosen]))
-
-    def _corrupted(self, rows: Int, among: Int, sample_ids: Int, keys: U64) -> Sequences:
-        """Returns rows as input of the model, with the labels of the objective.
-
-        among: the rows whose vectors a text may get instead of its own.
-        """
-        draws, pictures, labels = Draws(keys), rows, dict[str, NDArray[Any]]()
+    def _with_vectors(self, rows: Int, among: Int, sample_ids: Int, draws: Draws) -> Sequences:
+        """Returns rows with feature vectors and labels. among: the rows whose vectors a text may get instead of its
+        own."""
+        pictures, labels = rows, dict[str, NDArray[Any]]()
         pairing = self.objective.pairing
         if isinstance(pairing, OtherVectors):
             other_B = (draws.uniform(OTHER, 1)[:, 0] < pairing.share) & (len(among) > 1)
@@ -202,8 +182,7 @@ class CaptionSource:
             labels[pairing.label] = other_B.astype(np.int64)
         source = ranges(self.captions.starts[pictures], self.captions.starts[pictures + 1])
         labels |= {name: array[source] for name, array in self.labels.items()}
-        batch = replace(self.ids(rows, pictures), labels=labels, sample_ids=sample_ids)
-        return self.objective.corrupt(batch, draws, self.vocabulary)
+        return replace(self.ids(rows, pictures), labels=labels, sample_ids=sample_ids)
 
     def ids(self, rows: Int, pictures: Int | None) -> Sequences:
         """Returns the texts of some rows, each with the vectors of the same or another row, or of none."""

@@ -6,10 +6,10 @@ B sequences · T real tokens of the batch
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -22,7 +22,8 @@ from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
-from bertie.data.sequences import STANDS, Sequences
+from bertie.data.sequences import NOWHERE, STANDS, Sequences
+from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError
 from bertie.files import home_of
 from bertie.objectives.base import Objective
@@ -33,38 +34,106 @@ VALIDATION_FIRST = 2**62  # and is asked as at the end of a run, whatever change
 VALIDATION_INSTANCES = 512  # some 9,000 predictions at length 128: the loss to about 0.03 nats
 
 
-class TokenShards(Protocol):
-    """Protocol of a corpus of token ids; `bertie.data.shards.Shards` is one."""
+class CorpusSource(ABC):
+    """Instances as batches for `fit`: a function of seed and step. Some are held out for `validation_batches`.
+
+    first: the number of the first sample, when an earlier phase of the run has used others. The samples and masks do
+    not depend on `micro_batch_size`, ranks and workers.
+    """
+
+    order: Order
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        objective: Objective,
+        max_length: int,
+        batch_size: int,
+        micro_batch_size: int | None,
+        seed: int,
+        first: int,
+    ) -> None:
+        self.tokenizer, self.objective, self.vocabulary = tokenizer, objective, Vocabulary.of(tokenizer)
+        self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
+        self.seed, self.first = seed, first
 
     @property
-    def folder(self) -> Path | None:
-        """The folder of the corpus, where plans can be stored. None: only in memory."""
-        ...
-
-    @property
+    @abstractmethod
     def fingerprint(self) -> str:
-        """Changes with the tokens."""
-        ...
+        """Changes with everything that changes a batch."""
 
-    def sentence_lengths(self) -> NDArray[np.integer[Any]]:
-        """The number of tokens of each sentence."""
-        ...
+    @property
+    @abstractmethod
+    def instances_per_epoch(self) -> int:
+        """The number of instances of the first epoch."""
 
-    def document_bounds(self) -> NDArray[np.integer[Any]]:
-        """The first sentence of each document, and the end."""
-        ...
+    @property
+    @abstractmethod
+    def report(self) -> Mapping[str, int]:
+        """What an epoch has, and what is held out."""
 
-    def span(self, start: int, stop: int) -> NDArray[Any]:
-        """Returns the tokens [start, stop) of one document, counted over the whole corpus."""
-        ...
+    @property
+    @abstractmethod
+    def held_out(self) -> Int:
+        """The instances for validation, in order; none where nothing is held out."""
+
+    @abstractmethod
+    def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
+        """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
+
+    @abstractmethod
+    def validation_instances(self, ids: Int, sample_ids: Int, draws: Draws) -> Sequences:
+        """Returns some of the instances for validation, not corrupted yet."""
+
+    @property
+    def longest(self) -> int:
+        """The largest number of tokens and vectors of a sequence."""
+        return self.max_length
+
+    @property
+    def validates(self) -> bool:
+        """Whether instances are held out."""
+        return len(self.held_out) > 0
+
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. sample_ids count from the run's
+        start."""
+        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
+
+    def validation_batches(self) -> list[Batch]:
+        """Returns the held-out instances, with the same masks in every run. Empty when there are none."""
+        size, chosen = self.micro_batch_size or self.batch_size, self.held_out
+        batches = []
+        for ids, part in zip(cut(chosen, size), cut(VALIDATION_FIRST + np.arange(len(chosen)), size), strict=True):
+            draws = Draws(key(VALIDATION_SEED, 0, ids))
+            batches.append(self.corrupted(self.validation_instances(ids, part, draws), draws))
+        return batches
+
+    def corrupted(self, batch: Sequences, rng: Draws) -> Batch:
+        """Returns sequences as input of the model, with the labels of the objective."""
+        return Batch.of(self.objective.corrupt(batch, rng, self.vocabulary))
+
+    def examples(self, count: int = 3) -> list[str]:
+        """Returns the first training instances as readable text: the input, with the expected predictions in ‹›."""
+        ids = np.arange(self.first, self.first + min(count, self.batch_size))
+        return [
+            readable(self.objective.corrupt(*self.instances(one, one), self.vocabulary), self.objective, self.tokenizer)
+            for one in cut(ids, 1)
+        ]
+
+    def draws(self, epochs: Int, instances: Int) -> Draws:
+        """Returns the draws for the masks of instances in some epochs."""
+        cycle = self.objective.corruption_cycle
+        rounds = epochs if cycle is None else epochs % cycle  # dynamic masks or static ones: this is all that differs
+        return Draws(key(self.seed, rounds, instances))
 
 
-class PretrainingSource:
-    """Instances of a corpus as batches for `fit`. Some documents are held out for `validation_batches`.
+class PretrainingSource(CorpusSource):
+    """Instances of a corpus of texts. Some documents are held out.
 
-    first: the number of the first sample, when an earlier phase of the run has used others. packing: content of
-    sequences of one text (data/pairing.py). The samples and masks do not depend on `micro_batch_size`, ranks and
-    workers. Plans of instances are stored in plans/ next to the shards.
+    packing: content of sequences of one text (data/pairing.py). Plans of instances are stored in plans/ next to the
+    shards.
 
     Raises:
         DataError: The objective cannot be trained on the corpus, or the corpus is smaller than a batch.
@@ -73,7 +142,7 @@ class PretrainingSource:
 
     def __init__(
         self,
-        shards: TokenShards,
+        shards: Shards,
         tokenizer: Tokenizer,
         objective: Objective,
         *,
@@ -86,10 +155,8 @@ class PretrainingSource:
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
             raise UsageError(f"max_length is {max_length:,}; it must be 8 to {MAX_LENGTH:,}.")
-        self.shards, self.tokenizer, self.objective = shards, tokenizer, objective
-        self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
-        self.seed, self.first = seed, first
-        self.vocabulary = Vocabulary.of(tokenizer)
+        super().__init__(tokenizer, objective, max_length, batch_size, micro_batch_size, seed, first)
+        self.shards = shards
         if objective.pairing is not None and packing is not None:
             raise UsageError(
                 f"packing={packing} needs sequences of one text, but {objective.name} reads pairs. Omit "
@@ -155,42 +222,17 @@ class PretrainingSource:
                 self._plans[number] = self._make(self._train, self.seed, number, "train")
             return self._plans[number]
 
-    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. sample_ids count from the run's
-        start."""
-        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
-        return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
-
-    @property
-    def validates(self) -> bool:
-        """Whether the held-out documents have instances."""
-        return self._validation_plan is not None and len(self._validation_plan) > 0
-
-    def validation_batches(self) -> list[Batch]:
-        """Returns instances of the held-out documents, with the same masks in every run. Empty when there are none."""
-        plan, held = self._validation_plan, self._validation
-        if plan is None or held is None or not len(plan):
-            return []
-        chosen = Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
-        size = self.micro_batch_size or self.batch_size
-        numbers = VALIDATION_FIRST + np.arange(len(chosen))
-        return [
-            self.corrupted(self._assembled(plan.rows[ids], part, held), Draws(key(VALIDATION_SEED, 0, ids)))
-            for ids, part in zip(cut(chosen, size), cut(numbers, size), strict=True)
-        ]
+    @cached_property
+    def held_out(self) -> Int:
+        """Some instances of the held-out documents."""
+        if (plan := self._validation_plan) is None or not len(plan):
+            return NOWHERE
+        return Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
 
     @cached_property
     def _validation_plan(self) -> Plan | None:
         held = self._validation
         return None if held is None else self._make(held, VALIDATION_SEED, 0, "validation")
-
-    def examples(self, count: int = 3) -> list[str]:
-        """Returns the first training instances as readable text: the input, with the expected predictions in ‹›."""
-        ids = np.arange(self.first, self.first + min(count, self.batch_size))
-        return [
-            readable(self.objective.corrupt(*self.instances(one, one), self.vocabulary), self.objective, self.tokenizer)
-            for one in cut(ids, 1)
-        ]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
         # plans leave space for BERT's special tokens; a family may have more (</s></s>) or fewer
@@ -209,20 +251,21 @@ class PretrainingSource:
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
-        return self.seen(*self.order.at(places), sample_ids)
+        return self.in_epochs(*self.order.at(places), sample_ids)
 
-    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
+    def in_epochs(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns instances as they occur in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
             rows[epochs == epoch] = self.plan(int(epoch)).rows[instances[epochs == epoch]]
-        cycle = self.objective.corruption_cycle
-        rounds = epochs if cycle is None else epochs % cycle  # dynamic masks or static ones: this is all that differs
-        return self._assembled(rows, sample_ids, self._train), Draws(key(self.seed, rounds, instances))
+        return self._assembled(rows, sample_ids, self._train), self.draws(epochs, instances)
 
-    def corrupted(self, batch: Sequences, rng: Draws) -> Batch:
-        """Returns sequences as input of the model, with the labels of the objective."""
-        return Batch.of(self.objective.corrupt(batch, rng, self.vocabulary))
+    def validation_instances(self, ids: Int, sample_ids: Int, draws: Draws) -> Sequences:
+        """Returns some instances of the held-out documents, not corrupted yet."""
+        plan, held = self._validation_plan, self._validation
+        if plan is None or held is None:
+            raise DataError("No documents are held out.")
+        return self._assembled(plan.rows[ids], sample_ids, held)
 
     def _text(self, start: int, length: int, sentences: Sentences) -> NDArray[Any]:
         """Returns the tokens of a segment, with a separator between documents inside it."""
@@ -266,8 +309,8 @@ def readable(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> st
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
-    told = [f"({verdict})" for verdict in objective.describe_labels(batch)]
+    notes = [f"({verdict})" for verdict in objective.describe_labels(batch)]
     if STANDS in batch.extra:
         rows = set(np.flatnonzero(batch.extra[STANDS]).tolist())
-        tokens, told = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *told]
-    return " ".join([*tokens, *told])
+        tokens, notes = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *notes]
+    return " ".join([*tokens, *notes])

@@ -300,12 +300,12 @@ def _mixed(config: FinetuneConfig) -> Examples:
     ignored = [name for name in (*LabeledFiles.model_fields, "per_label") if name != "task" and _is_given(config, name)]
     if ignored:
         raise UsageError(f"With `mix`, each share names its own files and columns. Omit {', '.join(ignored)}.")
-    found = {}
+    parts = {}
     for share in config.mix:
         own = {name: getattr(share, name) for name in LabeledFiles.model_fields}
         own |= {"task": WRITTEN if config.task == WRITTEN else share.task, "mix": (), "task_options": {}}
         try:
-            found[share.name] = read_examples(config.model_copy(update=own))
+            parts[share.name] = read_examples(config.model_copy(update=own))
         except BertieError as error:
             raise type(error)(f"mix, {share.name}: {error.message}", hint=error.hint) from None
     if config.task == WRITTEN:
@@ -314,8 +314,8 @@ def _mixed(config: FinetuneConfig) -> Examples:
     elif config.task_options:
         raise UsageError("task=several has no options. Omit task_options.")
     else:
-        task = SeveralTask.of({name: (one.task, one.texts, one.metrics[0]) for name, one in found.items()})
-        texts = next(iter(found.values())).texts
+        task = SeveralTask.of({name: (one.task, one.texts, one.metrics[0]) for name, one in parts.items()})
+        texts = next(iter(parts.values())).texts
     templates = {share.name: Text2TextTask(template=share.template) for share in config.mix}
 
     def named(name: str, example: Example) -> Example:
@@ -324,15 +324,23 @@ def _mixed(config: FinetuneConfig) -> Examples:
         return replace(example, label=(name, example.label), share=name)
 
     train, dev = (
-        [named(name, example) for name, one in found.items() for example in getattr(one, split)]
+        [named(name, example) for name, one in parts.items() for example in getattr(one, split)]
         for split in ("train", "dev")
     )
-    sizes = tuple(len(one.train) for one in found.values())
+    sizes = tuple(len(one.train) for one in parts.values())
     shares = taken(sizes, exponent=config.mix_exponent, cap=config.mix_cap)
-    notes = [f"{name}: {note}" for name, one in found.items() for note in one.notes]
-    told = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(found, shares, sizes, strict=True))
-    notes.append(f"examples of an epoch: {told}")
-    return Examples(task, train, dev, task.metrics, texts, notes, sizes=sizes, taken=tuple(shares))
+    notes = [f"{name}: {note}" for name, one in parts.items() for note in one.notes]
+    shown = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(parts, shares, sizes, strict=True))
+    return Examples(
+        task,
+        train,
+        dev,
+        task.metrics,
+        texts,
+        [*notes, f"examples of an epoch: {shown}"],
+        sizes=sizes,
+        taken=tuple(shares),
+    )
 
 
 def _is_given(config: FinetuneConfig, name: str) -> bool:

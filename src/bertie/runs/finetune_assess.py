@@ -35,26 +35,15 @@ Without = dict[str, list[Prediction]]  # what is answered without a model, by ba
 
 @dataclass(frozen=True)
 class Assessed:
-    """The selected weights, evaluated on dev.
-
-    Attributes:
-        trained: The run.
-        predictor: The model with the settings that were fitted after training, such as thresholds.
-        scores: The scores on dev.
-        before: Those without the fitted settings, where some were fitted.
-        calibrated: The scaling of the logits.
-        findings: Worst predictions and subgroups.
-        answers: The predictions that baselines are compared with, by the number of their example.
-        usage: What the run took.
-    """
+    """The selected weights, evaluated on dev."""
 
     trained: Trained
-    predictor: Predictor
+    predictor: Predictor  # with the settings that were fitted after training, such as thresholds
     scores: Scores
-    before: Scores | None
+    before: Scores | None  # without these settings, where some were fitted
     calibrated: Calibrated
     findings: Findings
-    answers: Mapping[int, Prediction]
+    answers: Mapping[int, Prediction]  # that baselines are compared with, by the number of their example
     usage: Usage
 
     @property

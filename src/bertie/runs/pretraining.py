@@ -154,9 +154,9 @@ class PreparedRun:
 
     def save(self, model: TorchModel, run: Path) -> None:
         """Writes RUN/model, and other models of an objective."""
-        for name, kept in self.objective.models_to_save(model).items():
-            with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
-                families.save(kept, made, tokenizer=self.tokenizer)
+        for name, saved in self.objective.models_to_save(model).items():
+            with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as unfinished:
+                families.save(saved, unfinished, tokenizer=self.tokenizer)
 
     def outline(self, model: TorchModel, folder: Path) -> None:
         """Writes RUN/model without its weights."""

@@ -16,7 +16,7 @@ from bertie.errors import UsageError
 from bertie.models.variant import CONFIG
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
-from bertie.objectives.source import PretrainingSource
+from bertie.objectives.source import CorpusSource, PretrainingSource
 from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.models import model_folder
 from bertie.runs.phases import Phase, phases
@@ -24,7 +24,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.phases import PhasedSource
 from bertie.train.rendezvous import world_size
 
-AnySource = PretrainingSource | CaptionSource | Mixture
+AnySource = CorpusSource | Mixture
 
 
 class RunData:
@@ -80,8 +80,8 @@ class RunData:
     def folders(self) -> dict[str, tuple[Path, Shards]]:
         """The folder and the token ids of each corpus of texts."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
-        found = zip(paths, self.shards.items(), strict=True)
-        return {name: (Path(path), shards) for path, (name, shards) in found if isinstance(shards, Shards)}
+        pairs = zip(paths, self.shards.items(), strict=True)
+        return {name: (Path(path), shards) for path, (name, shards) in pairs if isinstance(shards, Shards)}
 
     @property
     def fingerprint(self) -> Any:
@@ -124,7 +124,7 @@ class RunData:
             )
         return rows
 
-    def share_of(self, source: AnySource, name: str) -> PretrainingSource | CaptionSource:
+    def share_of(self, source: AnySource, name: str) -> CorpusSource:
         """Returns the part of a phase's source that reads one corpus."""
         return source.sources[name] if isinstance(source, Mixture) else source
 
@@ -182,8 +182,8 @@ def is_folder(model: str | Path) -> bool:
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
     """Returns the corpora by a short name: that of the folder, or as much of the path as is unique."""
     if bool(config.corpus) == bool(config.corpora):
-        said = "--corpus and `corpora` cannot be combined." if config.corpus else "No corpus given."
-        raise UsageError(f"{said} Pass --corpus FOLDER, or list several in `corpora`.")
+        problem = "--corpus and `corpora` cannot be combined." if config.corpus else "No corpus given."
+        raise UsageError(f"{problem} Pass --corpus FOLDER, or list several in `corpora`.")
     if config.features.column and (config.corpora or config.packing or config.pseudo_perplexity):
         raise UsageError(
             "A table with feature vectors is a run's only corpus, without packing and pseudo_perplexity. Omit corpora "

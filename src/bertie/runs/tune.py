@@ -25,12 +25,12 @@ from bertie import console
 from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import whole_lines
-from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER, fingerprint
+from bertie.models.folder import fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_prepare import check_run
+from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
@@ -321,7 +321,5 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
         "best": rows[0],
         "trials": rows,
     }
-    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-        best = run / rows[0]["folder"] / MODEL
-        shutil.copytree(best, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
+    take_model(run / rows[0]["folder"] / MODEL, run / MODEL)
     return RunFolder(run).finish(results, partial(page, results))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
-    EngineName,
     FolderKind,
     ModelByName,
     ModelFiles,
@@ -39,6 +38,8 @@ from bertie.platform import (
     module_of,
     nearest,
 )
+
+EngineName = Literal["auto", "torch", "native"]
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))

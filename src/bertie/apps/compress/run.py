@@ -20,7 +20,6 @@ from typing import Any
 
 import xxhash
 
-from bertie import Predictor
 from bertie.apps.compress import gate
 from bertie.apps.compress.learn import Lessons, made
 from bertie.apps.compress.measure import rate
@@ -37,6 +36,7 @@ from bertie.platform import (
     NativeEngine,
     Paired,
     Prediction,
+    Predictor,
     Report,
     RunFolder,
     Sequences,

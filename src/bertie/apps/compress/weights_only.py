@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie import Encoder
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.platform import Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
+from bertie.platform import Encoder, Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
