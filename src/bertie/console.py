@@ -13,7 +13,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,10 +32,14 @@ BRIEF_S = 1.0  # what takes less leaves no trace
 
 @dataclass
 class Verbosity:
-    """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON."""
+    """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON.
+
+    asks: whether a command runs on a terminal, where somebody can answer.
+    """
 
     level: int = 0
     json: bool = False
+    asks: bool = False
 
 
 verbosity = Verbosity()
@@ -64,6 +68,18 @@ def stderr() -> "Console":
 
 
 _bar_console: "Console | None" = None
+
+
+def choose(question: str, choices: Sequence[str]) -> str | None:
+    """Asks which of several choices is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
+    if not verbosity.asks or verbosity.json or verbosity.level < 0:
+        return None
+    numbered = ", ".join(f"{i} {choice}" for i, choice in enumerate(choices, 1))
+    print(f"{question} {numbered}: ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer.isdecimal() and 0 < int(answer[:6]) <= len(choices):
+        return choices[int(answer) - 1]
+    return answer if answer in choices else None
 
 
 def say(message: str, *, level: int = 0, markup: bool = False) -> None:

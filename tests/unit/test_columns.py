@@ -1,5 +1,7 @@
 """The columns of a table without usual names are told by their values, and several make one text by a template."""
 
+import io
+import json
 import random
 from pathlib import Path
 
@@ -8,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertie import console, load
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.columns import find_columns
 from bertie.io.memory import open_as
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import read, stream
 from bertie.io.templates import Template, columns_in, is_template
+from toys import CommandLine, toy_model
 
 WORDS = "the a film plot is was rather good bad long short funny and of music".split()
 
@@ -188,3 +192,72 @@ def test_a_table_with_a_template(tmp_path: Path) -> None:
 def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("{x},label\nGood,y\n")
     assert read(tmp_path / "a.csv", TableFormat.of(("{x}",)))[0][0].texts == ("Good",)
+
+
+# Questions to a person ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("answer", "label"), [("2\n", "wrong"), ("rude\n", "rude"), ("3\n", ""), ("\n", "")])
+def test_a_person_on_a_terminal_is_asked(
+    answer: str, label: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console.verbosity, "asks", True)
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    columns = REFUSED["two labels"][0]
+    if label:
+        assert columns_of(columns).label == label
+    else:
+        with pytest.raises(DataError, match="may each be the label"):
+            columns_of(columns)
+    assert capsys.readouterr().err == "t.csv: which column is the label? 1 rude, 2 wrong: "
+
+
+# A run and its model --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("start") / "start", "abcdefghij.")
+
+
+def table(path: Path, names: str, row: str) -> Path:
+    letters = "abcdefghij"
+    lines = (row.format(letters[i % 10], letters[i % 7], ("no", "yes")[i % 2]) for i in range(40))
+    path.write_text(f"{names}\n" + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+FAST = ("epochs=1", "max_length=16", "train.precision=fp32", "train.batch_size=8")
+
+
+def test_a_template_is_remembered(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    file = table(tmp_path / "a.csv", "title,body,kind", "{0},{1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}")
+    arguments = ("--text", "{title}. {body}", "--label", "kind", "-o", tmp_path / "run", *FAST)
+    bertie.good("finetune", start, "--train", file, *arguments)
+    facts = json.loads((tmp_path / "run" / "model" / "bertie.json").read_text())
+    assert (facts["text_columns"], facts["label_column"]) == (["{title}. {body}"], "kind")
+    rows = [{"title": "a", "body": "b c"}, {"title": None, "body": "b c"}, {"title": "a", "body": ""}]
+    (tmp_path / "new.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    lines = bertie.good("predict", tmp_path / "run", tmp_path / "new.jsonl").splitlines()
+    scores = [json.loads(line)["scores"] for line in lines]
+    model = load(tmp_path / "run")
+    assert scores == [one.as_json()["scores"] for one in model.predict(["a. b c", "b c", "a"])]
+    assert scores == [one.as_json()["scores"] for one in model.predict(pd.DataFrame(rows))]
+    code, _, err = bertie("predict", tmp_path / "run", file, "--text", "{titel}. {body}")
+    assert (code, "has no column 'titel'. Did you mean 'title'" in err) == (3, True)
+    report = json.loads(bertie.good("evaluate", tmp_path / "run", file, "--json"))
+    assert report["examples"] == 40
+
+
+def test_recognized_columns_are_remembered(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    file = table(
+        tmp_path / "a.csv", "id,said,day,y", "x{0}{1},{0} {1} {0} {1} {0} {1} {0} {1} {0} {1} {0},2024-01-02,{2}"
+    )
+    code, _, err = bertie("finetune", start, "--train", file, "--dev", file, "-o", tmp_path / "run", *FAST)
+    told = (
+        "a.csv: text column `said`, label column `y`, recognized by their values; for others, pass --text and --label"
+    )
+    assert (code, told in err) == (0, True), err
+    few = tmp_path / "few.csv"  # too few rows to tell
+    few.write_text("y,said,other\nyes,a b,c d\n")
+    assert "text column `said`, label column `y`\n" in bertie("evaluate", tmp_path / "run", few)[2]

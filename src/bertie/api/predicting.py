@@ -7,7 +7,7 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_writes, check_new_file
+from bertie.files import atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TEXT, WRITERS, Form
@@ -58,6 +58,11 @@ class Source:
             source.kind_of_file(str(rows))
         return source
 
+    @cached_property
+    def in_columns(self) -> memory.Table | None:
+        """The rows as a table, where they are in memory and have columns."""
+        return None if memory.is_path(self.rows) else memory.with_columns(self.rows)
+
     @property
     def standard_input(self) -> bool:
         """Whether rows come from standard input, as they are typed."""
@@ -82,15 +87,20 @@ class Source:
         """Returns whether the rows have columns. Raises UsageError for a column of texts that have none."""
         if self.standard_input or isinstance(self.rows, PathLike):
             return True
-        columns = memory.has_columns(self.rows)
-        if self.text and not columns:
+        if isinstance(self.rows, str):
+            if not (exists(self.rows) and Path(self.rows).is_file()):
+                raise UsageError(
+                    f'texts must be a list of texts: ["..."], or the path of a file; {str(self.rows)!r:.80} is no file.'
+                )
+            return True
+        if self.text and self.in_columns is None:
             raise UsageError("`text` names a column, and the texts have none. Omit `text`.")
-        return columns
+        return self.in_columns is not None
 
     @contextmanager
     def table(self, *, keep: bool) -> Iterator[tuple[str, TableFormat]]:
         """Context with a path that the rows can be read from, and their format. keep: whether to read all columns."""
-        with memory.open_as("texts", self.rows, labeled=False) as path:
+        with memory.open_as("texts", self.in_columns or self.rows, labeled=False) as path:
             kind = "jsonl" if memory.in_memory(path) else self.kind_of_file(path)
             yield path, TableFormat.of(self.text, "", self.columns, self.encoding, kind, labelled=False, keep=keep)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
+from bertie.console import choose
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import PROGRAM
 from bertie.io.fields import Fields
@@ -146,6 +147,8 @@ def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, whe
     if len(likely) > 1 and likely[0].length >= CLEARLY * likely[1].length:
         likely = likely[:1]
     if len(likely) > 1:
+        if answer := choose(f"{where}: which column is the text?", [one.name for one in likely]):
+            return answer
         first, second = (one.name for one in likely[:2])
         both, one, other = quote(f"{{{first}}} {{{second}}}"), quote(first), quote(second)
         raise DataError(
@@ -167,6 +170,8 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
         likely = usual if len(usual) == 1 else likely
     if len(likely) > 1:
         choices = [one.name for one in likely]
+        if answer := choose(f"{where}: which column is the label?", choices):
+            return answer
         shown = f"{', '.join(map(repr, choices[:-1]))} and {choices[-1]!r}"
         raise DataError(
             f"{where}: the columns {shown} may each be the label. Pass one of them, --label {quote(choices[-1])}, or "

@@ -67,6 +67,11 @@ class Columns:
         return self.label is not None
 
     @property
+    def adds(self) -> bool:
+        """Whether a row has more than texts and a label."""
+        return bool(self.weight or self.group or self.time or self.features)
+
+    @property
     def usual_names(self) -> tuple[str, ...]:
         """The columns that the texts of the training file were made of."""
         return tuple(name for text in self.usual_text for name in columns_in(text))

@@ -156,51 +156,48 @@ def stream(
         else:
             ahead.append((line, row))
         break
+    columns = format.columns
     if names and not look():
         on_columns(Columns(names=names))
-        columns = format.columns
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
         columns = replace(find(names or tuple(first), format.columns, str(path), look), names=names)
         on_columns(columns)
-    make = make or example
+    make, labelled = make or example, format.columns.labelled and columns.label != "answer"
+    plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels
     for line, row in itertools.chain(ahead, rows):
         if isinstance(row, dict):
-            yield _finished(make(row, columns, line), row, line, columns, format, path)
+            reason = why_unused(row) if labelled else ""
+            record = BadRecord(line, reason) if reason else make(row, columns, line)
+            yield record if plain else _finished(record, row, format, path)
         elif isinstance(row, BadRecord):
             yield row
 
 
 def _finished(
-    record: Example | BadRecord, fields: Fields, line: int, columns: Columns, format: TableFormat, path: Path | str
+    record: Example | BadRecord, fields: Fields, format: TableFormat, path: Path | str
 ) -> Example | BadRecord:
-    """Returns a record with the name of its label, its vectors and its weight, or why the row is not used."""
-    changes: dict[str, Any] = {"source": source_of(fields)} if format.keep else {}
-    own = format.columns
-    where = f"{path}, line {line}" if own.weight or own.group or own.time else ""
-    reason = why_unused(fields) if own.labelled and columns.label != "answer" else ""
-    if reason:
-        record = BadRecord(line, reason)
-    elif isinstance(record, Example):
-        if format.labels.undecided is not None and record.label == format.labels.undecided:
-            record = BadRecord(line, f"no gold label ({record.label!r})")
-        else:
-            if format.labels.names:
-                changes["label"] = format.labels.of(record.label)
-            if own.weight:
-                changes["weight"] = weight_of(fields, own.weight, where)
-            if own.group:
-                changes["group"] = _filled(fields, own.group, where, "group")
-            if own.time:
-                changes["time"] = time_of(fields, own.time, where)
-            if own.features is not None:
-                value = source_of(fields).get(own.features.column)  # numbers as numbers
-                try:
-                    changes["vectors"] = vectors_of(value, Path(path).parent, own.features)
-                except BadFeaturesError as bad:
-                    record = BadRecord(line, str(bad))
-    if isinstance(record, BadRecord):
-        return replace(record, source=source_of(fields)) if format.keep else record
+    """Returns a record with what the format adds to it, or why the row is not used."""
+    own, where, changes = format.columns, f"{path}, line {record.line}", dict[str, Any]()
+    if isinstance(record, Example) and record.label == format.labels.undecided is not None:
+        record = BadRecord(record.line, f"no gold label ({record.label!r})")
+    if isinstance(record, Example):
+        if format.labels.names:
+            changes["label"] = format.labels.of(record.label)
+        if own.weight:
+            changes["weight"] = weight_of(fields, own.weight, where)
+        if own.group:
+            changes["group"] = _filled(fields, own.group, where, "group")
+        if own.time:
+            changes["time"] = time_of(fields, own.time, where)
+        if own.features is not None:
+            value = source_of(fields).get(own.features.column)  # numbers as numbers
+            try:
+                changes["vectors"] = vectors_of(value, Path(path).parent, own.features)
+            except BadFeaturesError as bad:
+                record, changes = BadRecord(record.line, str(bad)), {}
+    if format.keep:
+        changes["source"] = source_of(fields)
     return replace(record, **changes) if changes else record
 
 
