@@ -49,8 +49,8 @@ def page(run: Path | str) -> Report:
     if not (run / CONFIG).exists():
         summed = read_results(run)
         return _over_folds(run, summed) if "folds" in summed else _over_seeds(run, summed)
-    config = run_config(run)
-    assert isinstance(config, FinetuneConfig)
+    if not isinstance(config := run_config(run), FinetuneConfig):
+        raise UsageError(f"{run} is not a fine-tuning run.")
     lines = log.read(run)
     if not lines:
         raise DataError(
