@@ -153,11 +153,11 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (66_670, 45_000),
+    core_lines: (66_673, 45_000),
     core_files: (444, 290),
     imports_inside_functions: (124, 60),
-    uses_of_any: (1_350, 600),
-    asserts: (51, 50),
+    uses_of_any: (967, 600),
+    asserts: (48, 50),
     longest_function: (73, 80),
     names_in_several_modules: (478, 60),
     participles_as_names: (3_554, 0),
