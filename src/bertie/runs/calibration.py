@@ -69,7 +69,7 @@ def _folded(model: TorchModel, head: str, scaling: Scaling) -> bool:
     return isinstance(module, Head) and module.fold(scale, shift)
 
 
-def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str) -> dict[str, Any]:
+def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str) -> dict[str, object]:
     """Returns the scaling for results.json; {} for a run without calibration. on: which examples it is fitted on."""
     if not config.calibrate:
         return {}

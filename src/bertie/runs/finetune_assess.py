@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from bertie import console
 from bertie.costs.meter import Usage
@@ -123,7 +122,7 @@ def stream_answers(
         yield from zip(part.examples, answers, strict=True)
 
 
-def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, Any]:
+def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, object]:
     """Writes all results, and returns those of results.json.
 
     without: scores of the baselines; empty ones are computed. forecast: what the run was expected to take.

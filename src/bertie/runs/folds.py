@@ -77,7 +77,7 @@ def finetune_folds(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tunes once for each fold and once on all rows, and returns results.json of the cross-validation.
 
     The same call resumes it. callbacks, loss: of each run. Raises DataError for more folds than rows of a label, and as
@@ -135,8 +135,8 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
 
 
 def _all_folds(
-    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
+) -> dict[str, object]:
     run, results = folder.path, dict[str, dict[str, Any]]()
     for fold in plan.folds:
         console.say(f"[bold]{fold.name}[/]", markup=True)
@@ -198,10 +198,10 @@ def _summed(
     config: FinetuneConfig,
     plan: Plan,
     results: Mapping[str, Mapping[str, Any]],
-    final: Mapping[str, Any],
+    final: Mapping[str, object],
     calibrated: Calibrated,
     task: Task,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns results.json but for the out-of-fold scores."""
     metrics, first = plan.final.metrics, next(iter(results.values()))["dev"]
     choices = {label: one.as_json() for label, one in task.choices.items()}

@@ -77,7 +77,7 @@ def start_model(
     return model, lacking
 
 
-def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+def _of_head(config: FinetuneConfig, task: Task) -> dict[str, object]:
     """Returns the settings of a run for the task's head. Raises UsageError for one that the head does not follow."""
     follows = HEADS[task.output].settings if task.output in HEADS else ()
     overrides = dict[str, Any]()
@@ -92,7 +92,7 @@ def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     return overrides
 
 
-def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, Any]:
+def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, object]:
     """Returns settings with which a model reads vectors of this size. Raises DataError for one that reads others."""
     if shape.feature_size == size:
         return {}

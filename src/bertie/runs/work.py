@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -167,7 +166,7 @@ def _job(model: TorchModel, phases: Iterable[JobPhase], train: TrainConfig) -> t
     return job, 0 if device.type == "cuda" else round(meter.resident_bytes() - 4 * all_parameters + LOADED)
 
 
-def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _told(settings: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key not in FREE}
 
 

@@ -183,7 +183,7 @@ class MultiLabelTask(Task):
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur.
 
         Raises UsageError for a threshold out of range.
@@ -339,7 +339,7 @@ class MultiLabelTask(Task):
         return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with the problem type multi-label."""
         outputs = facts.heads.get(cls.head)
         if not outputs or facts.problem_type != cls.problem_type:
