@@ -325,7 +325,7 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     return chosen | dict(arguments["settings"] or {})
 
 
-def _by_names(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_names(value: Mapping[object, object]) -> dict[str, object]:
     """Returns a mapping of labels, which may be numbers, with their names."""
     return {str(one): _by_names(other) if isinstance(other, Mapping) else other for one, other in value.items()}
 
