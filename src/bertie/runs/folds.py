@@ -207,7 +207,7 @@ def _summed(
     """Returns results.json but for the out-of-fold scores."""
     metrics, first = plan.final.metrics, next(iter(results.values()))["dev"]
     choices = {label: one.as_json() for label, one in task.choices.items()}
-    scaling = calibration.scaling_json(config, calibrated, ON)
+    scaling = calibration.scaling_json(config, calibrated, ON, sum(len(fold.predicted) for fold in plan.folds))
     timed = [
         f"{len(plan.rows) - sum(len(fold.predicted) for fold in plan.folds):,} of the earliest rows are only learned"
     ]
