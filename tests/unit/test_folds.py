@@ -97,7 +97,7 @@ def test_each_row_is_predicted_once_and_the_final_model_learned_all(model: Path,
     fold_of = table["fold"].to_numpy()
     assert (pd.Series(fold_of).groupby(rows["who"]).nunique() == 1).all(), "a group is in one fold"
     results = run.results
-    assert results["out_of_fold"]["accuracy"] == pytest.approx(accuracy_score(table["label"], table["predicted"]))
+    assert results["out_of_fold"]["accuracy"] == pytest.approx(accuracy_score(table["label"], table["predicted_label"]))
     values = [one["accuracy"] for one in results["folds"].values()]
     summary = results["over_folds"]["accuracy"]
     assert summary["mean"] == pytest.approx(np.mean(values))
@@ -108,7 +108,7 @@ def test_each_row_is_predicted_once_and_the_final_model_learned_all(model: Path,
     assert results["train_examples"] == len(rows)
     assert (results["thresholds"]["on"], results["calibration"]["on"]) == ("out-of-fold", "out-of-fold")
     threshold = results["thresholds"]["labels"]["y"]["threshold"]
-    assert [*(table["scores.y"] >= threshold)] == [*(table["predicted"] == "y")]
+    assert [*(table["scores.y"] >= threshold)] == [*(table["predicted_label"] == "y")]
     facts = json.loads((out / "model/bertie.json").read_text())["task_options"]
     assert (facts["threshold"], facts["abstain"], facts["scale"]) == (threshold, 0.5, [])
     # The final model is that of all rows, and only its head was scaled.

@@ -259,7 +259,7 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
         values = flattened(answer.as_json())
-        own = {"predicted": values.pop("label", None), **values}
+        own = {"predicted_label": values.pop("label", None), **values}
         own.pop("scores", None)
         record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})
