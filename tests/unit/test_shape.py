@@ -153,10 +153,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_335, 45_000),
+    core_lines: (67_360, 45_000),
     core_files: (446, 290),
     imports_inside_functions: (125, 60),
-    uses_of_any: (976, 600),
+    uses_of_any: (972, 600),
     asserts: (47, 50),
     longest_function: (73, 80),
     names_in_several_modules: (478, 60),

@@ -7,12 +7,14 @@ in objectives/ and tasks/.
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
@@ -68,11 +70,7 @@ def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
     return layout.last(hidden) if last else layout.first(hidden)
 
 
-def recomputed(layer: nn.Module, *inputs: Any, **flags: Any) -> Any:
-    """Runs a layer without keeping what its backward pass needs: that is computed again, with the same dropout."""
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(layer, *inputs, use_reentrant=False, **flags)
+ComputeLayer = Callable[..., tuple[Tensor, Any]]
 
 
 class Encoder(nn.Module):
@@ -179,10 +177,9 @@ class Encoder(nn.Module):
         for i, layer in enumerate(layers):
             reads = {} if cache is None else {"cache": cache.layer(i)}
             part = layout if whole or i + 1 < len(layers) else replace(layout, part=read)
-            if self.recomputes and torch.is_grad_enabled() and cache is None:
-                states, probs = recomputed(layer, hidden, part, plan, output_attentions=output_attentions)
-            else:
-                states, probs = layer(hidden, part, plan, output_attentions=output_attentions, **reads)
+            again = self.recomputes and torch.is_grad_enabled() and cache is None
+            compute: ComputeLayer = partial(checkpoint, layer, use_reentrant=False) if again else layer
+            states, probs = compute(hidden, part, plan, output_attentions=output_attentions, **reads)
             hidden = part.spread(states, hidden)
             if output_hidden_states:  # or they would stay in memory
                 hidden_states.append(hidden)

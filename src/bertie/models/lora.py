@@ -9,7 +9,7 @@ The files are those of `peft`: adapter_config.json and adapter_model.safetensors
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.models.beside import ADAPTER
 from bertie.models.model import TorchModel
+from bertie.models.names import WeightTable
 
 TENSORS, OURS = "adapter_model.safetensors", "bertie_adapter.json"
 WRAPPED = "base_model.model."
@@ -93,7 +94,7 @@ class Lora(nn.Module):
         for number, place in enumerate(self.places):
             yield place, getattr(self, f"A{number}"), getattr(self, f"B{number}")
 
-    def _passed_on(self, numbers: Sequence[int]) -> Any:
+    def _passed_on(self, numbers: Sequence[int]) -> Callable[[Tensor], None]:
         def hook(parameter: Tensor) -> None:
             grad, parameter.grad, self._stale = parameter.grad, None, True  # the optimizer's step follows
             if grad is None:
@@ -283,7 +284,7 @@ def _kind(name: str) -> str:
     return "attention" if ".attention." in name else "feed_forward"
 
 
-def _table(model: TorchModel) -> Any:
+def _table(model: TorchModel) -> WeightTable:
     if model.variant is None:
         raise UsageError("This model belongs to no family, so its weights have no public names.")
     return model.variant.table

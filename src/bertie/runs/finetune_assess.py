@@ -143,7 +143,7 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
     trained, prepared, task = assessed.trained, assessed.prepared, assessed.task
     config, examples = prepared.config, prepared.examples
     dev = _beside_baselines(assessed, without)
-    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name)
+    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name, len(prepared.looked_at))
     fitted = [*balance.threshold_notes(task), *calibration.scaling_notes(config, scaling)]
     return {
         "identity": prepared.settings(),

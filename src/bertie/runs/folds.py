@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, families
+from bertie.checksums import CHECKSUMS
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes, write_json
@@ -35,9 +36,9 @@ from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of,
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, check_run
-from bertie.runs.finetune_train import NOT_OF_A_MODEL
+from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
-from bertie.runs.models import MODEL, load
+from bertie.runs.models import MODEL, SCORE, load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
 from bertie.tasks.losses import LossFunction
@@ -46,6 +47,7 @@ from bertie.train.callbacks import Callback
 FINAL = "final"
 FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
 ON = "out-of-fold"
+NOT_COPIED = shutil.ignore_patterns(SCORE, CHECKSUMS, ADAPTER)  # the adapter has not what is fitted here
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchMode
     saved = task if config.abstain is None else task.with_abstain(config.abstain)
     model.training_facts = with_task(model.training_facts, saved)
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
-        shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+        shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
         families.save(model, unfinished)
 
 
@@ -205,7 +207,7 @@ def _summed(
     """Returns results.json but for the out-of-fold scores."""
     metrics, first = plan.final.metrics, next(iter(results.values()))["dev"]
     choices = {label: one.as_json() for label, one in task.choices.items()}
-    scaling = calibration.scaling_json(config, calibrated, ON)
+    scaling = calibration.scaling_json(config, calibrated, ON, sum(len(fold.predicted) for fold in plan.folds))
     timed = [
         f"{len(plan.rows) - sum(len(fold.predicted) for fold in plan.folds):,} of the earliest rows are only learned"
     ]

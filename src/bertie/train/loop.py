@@ -344,12 +344,12 @@ class _Loop:
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            source: Any = self.source  # those of a run have the attribute
+            source = vars(self.source)  # those of a run have the attribute
             largest = max(len(batch.sample_ids) for batch in part.batches)
-            size = min(largest, getattr(source, "micro_batch_size", 1) or largest)
+            size = min(largest, source.get("micro_batch_size", 1) or largest)
             if self.train.micro_batch_size != "auto" or size < 2 or not _memory_is_full(error):
                 raise
-            self.micro_batch = source.micro_batch_size = size // 2
+            self.micro_batch = source["micro_batch_size"] = size // 2
             error.__traceback__ = None  # it keeps what filled the memory
         else:
             return
