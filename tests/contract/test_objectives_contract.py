@@ -63,6 +63,13 @@ APART = ("bilm", "itm", "frames")  # which have tests of their own: the last two
 names = pytest.mark.parametrize("name", [name for name in CASES if name not in APART])
 
 
+def test_objectives_corrupt_without_torch() -> None:
+    """Sequences become tensors once, after corruption; nothing comes back from torch."""
+    files = list(Path(objectives.__file__).parent.glob("*.py"))
+    assert len(files) > 10
+    assert [path.name for path in files if ".numpy()" in path.read_text(encoding="utf-8")] == []
+
+
 def test_every_objective_is_tried() -> None:
     assert set(CASES) == set(OBJECTIVES)
 

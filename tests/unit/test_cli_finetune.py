@@ -21,6 +21,8 @@ from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
+from bertie.runs.finetune_assess import assess_run
+from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.models import load
 from bertie.runs.splits import hold_out
 from bertie.training_facts import read_training_facts
@@ -120,6 +122,22 @@ def test_from_a_table_to_predictions(run, model, train, tmp_path):
     assert report == {**report, **results["dev"]}
     answer = bertie.predict(bertie.load(saved), ["b z"])[0]
     assert answer.label == "has z"
+
+
+def test_the_stages_of_a_run_are_values(model, train, tmp_path):
+    """What is fitted after training is in the assessed run, and nothing before it changes."""
+    config = settings(model, train, optimize="f2", label_check="none", baselines=False)
+    examples = read_examples(config)
+    prepared = prepare_run(with_steps(config, len(examples.train)), examples)
+    task, facts = prepared.task, prepared.model.training_facts
+    assessed = assess_run(finetune_train.train_run(prepared, tmp_path / "run", "auto"))
+    assert prepared.task is task
+    assert prepared.model.training_facts is facts
+    assert assessed.task != task, "a threshold was fitted"
+    saved = read_training_facts(tmp_path / "run/model")
+    assert saved.task_options["threshold"] == assessed.task.threshold
+    with pytest.raises(AttributeError):
+        prepared.notes = []
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, monkeypatch):
