@@ -24,7 +24,7 @@ import bertie
 from bertie import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
 RESULTS = Path(__file__).parent / "results" / "certainty.jsonl"
@@ -49,11 +49,11 @@ class Source:
 
 
 SOURCES = {
-    "SST-2": Source("starter-en", "SST-2/train.tsv", TableFormat(kind="tsv")),
+    "SST-2": Source("starter-en", "SST-2/train.tsv", TableFormat.of(kind="tsv")),
     "CoLA": Source(
-        "starter-en", "CoLA/train.tsv", TableFormat(columns=("source", "label", "star", "text"), kind="tsv")
+        "starter-en", "CoLA/train.tsv", TableFormat.of(columns=("source", "label", "star", "text"), kind="tsv")
     ),
-    "NSMC": Source("starter-ko", "", TableFormat(kind="tsv")),
+    "NSMC": Source("starter-ko", "", TableFormat.of(kind="tsv")),
 }
 
 

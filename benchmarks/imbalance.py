@@ -20,7 +20,7 @@ import bertie
 from bertie import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
 RESULTS = Path(__file__).parent / "results" / "imbalance.jsonl"
@@ -66,7 +66,7 @@ def main() -> None:
 
 def of_labels(file: Path) -> tuple[list[str], list[str]]:
     """Returns the texts of a file with the label 1 and those with the label 0, without repeats."""
-    examples, _ = read(file, TableFormat(kind="tsv"))
+    examples, _ = read(file, TableFormat.of(kind="tsv"))
     texts = {example.texts[0].strip(): example.label for example in examples}
     return [text for text, label in texts.items() if label == "1"], [t for t, label in texts.items() if label == "0"]
 

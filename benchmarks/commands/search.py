@@ -9,7 +9,8 @@ import typer
 
 from benchmarks.commands.app import Output, bench, tell
 from benchmarks.commands.text import Input
-from bertie.apps.search.commands.search import EmbedModel, embedder_of
+from bertie.apps.search.api import WhereModels, embedder_of
+from bertie.apps.search.commands.search import EmbedModel
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +38,7 @@ def search(
 
     texts = program.sentences(str(input or ""), passages)
     with tempfile.TemporaryDirectory() as work:
-        embedder = embedder_of(embed, "auto", "auto", "auto") if embed else None
+        embedder = embedder_of(embed, WhereModels("auto")) if embed else None
         rows = program.measure(texts, program.questions(texts, questions), Path(work), embedder)
     tell(rows, partial(_table, rows), output)
 

@@ -4,7 +4,7 @@ The public names are imported when they are first used, so `import bertie` is fa
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
@@ -33,26 +33,23 @@ if TYPE_CHECKING:
         write,
     )
     from bertie.apps.probe.api import probe, words
-    from bertie.infer.predict import Predictor
+    from bertie.apps.search.api import build_index, open_index
+    from bertie.apps.serve.api import serve
     from bertie.models.config import EncoderConfig
-    from bertie.models.encoder import Encoder
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining, TrainingRun
-    from bertie.train.loop import fit
     from bertie.train.trackers import MLflow, TensorBoard, Trackio, WandB
 
 _HOMES = {
     "Callback": "bertie.train.callbacks",
     "Corpus": "bertie.api.corpus",
     "EarlyStopping": "bertie.train.callbacks",
-    "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
     "MLflow": "bertie.train.trackers",
     "Model": "bertie.api.model",
     "Predictions": "bertie.api.results",
-    "Predictor": "bertie.infer.predict",
     "PretrainConfig": "bertie.runs.config",
     "Run": "bertie.api.run",
     "Scores": "bertie.api.scores",
@@ -64,6 +61,7 @@ _HOMES = {
     "WandB": "bertie.train.trackers",
     "Written": "bertie.api.results",
     "build_corpus": "bertie.api.corpus",
+    "build_index": "bertie.apps.search.api",
     "compare": "bertie.api.folders",
     "convert": "bertie.api.change",
     "embed": "bertie.api.use",
@@ -80,13 +78,13 @@ _HOMES = {
     "download": "bertie.api.hub",
     "list_models": "bertie.api.hub",
     "upload": "bertie.api.hub",
-    "fit": "bertie.train.loop",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
     "list_families": "bertie.api.describe",
     "load": "bertie.api.model",
     "load_tokenizer": "bertie.api.tokenizer",
     "next_sentence": "bertie.api.use",
+    "open_index": "bertie.apps.search.api",
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
     "presets": "bertie.api.describe",
@@ -95,6 +93,7 @@ _HOMES = {
     "rank": "bertie.api.use",
     "register": "bertie.api.register",
     "report_tokenizer": "bertie.api.tokenizer",
+    "serve": "bertie.apps.serve.api",
     "shrink": "bertie.api.change",
     "similarity": "bertie.api.use",
     "train_tokenizer": "bertie.api.tokenizer",
@@ -108,13 +107,11 @@ __all__ = [
     "Callback",
     "Corpus",
     "EarlyStopping",
-    "Encoder",
     "EncoderConfig",
     "FinetuneConfig",
     "MLflow",
     "Model",
     "Predictions",
-    "Predictor",
     "PretrainConfig",
     "Run",
     "Scores",
@@ -126,6 +123,7 @@ __all__ = [
     "WandB",
     "Written",
     "build_corpus",
+    "build_index",
     "compare",
     "convert",
     "data_sets",
@@ -137,7 +135,6 @@ __all__ = [
     "fill_mask",
     "finetune",
     "finetune_against",
-    "fit",
     "grow",
     "info",
     "list_families",
@@ -145,6 +142,7 @@ __all__ = [
     "load",
     "load_tokenizer",
     "next_sentence",
+    "open_index",
     "perplexity",
     "plan_finetune",
     "plan_pretrain",
@@ -155,6 +153,7 @@ __all__ = [
     "rank",
     "register",
     "report_tokenizer",
+    "serve",
     "shrink",
     "similarity",
     "train_tokenizer",
@@ -168,7 +167,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

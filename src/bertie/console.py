@@ -13,7 +13,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,10 +32,14 @@ BRIEF_S = 1.0  # what takes less leaves no trace
 
 @dataclass
 class Verbosity:
-    """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON."""
+    """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON.
+
+    asks: whether a command runs on a terminal, where somebody can answer.
+    """
 
     level: int = 0
     json: bool = False
+    asks: bool = False
 
 
 verbosity = Verbosity()
@@ -64,6 +68,18 @@ def stderr() -> "Console":
 
 
 _bar_console: "Console | None" = None
+
+
+def choose(question: str, choices: Sequence[str]) -> str | None:
+    """Asks which of several choices is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
+    if not verbosity.asks or verbosity.json or verbosity.level < 0:
+        return None
+    numbered = ", ".join(f"{i} {choice}" for i, choice in enumerate(choices, 1))
+    print(f"{question} {numbered}: ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip()
+    if answer.isdecimal() and 0 < int(answer[:6]) <= len(choices):
+        return choices[int(answer) - 1]
+    return answer if answer in choices else None
 
 
 def say(message: str, *, level: int = 0, markup: bool = False) -> None:
@@ -123,7 +139,7 @@ def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     print("".join(part if odd % 2 else harmless(part) for odd, part in enumerate(parts)), end="", flush=True)
 
 
-def emit(value: Any) -> None:
+def emit(value: object) -> None:
     """Prints one JSON value on one line of stdout: the result of a command under --json."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
@@ -248,7 +264,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         with Progress(*columns, console=_bar_console) as bar:
             task = bar.add_task(description, total=total, completed=int(done), info="")
 
-            def advance(amount: float = 1, **info: Any) -> None:
+            def advance(amount: float = 1, **info: object) -> None:
                 bar.update(task, advance=amount)
                 if info:
                     bar.update(task, info=_shown(info))
@@ -273,7 +289,7 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
         count = f" {current:{form}}{of} {unit} {shown}" if unit or current else ""
         return f"{description}:{count} ({elapsed_s:.0f} s{left})"
 
-    def advance(amount: float = 1, **info: Any) -> None:
+    def advance(amount: float = 1, **info: object) -> None:
         nonlocal last, current, shown
         current += amount
         if info:

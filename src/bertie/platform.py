@@ -22,16 +22,17 @@ _MODULES = {
     "data.batch": "Batch",
     "data.corpus": "CorpusFolder",
     "data.executors": "cores",
+    "io.fields": "Fields",
     "io.lines": "BadRecord",
     "data.order": "permutation",
     "io.parsed": "Trees",
     "io.pydocs": "PythonModule=Module",
     "io.questions": "read_questions=questions",
-    "io.rows": "Fields TableFormat",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "io.sources": "SourceFile",
-    "io.tables": "Columns Example SkipReport",
+    "io.table_format": "Columns TableFormat",
+    "io.tables": "Example SkipReport",
     "io.tagged": "TaggedFile",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "Paired",
@@ -40,8 +41,7 @@ _MODULES = {
     "folders": "FolderKind=Kind",
     "infer.batching": "Batches",
     "infer.choose": "engine_of",
-    "infer.embed": "embedder_of=embedder",
-    "infer.engine": "Engine EngineName check_names",
+    "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
     "infer.layers": "Layers",
     "infer.native.folder": "FolderEngine",
@@ -49,14 +49,14 @@ _MODULES = {
     "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
+    "infer.predict": "Predictor",
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
     "infer.write": "WrittenWords=Words",
     "metrics.base": "metric_called=called",
-    "metrics.calibration": "CALIBRATION_BINS=BINS",
     "metrics.resample": "Bootstrap Reservoir",
-    "models.encoder": "EncoderOutput",
+    "models.encoder": "Encoder EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
@@ -102,27 +102,28 @@ _MODULES = {
     "train.base": "Trainable",
     "train.callbacks": "EachStep",
     "train.config": "OptimConfig TrainConfig",
+    "train.loop": "fit",
     "train.rates": "usual_rate",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "CALIBRATION_BINS", "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord",
-    "Batch", "Batches", "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs",
-    "DataError", "Diverged", "EachStep", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "EngineName",
-    "Example", "Facts", "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
-    "GenerationConfig", "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction",
-    "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine",
-    "OnnxFolder", "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts",
-    "Planning", "PowerGrid", "Prediction", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
+    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
+    "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError", "Diverged",
+    "EachStep", "EmbedTask", "Embeds", "Encoder", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
+    "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
+    "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction", "Masked",
+    "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder",
+    "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts", "Planning",
+    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
     "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
     "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
     "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
     "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
     "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
-    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "embedder_of",
-    "ending", "engine_of", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
+    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "ending",
+    "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
     "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
     "usual_rate", "write_rows",
 ]
@@ -157,8 +158,7 @@ if TYPE_CHECKING:
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import Batches
     from bertie.infer.choose import engine_of
-    from bertie.infer.embed import embedder as embedder_of
-    from bertie.infer.engine import Engine, EngineName, check_names
+    from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
     from bertie.infer.layers import Layers
     from bertie.infer.native.folder import FolderEngine
@@ -166,22 +166,23 @@ if TYPE_CHECKING:
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
+    from bertie.infer.predict import Predictor
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.write import Words as WrittenWords
+    from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.parsed import Trees
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.questions import questions as read_questions
-    from bertie.io.rows import Fields, TableFormat
     from bertie.io.sources import SourceFile
-    from bertie.io.tables import Columns, Example, SkipReport
+    from bertie.io.table_format import Columns, TableFormat
+    from bertie.io.tables import Example, SkipReport
     from bertie.io.tagged import TaggedFile
     from bertie.metrics.base import called as metric_called
-    from bertie.metrics.calibration import BINS as CALIBRATION_BINS
     from bertie.metrics.resample import Bootstrap, Reservoir
-    from bertie.models.encoder import EncoderOutput
+    from bertie.models.encoder import Encoder, EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
@@ -228,6 +229,7 @@ if TYPE_CHECKING:
     from bertie.train.base import Trainable
     from bertie.train.callbacks import EachStep
     from bertie.train.config import OptimConfig, TrainConfig
+    from bertie.train.loop import fit
     from bertie.train.rates import usual_rate
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong

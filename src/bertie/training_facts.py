@@ -47,8 +47,8 @@ class TrainingFacts:
         max_length: Maximum number of tokens of a sequence.
         too_long: Handling of longer texts.
         texts: Number of text columns, 2 for pairs.
-        text_columns: The names that the user gave for these columns; empty where they were recognized.
-        label_column: The name that the user gave for the column of the label.
+        text_columns: These columns, or templates of columns; empty where they had usual names.
+        label_column: The column of the label; empty where it had a usual name.
         label_separator: What separates the labels of a cell; empty for a comma.
         encoding: Of the training files, where it was not UTF-8.
         features: How the feature vectors of a table are read, if it had any.

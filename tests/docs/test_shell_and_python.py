@@ -74,6 +74,8 @@ def plain(result: Any) -> Any:
         return [path.read_bytes().hex() for path in result.files]
     if isinstance(result, list):
         return [plain(one) for one in result]
+    if hasattr(result, "changes"):
+        return result.changes.as_json()
     if hasattr(result, "as_json"):
         return result.as_json()
     if hasattr(result, "to_dict"):
@@ -92,6 +94,7 @@ READ: dict[str, Callable[[list[Any]], Any]] = {  # what a command prints -> what
     "convert": lambda lines: {name: value for name, value in lines[0].items() if name != "output"},
     "fill-mask": lambda lines: lines[0]["masks"],
     "write": lambda lines: [line["text"] for line in lines],
+    "index": lambda lines: {name: value for name, value in lines[0].items() if name != "folder"},
     "tokenizer train": lambda lines: lines[0]["fingerprint"],
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.tasks import TASKS
 
@@ -239,7 +239,7 @@ def read(home: Path, files: dict[str, str], name: str, path: str = "", **options
     for file, content in files.items():
         (home / file).parent.mkdir(exist_ok=True)
         (home / file).write_bytes(content.encode())
-    return [*TASKS[name].rows(home / (path or next(iter(files))), TableFormat(**options))]
+    return [*TASKS[name].rows(home / (path or next(iter(files))), TableFormat.of(**options))]
 
 
 @pytest.mark.parametrize(("files", "options", "expected"), TAGGED.values(), ids=TAGGED)

@@ -13,7 +13,6 @@ import pytest
 from bertie import families
 from bertie.infer.batching import CHUNK
 from bertie.infer.records import WRITERS, Form
-from bertie.io.rows import unique
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -274,10 +273,6 @@ def test_rows_without_columns_wait_for_the_header():
         write(None, {"row": 1, "line": 2}, {"error": "not utf-8"})
         write({"a": "x"}, {"row": 2, "line": 3}, {"label": "good"})
     assert out.getvalue() == b"a,row,line,label,error\n,1,2,,not utf-8\nx,2,3,good,\n"
-
-
-def test_columns_of_one_name_are_all_kept():
-    assert unique(["a", "a", "b", "a.1", "a"]) == ("a", "a.2", "b", "a.1", "a.3")
 
 
 @pytest.mark.parametrize("rows", [0, 1, CHUNK, CHUNK + 1])

@@ -17,7 +17,7 @@ from bertie.errors import BertieError
 from bertie.io import parsed, questions, rows, sources, tables, tagged
 from bertie.io.blocks import ReadOptions
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 
 TABLE = pyarrow.table({"text": ["a", "b", "c"], "label": ["x", "y", "x"]})
@@ -87,15 +87,18 @@ TABLES = [*rows.FORMATS, ""]
 READERS: dict[str, Callable[[Path], Iterable[object]]] = {
     **{
         f"table {kind or 'recognised'}": lambda path, kind=kind: tables.stream(
-            path, TableFormat(kind=kind, labelled=False)
+            path, TableFormat.of(kind=kind, labelled=False)
         )
         for kind in TABLES
     },
     **{
-        f"tags {kind}": lambda path, kind=kind: tagged.sentences(path, TableFormat(kind=kind))
+        f"tags {kind}": lambda path, kind=kind: tagged.sentences(path, TableFormat.of(kind=kind))
         for kind in tagged.FORMATS
     },
-    **{f"trees {kind}": lambda path, kind=kind: parsed.trees(path, TableFormat(kind=kind)) for kind in parsed.FORMATS},
+    **{
+        f"trees {kind}": lambda path, kind=kind: parsed.trees(path, TableFormat.of(kind=kind))
+        for kind in parsed.FORMATS
+    },
     "questions": questions.questions,
     "questions a line": lambda path: questions.questions(path.rename(path.with_suffix(".jsonl"))),
 }

@@ -306,7 +306,7 @@ def test_long_texts_are_refused_or_read_in_windows(run, model, tmp_path, policy)
     [
         ("", "no usable example"),
         ("text\tlabel\na b\tspam\nc d\tspam\n", "only 'spam'"),
-        ("review\tstars\na b\t5\n", "no text column"),
+        ("id\tstars\n7\t5\n", "no text column"),
         ("text\tlabel\n정말 재미있다\t1\n".encode("cp949"), "--encoding cp949"),
     ],
 )

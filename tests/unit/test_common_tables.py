@@ -11,7 +11,7 @@ import openpyxl
 import pytest
 
 from bertie.errors import BertieError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.tasks import TASKS
 
@@ -200,7 +200,7 @@ READ: dict[str, tuple[str, Write, dict[str, Any]]] = {  # program -> file, its w
 @pytest.mark.parametrize(("name", "write", "options"), READ.values(), ids=READ)
 def test_read_as_it_is(tmp_path: Path, name: str, write: Write, options: dict[str, Any]) -> None:
     write(tmp_path / name)
-    examples, _ = SkipReport.collect(TASKS["sequence"].rows(tmp_path / name, TableFormat(**options)), name)
+    examples, _ = SkipReport.collect(TASKS["sequence"].rows(tmp_path / name, TableFormat.of(**options)), name)
     assert [(one.texts[0], one.label) for one in examples] == ROWS
 
 
@@ -349,7 +349,7 @@ def test_cells(
     tmp_path: Path, task: str, name: str, write: Write, options: dict[str, Any], expected: list[Any]
 ) -> None:
     write(tmp_path / name)
-    rows = [*TASKS[task].rows(tmp_path / name, TableFormat(**options))]
+    rows = [*TASKS[task].rows(tmp_path / name, TableFormat.of(**options))]
     assert [row.label if isinstance(row, Example) else row.reason for row in rows] == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bertie.errors import DataError
 from bertie.evaluation.compare import against
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.config import FinetuneConfig

@@ -54,7 +54,7 @@ def conllu(folder: Path, sentences: int) -> Path:
 
 def read(file: Path) -> list[Any]:
     from bertie.io.parsed import trees
-    from bertie.io.rows import TableFormat
+    from bertie.io.table_format import TableFormat
 
     return list(trees(file, TableFormat()))
 

@@ -9,7 +9,7 @@ import pytest
 
 import bertie
 from bertie.errors import UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 from bertie.metrics.tags import renamed
 from bertie.runs.config import FinetuneConfig
@@ -150,7 +150,10 @@ def test_published_sets_and_several_labels(tmp_path: Path) -> None:
     assert any(
         "label_names leaves out are labels of their own, with 1 training examples: '2'" in n for n in found.notes
     )
-    assert [one.label for one in read(tmp_path / "dev.tsv", TableFormat(label_names=NAMES))[0][:2]] == ["poor", "good"]
+    assert [one.label for one in read(tmp_path / "dev.tsv", TableFormat.of(label_names=NAMES))[0][:2]] == [
+        "poor",
+        "good",
+    ]
 
 
 def test_labels_with_the_same_name_become_one(table: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
@@ -112,7 +112,7 @@ def test_a_named_position_that_is_never_1_is_a_label_with_a_warning(tmp_path: Pa
     rows = [{"text": f"text {n}", "label": [n % 2, 1, 0]} for n in range(8)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     names = {"1": "x", "2": "y", "3": "z"}
-    examples = [*MultiLabelTask.rows(tmp_path / "a.jsonl", TableFormat(label_names=names))]
+    examples = [*MultiLabelTask.rows(tmp_path / "a.jsonl", TableFormat.of(label_names=names))]
     assert examples[1].label == ("x", "y")
     task = MultiLabelTask.from_examples(examples, (), {})
     assert task.labels == ("x", "y", "z")

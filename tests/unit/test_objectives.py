@@ -174,7 +174,7 @@ def test_static_masks_return_and_dynamic_ones_do_not(shards, tokenizer):
         source = source_of(shards, tokenizer, MaskedLM(duplicates=duplicates) + NextSentence(duplicates=2))
 
         def seen_in(epoch, source=source):
-            return source.corrupted(*source.seen(np.array([epoch] * 5), np.arange(5), np.arange(5)))
+            return source.corrupted(*source.in_epochs(np.array([epoch] * 5), np.arange(5), np.arange(5)))
 
         early = seen_in(0)
         late = seen_in(2)

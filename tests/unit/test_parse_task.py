@@ -15,7 +15,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
 from bertie.io.parsed import is_tree, trees
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
@@ -26,7 +26,7 @@ from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
-KLUE = TableFormat(kind="klue-dp")
+KLUE = TableFormat.of(kind="klue-dp")
 HEADER = "## tokens: \\t\n## columns: INDEX\tWORD_FORM\tLEMMA\tPOS\tHEAD\tDEPREL\n"
 
 

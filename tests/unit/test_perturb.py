@@ -8,7 +8,7 @@ import pytest
 
 from bertie.errors import UsageError
 from bertie.evaluation import perturb
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask

@@ -7,7 +7,7 @@ import pytest
 
 import bertie
 from bertie.errors import DataError
-from bertie.io.rows import RECOGNISED, TableFormat
+from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
@@ -32,7 +32,7 @@ def rows(path: Path, format: TableFormat = RECOGNISED) -> list[tuple[tuple[str, 
 )
 def test_two_texts_without_a_label_are_a_positive_pair(tmp_path: Path, header: str, named: tuple[str, ...]) -> None:
     path = write(tmp_path / "t.csv", header, "a,b", "c,d")
-    assert rows(path, TableFormat(named)) == [(("a", "b"), 1.0), (("c", "d"), 1.0)]
+    assert rows(path, TableFormat.of(named)) == [(("a", "b"), 1.0), (("c", "d"), 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_two_texts_without_a_label_are_a_positive_pair(tmp_path: Path, header: s
 )
 def test_three_texts_are_a_positive_and_a_negative_pair(tmp_path: Path, header: str, named: tuple[str, ...]) -> None:
     path = write(tmp_path / "t.csv", header, "a,b,c")
-    assert rows(path, TableFormat(named)) == [(("a", "b"), 1.0), (("a", "c"), 0.0)]
+    assert rows(path, TableFormat.of(named)) == [(("a", "b"), 1.0), (("a", "c"), 0.0)]
 
 
 def test_a_score_is_still_read_and_other_tables_are_refused(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_score_is_still_read_and_other_tables_are_refused(tmp_path: Path) -> N
     with pytest.raises(DataError, match="no label column was recognized"):
         rows(write(tmp_path / "one.csv", "text,other", "a,b"))
     with pytest.raises(DataError, match="has no column 'nein'"):
-        rows(write(tmp_path / "q.csv", "q,yes,no", "a,b,c"), TableFormat(("q", "yes", "nein")))
+        rows(write(tmp_path / "q.csv", "q,yes,no", "a,b,c"), TableFormat.of(("q", "yes", "nein")))
 
 
 @pytest.mark.parametrize("header", ["anchor,positive", "anchor,positive,negative"])

@@ -20,7 +20,7 @@ from bertie.infer import predict as module
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
@@ -314,6 +314,6 @@ def test_a_real_file_is_answered_row_by_row(model):
     path = Path(os.environ["BERTIE_DATA"]) / "nsmc" / "ratings_test.txt"
     from bertie.io.tables import stream
 
-    rows = Predictor(model).stream(stream(path, TableFormat(labelled=False)))
+    rows = Predictor(model).stream(stream(path, TableFormat.of(labelled=False)))
     lines = [row.line for (row, _), _ in zip(rows, range(3000), strict=False)]
     assert lines == list(range(2, 3002))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bertie.errors import UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.published import check_published
 from bertie.settings import Config, load
@@ -90,9 +90,9 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
     out = bertie.good("embed", model, tmp_path / "t.txt", "--columns", "review,name", "--text", "review", "--format",
                       "lines")  # fmt: skip
     assert out.startswith('{"review": "a b", "name": "one"')
-    check_published("nsmc", TableFormat(label_names={"0": "negative"}))
+    check_published("nsmc", TableFormat.of(label_names={"0": "negative"}))
     with pytest.raises(UsageError, match="Omit --encoding"):
-        check_published("nsmc", TableFormat(encoding="cp949"))
+        check_published("nsmc", TableFormat.of(encoding="cp949"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
@@ -19,7 +19,7 @@ from bertie.tasks.render import TextSpan
 from toys import FAST, CommandLine, toy_model
 
 LABELS = ("no_relation", "org:founded_by", "per:origin")
-KLUE_JSON = TableFormat(("sentence",), "label", kind="json")
+KLUE_JSON = TableFormat.of(("sentence",), "label", kind="json")
 
 
 def entity(sentence: str, word: str, type: str) -> dict[str, object]:

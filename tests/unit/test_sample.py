@@ -21,7 +21,7 @@ from bertie.apps.sample.reviews import GRAMMARS, LABELS
 from bertie.cli.table import app
 from bertie.errors import UsageError
 from bertie.io.questions import questions
-from bertie.io.rows import RECOGNISED
+from bertie.io.table_format import RECOGNISED
 from bertie.io.tables import Example
 from bertie.io.tagged import sentences
 from bertie.registry import Registry

@@ -18,8 +18,8 @@ from bertie.errors import DataError, UsageError
 from bertie.infer import fill
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
-from bertie.io.rows import TableFormat
-from bertie.io.tables import find_columns
+from bertie.io.columns import find_columns
+from bertie.io.table_format import Columns
 from bertie.runs.models import load
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
@@ -331,7 +331,7 @@ def test_errors_name_no_types_and_no_options_of_commands(server):
 
 def test_errors_carry_the_options_of_commands_apart():
     with pytest.raises(DataError) as found:
-        find_columns(("other",), TableFormat(), "a.csv")
+        find_columns(("other",), Columns(), "a.csv")
     error = found.value
     assert error.message.endswith("among 'other'.")
     assert error.hint.startswith("Pass --text COLUMN")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bertie.apps.search.commands.search import embedder_of
+from bertie.apps.search.api import WhereModels, embedder_of
 from bertie.apps.search.index import IndexConfig, index
 from bertie.apps.search.searcher import Searcher
 from bertie.infer.predict import Predictor
@@ -30,7 +30,7 @@ def documents(tmp_path_factory, folders):
     home = tmp_path_factory.mktemp("documents")
     for name, text in DOCUMENTS.items():
         (home / name).write_text(text, encoding="utf-8")
-    index([str(home)], home / "index", embedder=embedder_of(folders["embed"], "fp32", "cpu", "torch"))
+    index([str(home)], home / "index", embedder=embedder_of(folders["embed"], WhereModels("fp32", "torch", "cpu")))
     return home
 
 
@@ -45,7 +45,7 @@ def places(hits):
 
 
 def test_all_stages_as_in_the_library(server: Live, folders, documents):
-    embedder = embedder_of(folders["embed"], "fp32", "cpu", "torch").load()
+    embedder = embedder_of(folders["embed"], WhereModels("fp32", "torch", "cpu")).load()
     ranker, reader = (Predictor(load(folders[name])) for name in ("rank", "span"))
     expected = Searcher(documents / "index", embedder=embedder, ranker=ranker, reader=reader).search("a b", 5).as_json()
     found = server.ok("/search", {"query": "a b"})
@@ -102,7 +102,7 @@ def test_bad_requests(server: Live, body, status):
 
 def test_a_changed_index_is_found_without_a_restart(server: Live, folders, documents):
     (documents / "new.txt").write_text("q r s t.", encoding="utf-8")
-    embedder = embedder_of(folders["embed"], "fp32", "cpu", "torch")
+    embedder = embedder_of(folders["embed"], WhereModels("fp32", "torch", "cpu"))
     index([str(documents / "new.txt")], documents / "index", embedder=embedder)
     words = {"query": "q r s", "rerank": False, "answer": False}
     assert server.ok("/search", words)["hits"][0]["source"].endswith("new.txt")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-import bertie
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
-from bertie.io.tables import Columns, Example, SoftLabel, named
+from bertie.io.table_format import Columns, LabelNames, SoftLabel
+from bertie.io.tables import Example
 from bertie.tasks.soft import SoftTask
 from toys import CommandLine, toy_model
 
@@ -34,7 +34,7 @@ def test_rows() -> None:
     for wrong in ("x", "-1", "nan", "inf"):
         assert isinstance(read(**{"scores.good": wrong}), BadRecord)
     assert isinstance(read(**{"scores.good": "0", "scores.poor": "0"}), BadRecord)
-    assert SoftTask.columns(list(FIELDS), bertie.io.rows.TableFormat(), "t") == COLUMNS
+    assert SoftTask.columns(list(FIELDS), Columns(), "t") == COLUMNS
 
 
 def encoded(rows: int) -> Sequences:
@@ -96,7 +96,7 @@ def test_a_zero_of_the_teacher_is_finite() -> None:
 
 def test_new_names_keep_the_probabilities() -> None:
     """Those of labels that become one are added."""
-    label = named(SoftLabel.of("4", {"4": 0.5, "5": 0.3, "1": 0.2}), {"4": "good", "5": "good"})
+    label = LabelNames({"4": "good", "5": "good"}).of(SoftLabel.of("4", {"4": 0.5, "5": 0.3, "1": 0.2}))
     assert (label, label.shares) == ("good", {"good": 0.8, "1": 0.2})
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.errors import DataError, UsageError
-from bertie.io import blocks, sources, streams
+from bertie.io import blocks, lines, sources, streams
 from bertie.io.blocks import ReadOptions
 from bertie.io.lines import BadRecord
 
@@ -267,8 +267,7 @@ def test_a_line_beyond_the_limit_is_dropped_and_its_neighbors_stay(tmp_path, mon
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_the_last_line_of_a_table_beyond_the_limit_is_counted(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(blocks, "LIMIT", 1000)
-    monkeypatch.setattr(blocks, "READ", 300)
+    monkeypatch.setattr(lines, "LIMIT", 1000)
     (tmp_path / "a.csv").write_text(f"id,text\n1,one\n2,{'x' * 5000}{end}")
     (tmp_path / "b.csv").write_text(f"id,text{'x' * 5000}{end}")
     assert texts(read(tmp_path / "a.csv")) == ["one"]
@@ -292,7 +291,7 @@ def test_folders_and_globs_give_known_files_in_order_once(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.jsonl", ".hidden.txt", "d.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "in c"}\n' if name.endswith("jsonl") else f"in {name}")
-    names, passed_over, _ = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], ReadOptions())
+    names, passed_over, _ = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], sources.formats())
     assert [name.removeprefix(f"{tmp_path}/") for name in names] == ["a.txt", "b.txt", "sub/c.jsonl"]
     assert passed_over == [str(tmp_path / "d.pdf")]
     assert texts(read(tmp_path)) == ["in a.txt", "in b.txt", "in c"]

@@ -12,7 +12,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
@@ -326,11 +326,11 @@ def test_rows_from_files(tmp_path: Path):
     (tmp_path / "a.csv").write_text("context,question\nAda rows,who\n")
     with pytest.raises(UsageError, match="jsonl"):
         list(SpanTask.rows(tmp_path / "a.csv", TableFormat()))
-    (row,) = SpanTask.rows(tmp_path / "a.csv", TableFormat(labelled=False))
+    (row,) = SpanTask.rows(tmp_path / "a.csv", TableFormat.of(labelled=False))
     assert row.texts == ("who", "Ada rows")
     (tmp_path / "b.csv").write_text("text\nAda\n")
     with pytest.raises(DataError, match="question"):
-        list(SpanTask.rows(tmp_path / "b.csv", TableFormat(labelled=False)))
+        list(SpanTask.rows(tmp_path / "b.csv", TableFormat.of(labelled=False)))
 
 
 def test_an_unknown_script_is_named():

@@ -24,11 +24,12 @@ from bertie.errors import DataError, UsageError
 from bertie.io import lines, sources
 from bertie.io.blocks import ReadOptions
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat, kind_of, records
+from bertie.io.rows import kind_of, records
 from bertie.io.sheets import new_sheet, sheet_rows
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, read, stream
 
-UNLABELLED = TableFormat(labelled=False)
+UNLABELLED = TableFormat.of(labelled=False)
 
 
 def write(folder: Path, name: str, data: str | bytes) -> Path:
@@ -91,26 +92,28 @@ def test_columns_are_recognised_by_name(tmp_path, header, text):
 
 def test_columns_named_by_flag_and_files_without_a_header(tmp_path):
     path = write(tmp_path, "a.csv", "title,body,kind\nx,y,z\n")
-    (only,) = read(path, TableFormat(text=("title", "body"), label="kind"))[0]
+    (only,) = read(path, TableFormat.of(text=("title", "body"), label="kind"))[0]
     assert only.texts == ("x", "y")
     assert only.label == "z"
     bare = write(tmp_path, "b.tsv", "src\t1\t\tHe slept.\n")
-    (only,) = read(bare, TableFormat(columns=("source", "label", "mark", "sentence")))[0]
+    (only,) = read(bare, TableFormat.of(columns=("source", "label", "mark", "sentence")))[0]
     assert only == Example(("He slept.",), "1", 1)
 
 
 def test_unknown_columns_are_one_clear_error(tmp_path):
-    path = write(tmp_path, "a.csv", "review,stars\nx,5\n")
-    with pytest.raises(DataError, match=r"no text column was recognized among 'review', 'stars'.*--text"):
+    path = write(tmp_path, "a.csv", "id,stars\n7,5\n")
+    with pytest.raises(DataError, match=r"no text column was recognized among 'id', 'stars'.*--text"):
         read(path)
     with pytest.raises(DataError, match=r"not a header.*for example --columns label,text\."):
         read(path)
     with pytest.raises(DataError, match=r"not a header.*for example --columns text\."):
-        read(path, TableFormat(labelled=False))
-    with pytest.raises(DataError, match=r"no label column.*--label COLUMN, for example --label stars\."):
-        read(path, TableFormat(text=("review",)))
+        read(path, TableFormat.of(labelled=False))
+    path = write(tmp_path, "a.csv", "review,date\nx,5\n")
+    with pytest.raises(DataError, match=r"no label column.*--label COLUMN, for example --label date\."):
+        read(path, TableFormat.of(text=("review",)))
+    path = write(tmp_path, "a.csv", "review,stars\nx,5\n")
     with pytest.raises(DataError, match=r"no column 'star'. Did you mean 'stars'"):
-        read(path, TableFormat(text=("review",), label="star"))
+        read(path, TableFormat.of(text=("review",), label="star"))
     with pytest.raises(UsageError, match="Unknown table format 'xyz'"):
         read(path.rename(tmp_path / "a.xyz"))
     with pytest.raises(DataError, match="cannot be read: No such file"):
@@ -163,7 +166,7 @@ def test_lines_end_as_on_any_system(tmp_path, name, end):
     path = tmp_path / name
     for last in (end, ""):
         path.write_bytes((end.join([*head, *rows]) + last).encode())
-        examples, skipped = read(path, TableFormat(labelled=False))
+        examples, skipped = read(path, TableFormat.of(labelled=False))
         assert [example.texts for example in examples] == [(text,) for text in texts]
         assert not skipped.total
 
@@ -182,12 +185,12 @@ def test_a_line_without_an_end_is_one_bad_row_in_bounded_memory(tmp_path, monkey
     monkeypatch.setattr(lines, "LIMIT", 1000)
     for name, head in [("a.csv", "text\n"), ("a.txt", "")]:
         path = write(tmp_path, name, f"{head}one\n{'x' * 5000}\ntwo\n{'y' * 5000}")
-        examples, skipped = read(path, TableFormat(labelled=False))
+        examples, skipped = read(path, TableFormat.of(labelled=False))
         assert [example.texts for example in examples] == [("one",), ("two",)]
         assert skipped.counts == {"a line longer than 0 MiB": 2}
     path = tmp_path / "mac.txt"
     path.write_bytes(b"one\r" + b"x" * (3 << 20) + b"\rtwo")
-    examples, skipped = read(path, TableFormat(labelled=False))
+    examples, skipped = read(path, TableFormat.of(labelled=False))
     assert [example.texts for example in examples] == [("one",), ("two",)]
     assert skipped.total == 1
 
@@ -198,7 +201,7 @@ def test_a_line_without_an_end_is_one_bad_row_in_bounded_memory(tmp_path, monkey
 def test_encodings_that_are_none_of_lines_are_refused(tmp_path, encoding):
     path = write(tmp_path, "a.csv", "text\ngood\n")
     with pytest.raises(UsageError, match="Unknown encoding"):
-        read(path, TableFormat(encoding=encoding, labelled=False))
+        read(path, TableFormat.of(encoding=encoding, labelled=False))
     with pytest.raises(UsageError, match="Unknown encoding"):
         sources.plan([str(path)], ReadOptions(encoding=encoding))
 
@@ -214,7 +217,7 @@ def test_half_a_surrogate_pair_costs_its_own_row(tmp_path):
 def test_three_columns_of_text_are_refused(tmp_path):
     path = write(tmp_path, "a.csv", "a,b,c\n1,2,3\n")
     with pytest.raises(UsageError, match="names 3 columns"):
-        read(path, TableFormat(text=("a", "b", "c"), labelled=False))
+        read(path, TableFormat.of(text=("a", "b", "c"), labelled=False))
 
 
 def test_a_pipe_is_read_once_and_a_device_never(tmp_path):
@@ -223,27 +226,27 @@ def test_a_pipe_is_read_once_and_a_device_never(tmp_path):
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text("one\ntwo\n"))
     writer.start()
-    examples, _ = read(pipe, TableFormat(labelled=False, kind=kind_of(pipe)))
+    examples, _ = read(pipe, TableFormat.of(labelled=False, kind=kind_of(pipe)))
     writer.join()
     assert [example.texts for example in examples] == [("one",), ("two",)]
     with pytest.raises(DataError, match="is a device"):
-        read(Path("/dev/zero"), TableFormat(labelled=False))
+        read(Path("/dev/zero"), TableFormat.of(labelled=False))
 
 
 def test_cp949_is_named_and_never_guessed(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nplain,1\n정말 재미있는 영화,1\n".encode("cp949"))
     with pytest.raises(DataError, match=r"line 3.*CP949.*--encoding cp949"):
         read(path)
-    examples, _ = read(path, TableFormat(encoding="cp949"))
+    examples, _ = read(path, TableFormat.of(encoding="cp949"))
     assert examples[1].texts == ("정말 재미있는 영화",)
     path = write(tmp_path, "c.csv", "text,label\n진짜,1\n정말 재미있는 영화,1\n".encode())
     assert "진짜".encode().decode("cp949")  # some lines can be read as both
     with pytest.raises(DataError, match=r"line 3: this is UTF-8, not cp949\. Omit --encoding"):
-        read(path, TableFormat(encoding="cp949"))
+        read(path, TableFormat.of(encoding="cp949"))
     with pytest.raises(DataError, match="UTF-16 without a byte order mark"):
         read(write(tmp_path, "d.csv", "text,label\nx,1\n".encode("utf-16-le")))
     with pytest.raises(UsageError, match="Unknown encoding 'utf-9'"):
-        read(path, TableFormat(encoding="utf-9"))
+        read(path, TableFormat.of(encoding="utf-9"))
 
 
 def test_a_parquet_file_of_the_library_datasets_has_names_of_classes(tmp_path):
@@ -297,7 +300,7 @@ def test_json_rows_of_every_shape(tmp_path):
 
 def test_one_json_list_with_nested_fields(tmp_path):
     content = '[\n{"text": "x", "labels": {"real": 3.5}},\n7, {"text": "y", "labels": {"real": null}}\n]\n'
-    examples, skipped = read(write(tmp_path, "b.json", content), TableFormat(label="labels.real"))
+    examples, skipped = read(write(tmp_path, "b.json", content), TableFormat.of(label="labels.real"))
     assert examples == [Example(("x",), "3.5", 1)]
     assert skipped.lines == {"not a JSON object": [2], "no labels.real": [3]}
     with pytest.raises(DataError, match="truncated"):
@@ -323,8 +326,8 @@ def test_a_cut_off_parquet_file_is_one_error(tmp_path):
     assert ([(one.texts, one.label) for one in examples], skipped.counts) == ([(("좋다",), "a")], {"no text": 1})
     twice = pa.table([["first"], ["a"], ["second"]], names=["text", "label", "text"])
     pyarrow.parquet.write_table(twice, tmp_path / "b.parquet")
-    (found,) = stream(tmp_path / "b.parquet", TableFormat(keep=True))
-    assert (found.texts, found.source) == (("first",), {"text": "first", "label": "a", "text.1": "second"})
+    with pytest.raises(DataError, match=r"b\.parquet: columns 1 and 3 have the same name 'text'\. Rename or remove"):
+        read(tmp_path / "b.parquet")
     write(tmp_path, "a.parquet", path.read_bytes()[:-10])
     with pytest.raises(DataError, match=r"a\.parquet is not a readable parquet file"):
         read(path)
@@ -350,7 +353,7 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
         BadRecord(2, "empty text"),
         Example(("third",), None, 3),
     ]
-    pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
+    pairs = TableFormat.of(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
     rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
     assert rows == [Example(("x", "y"), None, 1), BadRecord(2, "1 column instead of 2")]
 
@@ -365,22 +368,22 @@ def test_a_csv_file_separated_by_semicolons_or_tabs_is_read(tmp_path, mark):
     """A header without commas is: Excel separates by semicolons where the decimal mark is a comma."""
     rows = f'"good, {mark} and ""bad""{mark}\n0,5"{mark}1\none{mark}two{mark}three\n'
     path = write(tmp_path, "a.csv", f"text{mark}label\n{rows}")
-    examples, skipped = read(path, TableFormat(keep=True))
+    examples, skipped = read(path, TableFormat.of(keep=True))
     assert [(one.texts, one.label) for one in examples] == [((f'good, {mark} and "bad"{mark}\n0,5',), "1")]
     assert skipped.counts == {"3 columns instead of 2": 1}
-    (*_, bad) = stream(path, TableFormat(keep=True))
+    (*_, bad) = stream(path, TableFormat.of(keep=True))
     assert bad.source == {"text": "one", "label": f"two{mark}three"}
-    headless, _ = read(write(tmp_path, "b.csv", f"good{mark}1\n"), TableFormat(columns=("text", "label")))
+    headless, _ = read(write(tmp_path, "b.csv", f"good{mark}1\n"), TableFormat.of(columns=("text", "label")))
     assert headless == [Example(("good",), "1", 1)]
     plain = write(tmp_path, "c.csv", f"a sentence{mark} with a mark{mark} alone\n")
-    assert read(plain, TableFormat(columns=("text",), labelled=False))[0][0].texts[0].count(mark) == 2
+    assert read(plain, TableFormat.of(columns=("text",), labelled=False))[0][0].texts[0].count(mark) == 2
 
 
 @pytest.mark.parametrize(("name", "line", "last"), [("a.csv", "a, b,c,d", " b,c,d"), ("a.tsv", "a\tb\tc", "b\tc")])
 def test_a_row_of_too_many_cells_keeps_them_all(tmp_path, name, line, last):
     header = "text,label" if name == "a.csv" else "text\tlabel"
     path = write(tmp_path, name, f"{header}\n{line}\n")
-    (row,) = stream(path, TableFormat(keep=True))
+    (row,) = stream(path, TableFormat.of(keep=True))
     assert row.source == {"text": "a", "label": last}
 
 
@@ -418,7 +421,7 @@ def test_korean_review_file_as_published():
 def test_the_names_of_columns_may_be_decomposed(name, text, columns, given, tmp_path):
     (path := tmp_path / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
     column, label = (unicodedata.normalize(given, one) for one in columns) if columns else ("", "")
-    examples, _ = read(path, TableFormat(text=(column,) if column else (), label=label))
+    examples, _ = read(path, TableFormat.of(text=(column,) if column else (), label=label))
     assert examples[0].texts == (unicodedata.normalize("NFD", "좋다"),)
 
 

@@ -10,7 +10,7 @@ from bertie.apps.search.readers import Reading, read
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.questions import MISPLACED, placed, questions
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tagged import sentences
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.span import SpanTask
@@ -59,7 +59,7 @@ def test_conll_2003_as_published(tmp_path):
     assert words(first)[2] == "."
     assert second.label == ("I-LOC", "I-LOC")
     assert second.line == 7
-    chunks = next(sentences(tmp_path / "eng.train", TableFormat(label="3")))
+    chunks = next(sentences(tmp_path / "eng.train", TableFormat.of(label="3")))
     assert chunks.label == ("B-NP", "B-VP", "O")
 
 
@@ -73,12 +73,12 @@ def test_universal_dependencies_keep_the_text(tmp_path):
     assert example.texts == ('"I can\'t go," she said.',)
     assert words(example) == ['"', "I", "ca", "n't", "go", ",", '"', "she", "said", "."]
     assert example.label[:5] == ("PUNCT", "PRON", "AUX", "PART", "VERB")
-    (example,) = sentences(tmp_path / "a.conllu", TableFormat(label="xpos"))
+    (example,) = sentences(tmp_path / "a.conllu", TableFormat.of(label="xpos"))
     assert example.label[2] == "MD"
 
 
 def test_klue_ner_is_read_by_characters(tmp_path):
-    (example,) = sentences(write(tmp_path, "a.tsv", KLUE), TableFormat(kind="klue"))
+    (example,) = sentences(write(tmp_path, "a.tsv", KLUE), TableFormat.of(kind="klue"))
     assert example.texts == ("한나가 왔다#",)
     assert words(example) == list("한나가왔다#")
     assert example.label == ("B-PS", "I-PS", "O", "O", "O", "O")
@@ -118,8 +118,8 @@ def test_entities_by_characters_as_annotation_programs_write_them(tmp_path):
     assert (first.widened, wide.label, wide.widened, none.label) == (0, ("B-LOC", "O"), 1, ("O",))
     assert two.label == ("B-PER", "O", "B-PER")
     assert other == BadRecord(5, "no tags and no entities")
-    assert [*TaggingTask.rows(path, TableFormat(label="mine"))][-1].label == ("B-PER",)
-    assert [row.label for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [None] * 5
+    assert [*TaggingTask.rows(path, TableFormat.of(label="mine"))][-1].label == ("B-PER",)
+    assert [row.label for row in TaggingTask.rows(path, TableFormat.of(labelled=False))] == [None] * 5
     refused = [json.dumps({**rows[1], "answer": answer}) for answer in ("accept", "reject", "ignore")]
     kept, *skipped = sentences(write(tmp_path, "prodigy.jsonl", "\n".join(refused)), TableFormat())
     assert (kept.label, skipped) == (wide.label, [BadRecord(2, "answer is reject"), BadRecord(3, "answer is ignore")])
@@ -143,9 +143,9 @@ def test_words_and_tags_of_other_tables(tmp_path, suffix):
     else:
         path.write_text(json.dumps(rows) if suffix == "json" else "".join(json.dumps(row) + "\n" for row in rows))
     names = {} if suffix == "parquet" else {"0": "O", "1": "B-PER"}
-    ada, bo = TaggingTask.rows(path, TableFormat(label_names=names))
+    ada, bo = TaggingTask.rows(path, TableFormat.of(label_names=names))
     assert (ada.texts, ada.label, bo.label) == (("Ada rows",), ("B-PER", "O"), ("O",))
-    _, bo = TaggingTask.rows(path, TableFormat(labelled=False))
+    _, bo = TaggingTask.rows(path, TableFormat.of(labelled=False))
     assert (bo.texts, bo.spans) == (("Bo",), ((0, 2),))
 
 
@@ -156,7 +156,7 @@ def test_a_table_of_texts_is_read_as_before(tmp_path):
         path.write_text(json.dumps(rows)) if name == "a.json" else pyarrow.parquet.write_table(
             pa.Table.from_pylist(rows), path
         )
-        assert [row.texts for row in TaggingTask.rows(path, TableFormat(labelled=False))] == [("Ada rows",)]
+        assert [row.texts for row in TaggingTask.rows(path, TableFormat.of(labelled=False))] == [("Ada rows",)]
 
 
 KAGGLE = [("1", "Ada", "NNP", "B-PER"), ("1", "Lovelace", "NNP", "I-PER"), ("2", '"', '"', "O"), ("2", "Go", "VB", "O")]
@@ -170,23 +170,23 @@ def test_a_word_in_each_row_of_a_table(tmp_path, head, once):
         file.write(head + "\n")
         for i, row in enumerate(KAGGLE):
             csv.writer(file).writerow(["" if once and i % 2 else row[0], *row[1:]])
-    format = TableFormat(label="ner" if "ner" in head else "")
+    format = TableFormat.of(label="ner" if "ner" in head else "")
     found = [*TaggingTask.rows(path, format)]
     assert [one.texts for one in found] == [("Ada Lovelace",), ('" Go',)]
     assert [one.label for one in found] == [("B-PER", "I-PER"), ("O", "O")]
     assert [one.line for one in found] == [2, 4]
-    assert [one.texts for one in TaggingTask.rows(path, TableFormat(labelled=False))] == [one.texts for one in found]
+    assert [one.texts for one in TaggingTask.rows(path, TableFormat.of(labelled=False))] == [one.texts for one in found]
 
 
 def test_sentences_of_a_table_end_at_empty_rows_and_damaged_ones_are_named(tmp_path):
     path = tmp_path / "ner.csv"
     path.write_text("w,t\nAda,B-PER\nsails,O\n\nShe,O\n,O\n,\nEnd,O,more\n\nGo,O\n")
-    found = [*TaggingTask.rows(path, TableFormat(("w",), "t"))]
+    found = [*TaggingTask.rows(path, TableFormat.of(("w",), "t"))]
     assert [getattr(one, "label", None) or one.reason for one in found] == [
         ("B-PER", "O"), "tokens or tags are not texts", "3 columns instead of 2", ("O",)
     ]  # fmt: skip
     with pytest.raises(DataError, match="has no column 'Tag'"):
-        [*TaggingTask.rows(path, TableFormat(("w",), "Tag"))]
+        [*TaggingTask.rows(path, TableFormat.of(("w",), "Tag"))]
     path.write_text("word,tag\n" + "a,O\n" * 1100)
     with pytest.raises(DataError, match="Add a column sentence_id"):
         [*TaggingTask.rows(path, TableFormat())]
@@ -243,7 +243,7 @@ def test_an_annotated_row_without_a_text_says_so(tmp_path, text, reason):
 
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"body": "Ada sails"}\n{"tokens": ["Ada"], "tags": ["O"]}\n')
-    untagged, tagged = sentences(path, TableFormat(text=("body",)))
+    untagged, tagged = sentences(path, TableFormat.of(text=("body",)))
     assert (untagged.texts, tagged.texts) == (("Ada sails",), ("Ada",))
 
 
@@ -271,13 +271,13 @@ def test_what_is_no_file_of_tags_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         list(sentences(tmp_path / "none", TableFormat()))
     with pytest.raises(UsageError, match="upos"):
-        list(sentences(write(tmp_path, "a.conllu", CONLLU), TableFormat(label="pos")))
+        list(sentences(write(tmp_path, "a.conllu", CONLLU), TableFormat.of(label="pos")))
     with pytest.raises(UsageError, match="conllu"):
-        list(sentences(tmp_path / "a.conllu", TableFormat(kind="conlu")))
+        list(sentences(tmp_path / "a.conllu", TableFormat.of(kind="conlu")))
     with pytest.raises(UsageError, match="Omit --text"):
-        list(sentences(tmp_path / "a.conllu", TableFormat(text=("form",))))
+        list(sentences(tmp_path / "a.conllu", TableFormat.of(text=("form",))))
     with pytest.raises(UsageError, match="Omit --columns"):
-        list(sentences(tmp_path / "a.conllu", TableFormat(columns=("id", "form"))))
+        list(sentences(tmp_path / "a.conllu", TableFormat.of(columns=("id", "form"))))
 
 
 CONTEXT = "Ada sails on Lake Garda."
@@ -319,7 +319,7 @@ def test_other_encodings_and_compressed_files(tmp_path):
     path.write_bytes(data.encode("cp949"))
     with pytest.raises(DataError, match="is not utf-8 text"):
         list(questions(path))
-    (found,) = questions(path, TableFormat(encoding="cp949"))
+    (found,) = questions(path, TableFormat.of(encoding="cp949"))
     assert found.label == (("바다", 0),)
     lines = "".join(json.dumps({"context": "바다로 간다", **one}) + "\n" for one in asked)
     for name, text in (("b.json.gz", data), ("b.jsonl.gz", lines)):
@@ -332,25 +332,25 @@ def test_questions_have_no_columns_to_choose(tmp_path):
     row = {"question": "Who?", "query": "Where?", "context": CONTEXT, "answers": []}
     path = write(tmp_path, "a.jsonl", json.dumps(row) + "\n")
     for format in (
-        TableFormat(text=("query", "context")),
-        TableFormat(label="gold"),
-        TableFormat(label_names={"a": "b"}),
+        TableFormat.of(text=("query", "context")),
+        TableFormat.of(label="gold"),
+        TableFormat.of(label_names={"a": "b"}),
     ):
         with pytest.raises(UsageError, match="omit --"):
             list(SpanTask.rows(path, format))
-    (found,) = SpanTask.rows(path, TableFormat(text=("question", "context"), label="answers"))
+    (found,) = SpanTask.rows(path, TableFormat.of(text=("question", "context"), label="answers"))
     assert found.texts == ("Who?", CONTEXT)
 
 
 def test_tags_have_the_names_that_are_given(tmp_path):
     path = write(tmp_path, "a.conll", "Ada B-PERSON\nsails O\nLee B-PERSON\n")
-    (found,) = TaggingTask.rows(path, TableFormat(label_names={"B-PERSON": "B-PER"}))
+    (found,) = TaggingTask.rows(path, TableFormat.of(label_names={"B-PERSON": "B-PER"}))
     assert found.label == ("B-PER", "O", "B-PER")
 
 
 def test_the_columns_of_a_sentence_are_its_text_and_its_tags(tmp_path):
     path = write(tmp_path, "a.conll", "Ada B-PER\nsails O\n")
-    (found,) = sentences(path, TableFormat(keep=True))
+    (found,) = sentences(path, TableFormat.of(keep=True))
     assert found.source == {"text": "Ada sails", "tokens": ["Ada", "sails"], "tags": ["B-PER", "O"]}
     (found,) = sentences(path, TableFormat())
     assert found.source is None
@@ -359,7 +359,7 @@ def test_the_columns_of_a_sentence_are_its_text_and_its_tags(tmp_path):
 @pytest.mark.parametrize(("name", "kind", "text"), [("a.conllu", "", CONLLU), ("a.tsv", "klue", KLUE)])
 def test_the_output_of_predict_is_read_with_its_own_tags(tmp_path, name, kind, text):
     """Predictions are beside them, as `entities`."""
-    (found,) = sentences(write(tmp_path, name, text), TableFormat(kind=kind, keep=True))
+    (found,) = sentences(write(tmp_path, name, text), TableFormat.of(kind=kind, keep=True))
     written = {**found.source, "entities": [{"start": 0, "end": 1, "type": "ORG"}]}
     (again,) = sentences(write(tmp_path, "b.jsonl", json.dumps(written)), TableFormat())
     assert (again.texts, again.spans, again.label) == (found.texts, found.spans, found.label)
@@ -439,7 +439,7 @@ def test_answers_that_nothing_needs_may_be_damaged(tmp_path, name, answers):
     squad = {"data": [{"paragraphs": [{"context": "It was in 1999.", "qas": [qa]}]}]}
     rows = squad if name == "a.json" else {**qa, "context": "It was in 1999."}
     (tmp_path / name).write_text(json.dumps(rows))
-    (found,) = questions(tmp_path / name, TableFormat(labelled=False))
+    (found,) = questions(tmp_path / name, TableFormat.of(labelled=False))
     assert (found.texts, found.label) == (("When?", "It was in 1999."), None)
     (found,) = questions(tmp_path / name)
     assert found.reason == "answers are not text and answer_start"

@@ -11,7 +11,7 @@ import torch
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, spaced
 from bertie.tasks import TaggingTask
@@ -203,13 +203,13 @@ def test_rows_from_files(tmp_path: Path):
     (tmp_path / "a.txt").write_text("Ada B-PER\nrows O\n")
     (example,) = TaggingTask.rows(tmp_path / "a.txt", TableFormat())
     assert example.label == ("B-PER", "O")
-    (line, _) = TaggingTask.rows(tmp_path / "a.txt", TableFormat(labelled=False))
+    (line, _) = TaggingTask.rows(tmp_path / "a.txt", TableFormat.of(labelled=False))
     assert line.texts == ("Ada B-PER",)
-    (example,) = TaggingTask.rows(tmp_path / "a.txt", TableFormat(labelled=False, kind="conll"))
+    (example,) = TaggingTask.rows(tmp_path / "a.txt", TableFormat.of(labelled=False, kind="conll"))
     assert example.spans == ((0, 3), (4, 8))
     (tmp_path / "b.jsonl").write_text('{"tokens": ["Ada"]}\n{"text": "Ada rows"}\n')
     assert [type(row) for row in TaggingTask.rows(tmp_path / "b.jsonl", TableFormat())] == [BadRecord, BadRecord]
-    words, text = TaggingTask.rows(tmp_path / "b.jsonl", TableFormat(labelled=False))
+    words, text = TaggingTask.rows(tmp_path / "b.jsonl", TableFormat.of(labelled=False))
     assert words.texts == ("Ada",)
     assert text.texts == ("Ada rows",)
 

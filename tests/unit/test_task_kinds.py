@@ -3,6 +3,7 @@
 import json
 import random
 import string
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import bertie
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -65,7 +66,9 @@ def words(rng: random.Random, count: int) -> list[str]:
 
 def rows_of(kind: str, text: str, path: Path, **options):
     path.write_text(text, encoding="utf-8")
-    return list(TASKS[kind].rows(path, TableFormat(**options)))
+    usual = options.pop("usual_label", "")
+    format = TableFormat.of(**options)
+    return list(TASKS[kind].rows(path, replace(format, columns=replace(format.columns, usual_label=usual))))
 
 
 # Regression ---------------------------------------------------------------------------------------------------------
@@ -271,7 +274,7 @@ def test_choices_that_cannot_be_used(pretrained, tmp_path):
     text = "\n".join(json.dumps({**row, "label": "choice1" if i == 2 else i}) for i, row in enumerate(numbered))
     more = rows_of("choice", text, tmp_path / "x.jsonl")
     assert [(row.texts[1:], row.label) for row in more] == [(("a", "b"), "0"), ((*"abcd",), "1"), ((*"abc",), "1")]
-    two = TASKS["choice"].rows(tmp_path / "x.jsonl", TableFormat(("question", "choice0", "choice1")))
+    two = TASKS["choice"].rows(tmp_path / "x.jsonl", TableFormat.of(("question", "choice0", "choice1")))
     assert [len(row.texts) for row in two] == [3, 3, 3], "the user names the choices"
     (digits,) = rows_of("choice", f"question,choice1,choice2,label\nWhy?,a,b,{'1' * 5000}\n", tmp_path / "w.csv")
     assert digits == BadRecord(2, "label is not a choice")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.errors import DataError, UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, read
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
@@ -224,7 +224,7 @@ def test_a_published_set_without_its_files_says_where_they_were_sought(tmp_path)
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
 def test_a_file_of_pairs_with_its_own_column_names():
     path = Path(os.environ["BERTIE_DATA"]) / "glue" / "MNLI" / "mnli_dev_matched_gold_with_bert_correct_counts.tsv"
-    examples, skipped = read(path, TableFormat(label="gold_label"))
+    examples, skipped = read(path, TableFormat.of(label="gold_label"))
     assert len(examples) == skipped.rows == 9815
     assert {e.label for e in examples} == set(DATASETS["mnli"].labels)
 

@@ -15,7 +15,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import Sums
 from bertie.metrics.written import WrittenScores

@@ -16,7 +16,6 @@ from bertie.data.corpus import build
 from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
-from bertie.io.blocks import ReadOptions
 from bertie.io.brat import documents
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
@@ -55,7 +54,7 @@ def folder() -> Iterator[Path]:
 def test_a_closed_folder_is_named_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     closed = f"{folder}/d/closed (Permission denied)"
     for pattern in (folder / "d", f"{folder}/d/**/*.txt"):
-        for found in (sources.expand([str(pattern)], ReadOptions()), readers.expand([str(pattern)])):
+        for found in (sources.expand([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
             assert (found.names, found.unreadable) == ([f"{folder}/d/a.txt"], [closed])
     shards = build([folder / "d"], folder / "corpus")
     assert shards.manifest["inputs"]["unreadable"] == 1

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
+from bertie import families, platform
 from bertie.errors import DataError, UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.predict import Predictor
@@ -240,10 +240,10 @@ def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_pat
         (lambda: bertie.perplexity(model, ["a"], lenght=1), "perplexity.. has no argument"),
         (lambda: bertie.probe(model, "f", output=tmp_path, test_file="x"), "Did you mean 'test'"),
         (lambda: bertie.load(model, dtype="bf16"), r"load\(\) has no argument 'dtype'. Did you mean 'precision'"),  # type: ignore[call-arg]
-        (lambda: bertie.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
+        (lambda: platform.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
         (lambda: bertie.finetune(model, "r.csv", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
         (lambda: bertie.pretrain(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
-        (lambda: bertie.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
+        (lambda: platform.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
         (lambda: bertie.FinetuneConfig(model="m", learning_rate=1e-4), "'learning_rate'. Did you mean 'optim.lr'"),  # type: ignore[call-arg]
         (lambda: bertie.FinetuneConfig(model="m", train={"num_train_epochs": 3}), "Did you mean 'epochs'"),
         (lambda: bertie.PretrainConfig(max_seq_length=128), "Did you mean 'max_length'"),  # type: ignore[call-arg]
@@ -394,7 +394,7 @@ def test_a_column_of_a_table_is_embedded(encoder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [None, 5, "folder", torch.nn.Linear(1, 1)])
 def test_what_is_no_model(wrong: Any) -> None:
     with pytest.raises(UsageError, match="must be what"):
-        bertie.Predictor(wrong)
+        platform.Predictor(wrong)
 
 
 def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:

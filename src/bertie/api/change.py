@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bertie import families
 from bertie.api.once import seal_of
@@ -24,7 +23,7 @@ from bertie.runs.adapters import merge_adapter
 from bertie.runs.models import load, model_folder
 from bertie.text import resize
 
-ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, Any]]]
+ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, object]]]
 """The changed model, and what else is known of the change."""
 
 
@@ -136,7 +135,7 @@ def grow(
     if layers is None and positions is None and times == 1 and intermediate is None:
         raise UsageError("No new size given. Pass `layers`, `times`, `intermediate` or `positions`.")
 
-    def grown(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def grown(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         if layers is not None:
             model = deeper(model, layers, how=how)
         if times > 1 or intermediate is not None:
@@ -172,7 +171,7 @@ def shrink(
     """
     variant = families.VARIANTS[family] if family else None
 
-    def shrunk(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def shrunk(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         numbers = [*layers] or list(range(0, model.config.num_hidden_layers, 2))
         return take_layers(model, numbers, variant=variant), {"taken": numbers}
 
@@ -199,7 +198,7 @@ def extend_vocabulary(
     if not stripped:
         raise DataError(f"{words}: no text." if isinstance(words, str | PathLike) else "There are no words.")
 
-    def extended(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def extended(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         resized = resize.extend(model.text_tokenizer, iter(stripped))
         for word, why in resized.left_out.items():
             warn(f"{word!r} {why}: skipped")
@@ -228,7 +227,7 @@ def trim_vocabulary(
         DataError: There is no text.
     """
 
-    def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         return with_vocabulary(model, resize.trim(model.text_tokenizer, _some(lines_of(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)

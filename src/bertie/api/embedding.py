@@ -23,7 +23,8 @@ from bertie.infer.predict import Predictor
 from bertie.infer.records import WRITERS
 from bertie.infer.texts import each_row, tell_unread
 from bertie.io.lines import BadRecord
-from bertie.io.tables import Columns, SkipReport
+from bertie.io.table_format import Columns
+from bertie.io.tables import SkipReport
 
 LAST_LAYER = "-1"  # layer
 
@@ -86,8 +87,12 @@ def write_vectors(predictor: Predictor, source: Source, target: RecordTarget) ->
         out = _opened(stack, source, target)
         keep = not target.only_answers and kind in WRITERS
         path, format = stack.enter_context(source.table(keep=keep))
-        format = replace(format, on_header=form.starts_with)
-        rows = predictor.task.rows(path, format, on_columns=lambda columns: check_single(columns, source))
+
+        def check(columns: Columns) -> None:
+            form.starts_with(columns.names)
+            check_single(columns, source)
+
+        rows = predictor.task.rows(path, format, on_columns=check)
         if kind == ".npy":
             write_npy(predictor, rows, out, skipped, long)
         else:

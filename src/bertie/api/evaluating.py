@@ -12,7 +12,7 @@ from bertie.files import atomic_writes, check_new_file, json_bytes
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.io import memory
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.metrics.base import baseline_notes, undefined
 from bertie.metrics.confusion import leading
 from bertie.metrics.intervals import with_intervals
@@ -58,7 +58,7 @@ class Examples:
         """The format of the rows."""
         source, names = self.source, {str(label): str(name) for label, name in self.label_names.items()}
         own = (source.text, self.label, source.columns, source.encoding, source.format)
-        return TableFormat(*own, label_names=names, label_separator=self.label_separator, weight=self.weight)
+        return TableFormat.of(*own, label_names=names, label_separator=self.label_separator, weight=self.weight)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def measured_scores(predictor: Predictor, examples: Examples, measures: Measures
     perturb.chosen(task, measures.perturb)
     with memory.open_as("examples", source.rows) as path_of_rows:
         if memory.in_memory(path_of_rows):
-            format = replace(format, kind="jsonl")
+            format = replace(format, file=replace(format.file, kind="jsonl"))
         return _scores(predictor, path_of_rows, format, source, metrics, measures)
 
 

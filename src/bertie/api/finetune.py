@@ -116,8 +116,8 @@ def finetune(
         train: Labeled examples: the path of a file, a DataFrame, an Arrow table, a data set, dicts, tuples
             (text, label), or a tuple of two lists (texts, labels).
         dev: Examples to evaluate on. Default: a tenth of `train`.
-        text: Column of the text, or two columns for a pair. Default: recognized by name.
-        label: Column of the label. Default: recognized by name.
+        text: Column of the text, or a template ("{title}. {body}"); two for a pair. Default: recognized.
+        label: Column of the label. Default: recognized.
         task: sequence, regression, multilabel, tagging ... Default: sequence, or that of the published data set.
         label_names: Names for the labels: {"0": "negative", "1": "positive"}.
         weight: Column of the weight of a row, in the loss and in the metrics.
@@ -277,7 +277,7 @@ def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
 
 
 @contextmanager
-def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
+def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
     """Context with the settings of a call, in which its examples can be read. call: its arguments."""
     call = dict.fromkeys([*FinetuneOptions.__annotations__, *FINETUNE]) | {"settings": None} | dict(call)
     model, config = call["model"], call["config"]
@@ -290,7 +290,7 @@ def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
     if config is None and train is None and not (chosen.get("data") or chosen.get("train_file") or overrides):
         raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
-        files: dict[str, Any] = {}
+        files: dict[str, object] = {}
         for name in ("train", "dev"):
             if call[name] is not None:
                 files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name]))
@@ -305,7 +305,7 @@ def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
         yield ready
 
 
-def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, object]:
     """Returns the settings that a call chooses, by their dotted names: its arguments, then its `settings`.
 
     names: argument -> setting. An empty text or list is none.
@@ -330,7 +330,7 @@ def _by_names(value: Mapping[object, object]) -> dict[str, object]:
     return {str(one): _by_names(other) if isinstance(other, Mapping) else other for one, other in value.items()}
 
 
-def check_alone(config: object, chosen: Mapping[str, Any]) -> None:
+def check_alone(config: object, chosen: Mapping[str, object]) -> None:
     """Raises UsageError for a whole config beside settings by name."""
     if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
         raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")

@@ -132,7 +132,7 @@ class Model(ModelHandle):
         Args:
             texts: Texts, or tuples of texts for tasks on pairs; or rows with columns: a DataFrame, an Arrow table, a
                 data set, dicts, or the path of a file.
-            text: Column of the text, or two columns for a pair. Default: as in training, or recognized by name.
+            text: Column of the text, or a template; two for a pair. Default: as in training, or recognized.
             candidates: Labels that the model was not trained on (zero-shot classification).
             hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
             multi: With candidates, whether each is judged separately, so that several can apply.
@@ -251,8 +251,8 @@ class Model(ModelHandle):
             data: A published data set, instead of `examples`.
             data_dir: Folder of the files of `data`.
             split: Split of `data`.
-            text: Column of the text, or two columns for a pair. Default: recognized by name.
-            label: Column of the label. Default: recognized by name.
+            text: Column of the text, or a template; two for a pair. Default: as in training, or recognized.
+            label: Column of the label. Default: as in training, or recognized.
             label_names: Names for the labels of the examples: {"0": "negative"}.
             weight: Column of the weight of a row in the metrics. Default: all weigh 1.
             positive: Label of a classification whose F1 is the main metric.
@@ -352,7 +352,7 @@ class Model(ModelHandle):
                 file.
             tokens: Whether to return the vectors of the tokens.
             layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
-            text: Column of the text. Default: recognized by name.
+            text: Column of the text, or a template. Default: recognized.
             prompt: Name of a prompt in the model folder.
             prefix: Text to put before every text: "query: ".
             pooling: mean, cls, max, mean_sqrt_len, weighted_mean, last, or several. Default: as trained.
@@ -539,7 +539,7 @@ class Model(ModelHandle):
 
         Args:
             texts: The texts; or rows with columns, or the path of a file. They may be a stream.
-            text: Column of the text. Default: recognized by name.
+            text: Column of the text, or a template. Default: recognized.
             limit: Maximum number of texts to read.
             max_length: Longer texts are left out. Default: the maximum of the model.
             columns: Column names of a file without a header line.

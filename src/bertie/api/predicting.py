@@ -7,7 +7,7 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_writes, check_new_file
+from bertie.files import atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TEXT, WRITERS, Form
@@ -25,8 +25,9 @@ from bertie.infer.texts import Row, tell_unread
 from bertie.io import memory
 from bertie.io.lines import BadRecord, check_encoding
 from bertie.io.memory import Rows
-from bertie.io.rows import TableFormat, kind_of
-from bertie.io.tables import Columns, Example, SkipReport
+from bertie.io.rows import kind_of
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.tasks import Prediction
 from bertie.tasks.capabilities import Embeds
 
@@ -57,6 +58,11 @@ class Source:
             source.kind_of_file(str(rows))
         return source
 
+    @cached_property
+    def in_columns(self) -> memory.Table | None:
+        """The rows as a table, where they are in memory and have columns."""
+        return None if memory.is_path(self.rows) else memory.with_columns(self.rows)
+
     @property
     def standard_input(self) -> bool:
         """Whether rows come from standard input, as they are typed."""
@@ -81,17 +87,22 @@ class Source:
         """Returns whether the rows have columns. Raises UsageError for a column of texts that have none."""
         if self.standard_input or isinstance(self.rows, PathLike):
             return True
-        columns = memory.has_columns(self.rows)
-        if self.text and not columns:
+        if isinstance(self.rows, str):
+            if not (exists(self.rows) and Path(self.rows).is_file()):
+                raise UsageError(
+                    f'texts must be a list of texts: ["..."], or the path of a file; {str(self.rows)!r:.80} is no file.'
+                )
+            return True
+        if self.text and self.in_columns is None:
             raise UsageError("`text` names a column, and the texts have none. Omit `text`.")
-        return columns
+        return self.in_columns is not None
 
     @contextmanager
     def table(self, *, keep: bool) -> Iterator[tuple[str, TableFormat]]:
         """Context with a path that the rows can be read from, and their format. keep: whether to read all columns."""
-        with memory.open_as("texts", self.rows, labeled=False) as path:
+        with memory.open_as("texts", self.in_columns or self.rows, labeled=False) as path:
             kind = "jsonl" if memory.in_memory(path) else self.kind_of_file(path)
-            yield path, TableFormat(self.text, "", self.columns, self.encoding, kind, labelled=False, keep=keep)
+            yield path, TableFormat.of(self.text, "", self.columns, self.encoding, kind, labelled=False, keep=keep)
 
 
 @dataclass(frozen=True)
@@ -157,8 +168,13 @@ def predictions(predictor: Predictor, source: Source) -> Predictions:
     if not source.check_texts():
         plain = tuple(predictor.predict(source.rows))  # type: ignore[arg-type]  # it checks
         return Predictions(plain, columns=columns, row_index=index)
+
+    def check(columns: Columns) -> None:
+        if columns.recognized:
+            check_columns(predictor, columns, source)
+
     with source.table(keep=True) as (path, format):
-        rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)))
+        rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)), on_columns=check)
         pairs = [*predictor.stream(rows)]
     unread = [answer for _, answer in pairs if isinstance(answer, BadRecord)]
     tell_unread(unread, len(pairs))
@@ -168,15 +184,17 @@ def predictions(predictor: Predictor, source: Source) -> Predictions:
 
 def paired(predictor: Predictor, format: TableFormat) -> TableFormat:
     """Returns the format of lines FIRST<TAB>SECOND for a model of pairs."""
-    if format.kind == "lines" and predictor.pipeline.texts == 2 and not format.columns:
-        return replace(format, columns=format.text or ("text1", "text2"))
+    if format.file.kind == "lines" and predictor.pipeline.texts == 2 and not format.file.names:
+        return replace(format, file=replace(format.file, names=format.columns.text or ("text1", "text2")))
     return format
 
 
 def check_columns(predictor: Predictor, columns: Columns, source: Source) -> None:
     """Says which columns of a file are read. Raises DataError for pairs and a model of single texts, or the reverse."""
+    if columns == Columns():
+        return  # a table without rows
     where, file = (str(source.rows), True) if memory.is_path(source.rows) else (source.name, False)
-    console.say(f"{where}: {columns}", level=0 if file and not source.standard_input else 1)
+    console.say(f"{where}: {columns}", level=0 if columns.recognized or (file and not source.standard_input) else 1)
     task, texts = predictor.pipeline.task_or_none, predictor.pipeline.texts
     most = task.input_texts.stop - 1 if task else len(columns.text)  # of three, pairs are made
     if texts not in (None, min(len(columns.text), most)):
@@ -225,14 +243,14 @@ def write_predictions(predictor: Predictor, source: Source, target: RecordTarget
     forms = [replace(form, columns=columns, key=key, notes=[]) for key in paths.values()] or [form]
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
 
-    def header(names: tuple[str, ...]) -> None:
+    def check(columns: Columns) -> None:
         for one in forms:
-            one.starts_with(names)
+            one.starts_with(columns.names)
+        _check_unlabeled(predictor, source, columns)
 
     with ExitStack() as stack:
         path, format = stack.enter_context(source.table(keep=not target.only_answers))
-        format = replace(predictor.pipeline.reading(paired(predictor, format)), on_header=header)
-        rows = predictor.task.rows(path, format, on_columns=partial(_check_unlabeled, predictor, source))
+        rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)), on_columns=check)
         outs = stack.enter_context(atomic_writes(paths)) if paths else [output]
         advance = stack.enter_context(console.progress("predicting", unit="rows"))
         with ExitStack() as writing:

@@ -16,8 +16,8 @@ from bertie.errors import DataError, arguments
 from bertie.folders import made_once
 from bertie.io.lines import BadRecord, decoded, opened
 from bertie.io.memory import table_of
-from bertie.io.sources import SUFFIXES
-from bertie.io.streams import suffix_of
+from bertie.io.sources import formats as formats_of_documents
+from bertie.io.streams import format_of
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.report import TokenizerReport, report
@@ -181,7 +181,7 @@ def _text(row: Mapping[str, Any]) -> object:
 
 def check_lines(source: Path) -> None:
     """Raises DataError for a table, a dump or another file whose lines are not texts, by its name."""
-    if (kind := SUFFIXES.get(suffix_of(source), "txt")) != "txt":
+    if (kind := format_of(source)) != "txt" and kind in formats_of_documents():
         raise DataError(
             f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
             f"bertie corpus {source} -o corpora/mine"

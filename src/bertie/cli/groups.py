@@ -10,7 +10,7 @@ from bertie.cli import tables
 
 if TYPE_CHECKING:
     from bertie.api.options import FileOptions, LabelOptions, PatternOptions, SimilarityOptions, WhereOptions
-    from bertie.io.rows import TableFormat
+    from bertie.io.table_format import TableFormat
 
     class _Reading(PatternOptions, WhereOptions, total=False):
         pass
@@ -60,11 +60,11 @@ class TableOptions:
 
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
-        from bertie.io.rows import TableFormat
+        from bertie.io.table_format import TableFormat
 
         names, columns = tables.pairs(self.label_names), tables.names(self.columns)
         own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
-        return TableFormat(*own, label_names=names, label_separator=self.label_separator)
+        return TableFormat.of(*own, label_names=names, label_separator=self.label_separator)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ def main() -> None:
 def run(program: Callable[[], None]) -> None:
     """Runs a command line and exits with the exit code of the command."""
     console.prepare_streams()
+    console.verbosity.asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     spin_briefly()
     try:
         _check_folder()

@@ -15,16 +15,18 @@ from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
-    from bertie.io.rows import TableFormat
+    from bertie.io.table_format import TableFormat
     from bertie.training_facts import TooLong as TooLongPolicy
 
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
+    typer.Option(
+        "--text", help="Column of the text, or a template: '{title}. {body}'; twice for a pair. Default: recognized."
+    ),
 ]
-LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized by name.")]
+LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized.")]
 LabelNames = Annotated[
     str, typer.Option("--label-names", help="Names for the labels of the file: 0=negative,1=positive.")
 ]
@@ -181,7 +183,8 @@ def unlabelled(
 
     Raises UsageError for a column of a file that has one text per line.
     """
-    from bertie.io.rows import TableFormat, kind_of
+    from bertie.io.rows import kind_of
+    from bertie.io.table_format import TableFormat
 
     named, kind = tuple(text or ()), kind or kind_of(file)
     if kind == "lines" and len(named) == 1 and not columns:
@@ -189,7 +192,7 @@ def unlabelled(
             f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "
             f"Omit --text {named[0]}, or pass a table: csv, tsv, jsonl ..."
         )
-    return TableFormat(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
+    return TableFormat.of(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
 
 
 def predictor(
@@ -209,14 +212,14 @@ def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> 
     return bertie.load(model, device, precision, engine).embedder()
 
 
-def json_line(row: Any) -> str:
+def json_line(row: object) -> str:
     """Returns a row as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def write_rows(
     path: Path,
-    rows: Iterable[Any],
+    rows: Iterable[object],
     description: str,
     *,
     total: int | None = None,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import safetensors
@@ -31,6 +31,7 @@ from bertie.files import parse_json, write_bytes
 from bertie.io import rows, tagged
 from bertie.io.lines import BadRecord, opened, read_whole
 from bertie.io.streams import suffix_of
+from bertie.io.table_format import TableFormat
 from bertie.text.normalize import clean
 
 LONG, SHORT = 13, 8  # words of a run; an example of fewer is looked for whole, one of fewer than SHORT not at all
@@ -130,7 +131,7 @@ def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     encoding: of text files that are not UTF-8.
     """
     suffix = suffix_of(path)
-    format = rows.TableFormat(encoding="utf-8" if _is_utf8(path) else encoding)
+    format = TableFormat.of(encoding="utf-8" if _is_utf8(path) else encoding)
     if suffix == "json" and not _is_json_lines(data := read_whole(path)):
         yield from _strings(parse_json(data, path))
     elif suffix in ("conll", "conllu"):
@@ -157,7 +158,7 @@ def _is_utf8(path: Path) -> bool:
         return False
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

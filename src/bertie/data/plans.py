@@ -96,14 +96,14 @@ class Sentences:
         """Returns the token ranges of `length` tokens from `start` on, one for each of their documents."""
         starts, stops = self._documents
         document = int(np.searchsorted(starts, start, side="right")) - 1
-        found = []
+        pairs = []
         while length > 0:
             stop = min(start + length, int(stops[document]))
-            found.append((start, stop))
+            pairs.append((start, stop))
             length -= stop - start
             document += 1
             start = int(starts[document]) if length else stop
-        return found
+        return pairs
 
     @cached_property
     def _documents(self) -> tuple[Int, Int]:

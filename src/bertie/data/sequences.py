@@ -193,21 +193,21 @@ class Sequences:
         """Returns the rows of T of some sequences, in the given order."""
         return ranges(self.starts[sequences], self.starts[sequences + 1])
 
-    def asked(self, sequences: Int) -> Int:
+    def position_rows(self, sequences: Int) -> Int:
         """Returns the rows of N of some sequences, in the given order."""
         first, end = np.searchsorted(self.positions, (self.starts[sequences], self.starts[sequences + 1]))
         return ranges(first, end)
 
     def take(self, sequences: Int) -> "Sequences":
         """Returns what an engine reads of some of the sequences, in the given order."""
-        rows, asked, lengths = self.rows(sequences), self.asked(sequences), self.lengths[sequences]
+        rows, head_rows, lengths = self.rows(sequences), self.position_rows(sequences), self.lengths[sequences]
         counts = np.diff(np.searchsorted(self.positions, self.starts))[sequences]
         moved = np.repeat(np.cumsum(lengths) - lengths - self.starts[sequences], counts)
         return Sequences(
             self.input_ids[rows],
             self.token_type_ids[rows],
             lengths,
-            self.positions[asked] + moved,
+            self.positions[head_rows] + moved,
             {name: array[rows] for name, array in self.extra.items()},
         )
 

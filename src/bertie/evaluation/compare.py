@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import Counts, Float, Scores, Sums, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion

@@ -46,7 +46,7 @@ def run(engine: Engine, ids: Sequences, outputs: Sequence[str], *, max_tokens: i
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
     for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)
-        at = {"token": ids.rows, "sequence": lambda chosen: chosen, "position": ids.asked}
+        at = {"token": ids.rows, "sequence": lambda chosen: chosen, "position": ids.position_rows}
         for name, array in arrays.items():
             if not found[name].size:
                 found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)

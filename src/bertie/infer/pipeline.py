@@ -16,8 +16,8 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
-from bertie.io.tables import Example, in_both_forms
+from bertie.io.table_format import TableFormat
+from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
@@ -178,29 +178,24 @@ class TextPipeline:
         Raises UsageError for a label name that is not a label of the model.
         """
         known = self.task.given_names
-        if format.weight and "weighted_scores" not in self.task.honours:
+        if format.columns.weight and "weighted_scores" not in self.task.honours:
             raise UsageError("The metrics of this task have no weights of rows. Omit weight.")
-        if format.label_separator and not self.task.several_labels:
+        if format.columns.separator and not self.task.several_labels:
             raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
-        if unknown := next((name for name in format.label_names.values() if name not in known), None):
+        if unknown := next((name for name in format.labels.names.values() if name not in known), None):
             raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
-        means = format.meanings
-        if (
-            means
-            and not format.label_names
-            and set(means.values()) <= set(self.task.labels)
-            and not set(means) & set(self.task.labels)
-        ):
-            format = replace(format, label_names=means)
-        format = replace(format, label_names=in_both_forms(known, format.label_names))
         trained = self.facts.training_facts
         return replace(
             format,
-            usual_text=trained.text_columns,
-            usual_label=trained.label_column,
-            usual_encoding=trained.encoding,
-            label_separator=format.label_separator or trained.label_separator,
-            features=trained.features or format.features,
+            file=replace(format.file, usual_encoding=trained.encoding),
+            columns=replace(
+                format.columns,
+                usual_text=trained.text_columns,
+                usual_label=trained.label_column,
+                separator=format.columns.separator or trained.label_separator,
+                features=trained.features or format.columns.features,
+            ),
+            labels=format.labels.for_model(self.task.labels, known),
         )
 
     def example(self, text: Text, number: int) -> Example:

@@ -23,8 +23,8 @@ from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
-from bertie.io.tables import Columns, Example, SkipReport
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task
 from bertie.text.tokenizer import Tokenizer
@@ -227,8 +227,10 @@ class Predictor:
                 yield row
 
         report = self.evaluate(weighed(), skipped=skipped, count=long, findings=findings).report()
-        if format.weight and not weight:
-            raise DataError(f"The weight column {format.weight!r} is 0 in all rows of {path}, so there is no metric.")
+        if format.columns.weight and not weight:
+            raise DataError(
+                f"The weight column {format.columns.weight!r} is 0 in all rows of {path}, so there is no metric."
+            )
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]

@@ -16,7 +16,7 @@ from bertie.files import files_in, some_of
 from bertie.io.entities import Mark, marked
 from bertie.io.lines import BadRecord, check_encoding, read_whole
 from bertie.io.offsets import placed, unit_of
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import unit_of as script_unit
 
@@ -41,7 +41,7 @@ def documents(path: Path | str) -> list[Path]:
 
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
-    check_encoding(format.encoding)
+    check_encoding(format.file.encoding)
     found = documents(path)
     if not found:
         raise DataError(
@@ -50,9 +50,11 @@ def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]
         )
     before = 0
     for marks in found:
-        text = _text(marks.with_suffix(TEXT), format.encoding)
+        text = _text(marks.with_suffix(TEXT), format.file.encoding)
         lines = text.split("\n")
-        yield from _document(text, lines, _text(marks, format.encoding) if format.labelled else None, before, format)
+        yield from _document(
+            text, lines, _text(marks, format.file.encoding) if format.columns.labelled else None, before, format
+        )
         before += len(lines)
 
 

@@ -11,8 +11,8 @@ from typing import IO
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.lines import BadRecord
-from bertie.io.rows import TableFormat
 from bertie.io.streams import suffix_of
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import SCHEME, TaggedExample, blocks, spaced
 
@@ -21,13 +21,13 @@ NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: w
 
 
 def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
-    """Yields sentences of a word per line. format.label: the column of the tags, from 1, or the last that has tags."""
+    """Yields sentences of a word per line. columns.label: the column of the tags, from 1, or the last that has tags."""
     column: int | None = None
-    if format.label:
-        if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
-            raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
-        column = int(format.label) - 1
-    for block in blocks(file, format.encoding, where, usual=format.usual_encoding):
+    if format.columns.label:
+        if not format.columns.label.isdecimal() or not 2 <= int(format.columns.label[:9]) < 1000:
+            raise UsageError(f"The tag column must be a number, 2 or more, and not {format.columns.label!r}.")
+        column = int(format.columns.label) - 1
+    for block in blocks(file, format.file.encoding, where, usual=format.file.usual_encoding):
         if isinstance(block, BadRecord):
             yield block
             continue
@@ -70,11 +70,11 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
 
 
 def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
-    """Yields the sentences of a treebank. format.label: upos or xpos."""
-    name = format.label or "upos"
+    """Yields the sentences of a treebank. columns.label: upos or xpos."""
+    name = format.columns.label or "upos"
     if name not in UD_COLUMNS:
         raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
-    for block in blocks(file, format.encoding, where, comment="#", usual=format.usual_encoding):
+    for block in blocks(file, format.file.encoding, where, comment="#", usual=format.file.usual_encoding):
         if isinstance(block, BadRecord):
             yield block
             continue
@@ -102,7 +102,7 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
 
 def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields sentences of a character per line."""
-    for block in blocks(file, format.encoding, where, comment="##", usual=format.usual_encoding):
+    for block in blocks(file, format.file.encoding, where, comment="##", usual=format.file.usual_encoding):
         if isinstance(block, BadRecord):
             yield block
             continue

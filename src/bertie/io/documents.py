@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie.errors import DataError, UsageError, nearest
-from bertie.io import pydocs, rows
+from bertie.io import pydocs
 from bertie.io.blocks import (
     BLANK_LINE,
     EXCERPT,
@@ -28,8 +28,11 @@ from bertie.io.blocks import (
     file_size,
     spans,
 )
+from bertie.io.fields import as_text
 from bertie.io.lines import BadRecord
+from bertie.io.rows import records
 from bertie.io.streams import FAILURES, Unreadable, opened
+from bertie.io.table_format import TableFormat
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
@@ -92,22 +95,15 @@ def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
 
 
 def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
-    """csv and tsv with a header line, read as tables of examples."""
+    """Tables of any format with one text per row."""
     path, column = item[0], reading.text
-
-    def lines() -> Iterator[bytes | None]:
-        for _, block in blocks(item, LINE, counts):
-            if isinstance(block, BadRecord):
-                yield None
-            else:
-                yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
-
-    for line, row in rows.FORMATS[kind](lines(), rows.TableFormat((column,), encoding=reading.encoding), path):
+    format = TableFormat.of((column,), encoding=reading.encoding, kind=kind)
+    for line, row in records(path, format):
         if isinstance(row, BadRecord):
             yield replace(row, where=path)
         elif column not in row:
             raise _no_column(path, column, row)
-        elif (document := row[column]) is None:
+        elif not isinstance(document := row[column], str):
             yield BadRecord(line, f"no text in column {column!r}", where=path)
         else:
             yield document
@@ -159,7 +155,7 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
             file = pyarrow.parquet.ParquetFile(stream)
             for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
                 for value in batch.column(0).to_pylist():
-                    if isinstance(text := rows.as_text(value) if isinstance(value, bytes) else value, str):
+                    if isinstance(text := as_text(value) if isinstance(value, bytes) else value, str):
                         yield text
                     else:
                         yield BadRecord(row, f"no text in column {column!r}", str(value)[:EXCERPT], where=path)

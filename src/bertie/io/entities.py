@@ -16,10 +16,12 @@ from typing import IO, Any, NamedTuple, cast
 
 from bertie.errors import DataError
 from bertie.io.annotations import PROGRAM, cell_labels, is_annotated, why_unused
+from bertie.io.fields import source_of
 from bertie.io.lines import BadRecord
 from bertie.io.offsets import Place, in_characters, unit_of, whole
 from bertie.io.rows import FORMATS as rows_of
-from bertie.io.rows import Row, TableFormat, records, source_of
+from bertie.io.rows import records, without_header
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, are_texts, cut, of_words, places_of
 from bertie.io.words import unit_of as script_unit
@@ -53,7 +55,7 @@ class BadMarkError(ValueError):
 def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
     """Returns whether a table has lists of entities in the cells of its first rows."""
     try:
-        rows = itertools.islice(records(path, replace(format, kind=kind, on_header=lambda names: None)), LOOKED_AT)
+        rows = itertools.islice(records(path, replace(format, file=replace(format.file, kind=kind))), LOOKED_AT)
         return any(not isinstance(row, BadRecord) and _marks(row, format) for _, row in rows)
     except DataError:
         return False  # the reader says what is wrong with the file
@@ -61,8 +63,8 @@ def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
 
 def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the examples of rows of any table. kind: of its rows."""
-    name = (*format.text, "text")[0]
-    rows: Iterator[Row] = iter(rows_of[kind](file, format, where))
+    name = (*format.columns.text, "text")[0]
+    rows = without_header(rows_of[kind](file, format, where))
     head = [*itertools.islice(rows, LOOKED_AT)]
     whole = [row for _, row in head if not isinstance(row, BadRecord)]
     unit = script_unit(row.get(name) for row in whole)
@@ -75,10 +77,10 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
         lack = _lack(row, name)
         text = None if lack else text
         words = are_texts(row.get("tokens"))
-        tagged = words and not format.label and any(row.get(tags) is not None for tags in TAGS)
+        tagged = words and not format.columns.label and any(row.get(tags) is not None for tags in TAGS)
         try:
-            marks = _marks(row, format) if format.labelled and not tagged else None
-            if format.labelled and (reason := why_unused(row)):
+            marks = _marks(row, format) if format.columns.labelled and not tagged else None
+            if format.columns.labelled and (reason := why_unused(row)):
                 yield BadRecord(number, reason)
             elif isinstance(text, str) and marks is not None:
                 yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
@@ -118,7 +120,7 @@ def _tagged(
 
     text: has the spaces between the words, if it consists of them.
     """
-    names = (format.label,) if format.label else TAGS
+    names = (format.columns.label,) if format.columns.label else TAGS
     words, tags = row.get("tokens"), next((row[name] for name in names if row.get(name) is not None), None)
     if words is None:
         raise ValueError
@@ -134,8 +136,8 @@ def _tagged(
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
     """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
-    named = (format.label,) if format.label else MARKED
-    for name in (*named, *(name for name in row if not format.label and name not in (*MARKED, *PROGRAM))):
+    named = (format.columns.label,) if format.columns.label else MARKED
+    for name in (*named, *(name for name in row if not format.columns.label and name not in (*MARKED, *PROGRAM))):
         value = row.get(name)
         value = cell_labels(value) if isinstance(value, str) else value
         listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)

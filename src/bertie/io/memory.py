@@ -18,11 +18,9 @@ from datetime import date, time
 from decimal import Decimal
 from numbers import Real
 from os import PathLike
-from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 from bertie.errors import BertieError, UsageError
-from bertie.files import exists
 
 SCHEME = "memory:"
 NUMBERED = re.compile(r"\bline (\d)")
@@ -76,24 +74,23 @@ def index_of(data: object) -> Any:
     return getattr(data, "index", None) if type(data).__module__.partition(".")[0] == "pandas" else None
 
 
-def has_columns(data: Any) -> bool:
-    """Whether data are rows with columns, or the path of a file of rows, and not a list of texts.
-
-    Raises UsageError for a text that is no path of a file.
-    """
-    if is_path(data):
-        if not (exists(data) and Path(data).is_file()):
-            raise UsageError(
-                f'texts must be a list of texts: ["..."], or the path of a file; {str(data)!r:.80} is no file.'
-            )
-        return True
+def with_columns(data: Any) -> "Table | None":
+    """Returns rows with columns as a table; None for texts."""
     if isinstance(data, Sequence):
-        return any(isinstance(row, Mapping) for row in data[:1])
-    if isinstance(data, Table | Mapping) or isinstance(getattr(data, "features", None), Mapping):
-        return True
-    import narwhals
+        rows = any(isinstance(row, Mapping) for row in data[:1])
+    else:
+        rows = isinstance(data, Table | Mapping) or isinstance(getattr(data, "features", None), Mapping)
+    if rows:
+        return table_of(data, labeled=False)
+    frame = frame_of(data)
+    return None if frame is None or len(frame.shape) == 1 else _table_of_frame(frame)
 
-    return isinstance(_by_narwhals(data), narwhals.DataFrame | narwhals.LazyFrame)
+
+def _table_of_frame(frame: Any) -> Table:
+    """Returns the table of a DataFrame or a Series of narwhals."""
+    if len(frame.shape) == 1:
+        return Table(lambda: ({"text": text} for text in frame))
+    return Table(lambda: frame.iter_rows(named=True))
 
 
 def table_of(data: Any, *, labeled: bool) -> Table:
@@ -110,8 +107,7 @@ def table_of(data: Any, *, labeled: bool) -> Table:
     if isinstance(data, Table):
         return data
     if (frame := frame_of(data)) is not None:
-        series = len(frame.shape) == 1
-        return Table(lambda: ({"text": text} for text in frame) if series else frame.iter_rows(named=True))
+        return _table_of_frame(frame)
     if isinstance(data, Mapping) and data and all(map(_is_list, data.values())):
         columns = {str(name): [*values] for name, values in data.items()}
         lengths = {name: len(values) for name, values in columns.items()}

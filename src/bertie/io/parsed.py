@@ -12,8 +12,8 @@ from pathlib import Path
 from bertie.errors import UsageError, nearest
 from bertie.io.conll import NUMBER, ud_words
 from bertie.io.lines import BadRecord, opened, where_of
-from bertie.io.rows import TableFormat
 from bertie.io.streams import suffix_of
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import blocks, spaced
 
@@ -25,15 +25,17 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one, or no tree, is an
     `BadRecord`.
 
-    format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Without format.labelled, heads and
+    file.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Without columns.labelled, heads and
     relations are not read.
     """
-    kind = format.kind or ("conllu" if suffix_of(path) == "conllu" else "klue-dp")
+    kind = format.file.kind or ("conllu" if suffix_of(path) == "conllu" else "klue-dp")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
     columns, comment, read, head, relation = FORMATS[kind]
     with opened(path) as file:
-        for block in blocks(file, format.encoding, where_of(path), comment=comment, usual=format.usual_encoding):
+        for block in blocks(
+            file, format.file.encoding, where_of(path), comment=comment, usual=format.file.usual_encoding
+        ):
             if isinstance(block, BadRecord):
                 yield block
                 continue
@@ -46,7 +48,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord
                 yield BadRecord(line, "words that are not numbered 1, 2, 3 ...")
             elif not all(row[1].strip() for row in words):
                 yield BadRecord(line, "a word that is empty")
-            elif not format.labelled:
+            elif not format.columns.labelled:
                 example = spaced([row[1] for row in words], (), line, spaces)
                 yield type(example)(example.texts, None, line, spans=example.spans)
             elif reason := _no_tree([row[head] for row in words]):

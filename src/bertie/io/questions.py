@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError
+from bertie.io.fields import first_given, source_of
+from bertie.io.json_rows import NO_TEXT
 from bertie.io.lines import BadRecord, check_characters, check_encoding, decoded, opened, read_whole, where_of
 from bertie.io.offsets import UNITS, whole
-from bertie.io.rows import NO_TEXT, RECOGNISED, TableFormat, first_given, kind_of, records, source_of
+from bertie.io.rows import kind_of, records
 from bertie.io.streams import suffix_of
+from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
 from bertie.io.trivia import KIND as TRIVIA
 from bertie.io.trivia import trivia
@@ -37,24 +40,26 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
 
     Raises DataError for a missing file, or another format.
     """
-    if format.kind == TRIVIA:
+    if format.file.kind == TRIVIA:
         yield from trivia(path)
         return
     suffix = suffix_of(path)
-    if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
+    if suffix in LINES or (suffix != "json" and format.file.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
-            for number, line in decoded(file, format.encoding, where_of(path), usual=format.usual_encoding):
+            for number, line in decoded(file, format.file.encoding, where_of(path), usual=format.file.usual_encoding):
                 yield line if isinstance(line, BadRecord) else _of_line(line, number, format)
         return
-    if (format.kind or kind_of(path)) == "parquet":
+    if (format.file.kind or kind_of(path)) == "parquet":
         for number, row in records(path, format):
             yield row if isinstance(row, BadRecord) else _of_fields(source_of(row), number, format)
         return
-    check_encoding(format.encoding)
+    check_encoding(format.file.encoding)
     try:
-        text = read_whole(path).decode(format.encoding).removeprefix("\ufeff")
+        text = read_whole(path).decode(format.file.encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not {format.encoding} text ({error.reason} at byte {error.start:,}).") from None
+        raise DataError(
+            f"{path} is not {format.file.encoding} text ({error.reason} at byte {error.start:,})."
+        ) from None
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -108,7 +113,7 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
         answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        if format.labelled:
+        if format.columns.labelled:
             return BadRecord(number, "answers are not text and answer_start")
         answers = None
     return Example((question, context), answers, number, name)

@@ -15,6 +15,10 @@ from typing import IO, Any
 from bertie import console
 from bertie.errors import DataError, UsageError
 from bertie.io import isolated, streams
+from bertie.io.fields import flat
+from bertie.io.header import Header, Numbered, Row, tabular
+from bertie.io.lines import BadRecord
+from bertie.io.table_format import TableFormat
 
 CELL = 32_767  # characters of a cell, Excel's limit
 ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, or the underscore of a text like _x000D_
@@ -35,6 +39,25 @@ def _openpyxl() -> Any:
             "Excel workbooks (.xlsx) need openpyxl: pip install 'bertie[xlsx]'. Alternatively, use .csv."
         ) from None
     return openpyxl
+
+
+def read_xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
+    """The first worksheet of a workbook that is not empty; the line is the row's number in it, from 1."""
+
+    def values() -> Iterator[Numbered]:
+        width = len(format.file.names)
+        for number, cells in sheet_rows(file, where):
+            if any(cell is not None for cell in cells):
+                width = max(width, len(cells))
+                yield number, [*cells, *[None] * (width - len(cells))]
+            elif width:  # empty rows may precede the header
+                yield number, BadRecord(number, "empty line")
+
+    for number, row in tabular(values(), format, where):
+        if not isinstance(row, BadRecord | Header):
+            row = flat(row)
+            row.update({name: "" for name, value in row.items() if value is None})  # an empty cell, as in a csv
+        yield number, row
 
 
 def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:

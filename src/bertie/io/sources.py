@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -22,10 +22,12 @@ from typing import IO, NamedTuple, TypeAlias, TypeVar
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, files_in, full_disk, some_of
-from bertie.io import documents, isolated, pages
+from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, file_size, spans
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord, check_encoding, texts_of
-from bertie.io.streams import COMPRESSIONS, FAILURES, cause, opened, suffix_of
+from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_of, opened, suffix_of
+from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.registry import Later, Registry
 
 T = TypeVar("T")
@@ -49,26 +51,21 @@ class Inputs(NamedTuple):
     passed_over: list[str]
     unreadable: list[str]
 
-    def nothing(self, folder: str, endings: Iterable[str]) -> DataError:
-        """Returns the error about a folder without any file to read."""
-        reason = f" Some of it cannot be read: {some_of(self.unreadable)}." if self.unreadable else ""
-        return DataError(f"The folder {folder} contains no file of a known format ({', '.join(endings)}).{reason}")
-
 
 def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Inputs]:
     """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the inputs as files.
 
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
     """
-    if reading.format and reading.format not in SOURCES:
-        raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, SOURCES)}")
+    if reading.format and reading.format not in (known := (*SOURCES, *rows.FORMATS)):
+        raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, known)}")
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
-    files = expand(inputs, reading)
+    files = expand(inputs, formats(reading))
     for name in files.names:
         kind, about = kind_of(name, reading)
-        for item, bytes_ in SOURCES[kind].plan(about, reading):
+        for item, bytes_ in _source(kind).plan(about, reading):
             if not units or units[-1].source != kind or size >= UNIT:
                 units.append(Unit(kind, [], 0))
                 size = 0
@@ -80,7 +77,7 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Input
 
 def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the documents of a unit. The rest of a damaged item is reported as dropped."""
-    source = SOURCES[unit.source]
+    source = _source(unit.source)
     for item in unit.items:
         try:
             for found in source.read(item, reading, counts):
@@ -102,8 +99,7 @@ SOURCES: Registry[Source] = Registry(
         ),
         ("wiki", Source(lambda path, reading: spans(path, documents.WIKI_END), documents.wiki, spans=True)),
         ("jsonl", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
-        ("csv", Source(partial(documents.table_file, "csv"), partial(documents.table, "csv"))),
-        ("tsv", Source(partial(documents.table_file, "tsv"), partial(documents.table, "tsv"))),
+        ("json", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
         ("parquet", Source(documents.row_groups, documents.parquet)),
         ("mediawiki", Later("bertie.io.dumps", "MEDIAWIKI")),
         ("warc", Later("bertie.io.warc", "WARC")),
@@ -115,45 +111,56 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
+def _source(kind: str) -> Source:
+    """Returns how a format is read: as documents, or else as the rows of a table."""
+    if kind in SOURCES:
+        return SOURCES[kind]
+    return Source(partial(documents.table_file, kind), partial(documents.table, kind))
+
+
 # From inputs to files ------------------------------------------------------------------------------------------------
 
-SUFFIXES = {
-    **dict.fromkeys(("", "txt", "text", "wiki"), "txt"),
-    **dict.fromkeys(("jsonl", "ndjson", "json"), "jsonl"),
-    **dict.fromkeys(("parquet", "pq"), "parquet"),
-    **dict.fromkeys(("warc", "wet"), "warc"),
-    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
-    "csv": "csv",
-    "tsv": "tsv",
-    "xml": "mediawiki",
-    "epub": "epub",
-}
+
+def formats(reading: ReadOptions | None = None) -> list[str]:
+    """Returns the formats of documents, and of tables with a column of texts; none: files of any name are read."""
+    if reading and reading.format:
+        return []
+    return [name for name in dict.fromkeys((*SOURCES, *rows.FORMATS)) if not _is_scheme(name)]
 
 
-def expand(inputs: Iterable[str], reading: ReadOptions) -> Inputs:
-    """Returns every file (or "name:...") of the inputs. Raises DataError where one gives none."""
+def _is_scheme(name: str) -> bool:
+    return name in SOURCES and SOURCES[name].scheme
+
+
+def expand(inputs: Iterable[str], known: Collection[str]) -> Inputs:
+    """Returns every file (or "name:...") of files, folders and globs, each once and in order.
+
+    known: the formats of the files of a folder that are read; none: all. Raises DataError for an input without a file.
+    """
     names: dict[str, None] = {}
     passed_over, unreadable = list[str](), list[str]()
-    for given in inputs:
-        scheme, name = given.partition(":")[0], given and os.path.normpath(given)  # ./a.txt is a.txt
-        if scheme in SOURCES and SOURCES[scheme].scheme:
-            names[given] = None
+    for one in inputs:
+        scheme, name = one.partition(":")[0], one and os.path.normpath(one)  # ./a.txt is a.txt
+        if _is_scheme(scheme):
+            names[one] = None
         elif Path(name).is_dir():
             visible, hidden = files_in(Path(name))
             unreadable += hidden
-            known = {p: None for p in visible if reading.format or suffix_of(p) in SUFFIXES}
-            if not known:
-                raise Inputs([], [], hidden).nothing(name, _endings())
-            names.update(dict.fromkeys(map(str, known)))
-            passed_over += [str(p) for p in visible if p not in known]
+            readable = {p: None for p in visible if not known or format_of(p) in known}
+            if not readable:
+                reason = f" Some of it cannot be read: {some_of(hidden)}." if hidden else ""
+                endings = ", ".join(endings_of(known))
+                raise DataError(f"The folder {name} contains no file of a known format ({endings}).{reason}")
+            names.update(dict.fromkeys(map(str, readable)))
+            passed_over += [str(p) for p in visible if p not in readable]
         elif Path(name).is_file():
             names[name] = None
         else:
-            found = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
+            matches = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
             closed = _closed(name)
-            if not found:
+            if not matches:
                 raise DataError(_none(name, closed))
-            names.update(dict.fromkeys(found))
+            names.update(dict.fromkeys(matches))
             unreadable += closed
     return Inputs(list(names), passed_over, unreadable)
 
@@ -187,17 +194,17 @@ def _none(name: str, closed: list[str]) -> str:
 def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
     """Returns the row of SOURCES that reads `name`, and its argument. Raises UsageError for an unknown format."""
     scheme, colon, rest = name.partition(":")
-    if colon and scheme in SOURCES and SOURCES[scheme].scheme:
+    if colon and _is_scheme(scheme):
         return scheme, rest
     if reading.format:
         return reading.format, name
-    suffix = suffix_of(name)
-    if suffix not in SUFFIXES:
+    kind, known = format_of(name), formats()
+    if kind not in known:
+        endings = [*endings_of(known), *(f"each also .{c}" for c in COMPRESSIONS)]
         raise UsageError(
-            f"{name}: the extension .{suffix} is unknown. Known: {', '.join(_endings())}. Otherwise pass the "
+            f"{name}: the extension .{suffix_of(name)} is unknown. Known: {', '.join(endings)}. Otherwise pass the "
             "format: --format txt."
         )
-    kind = SUFFIXES[suffix]
     if kind != "txt":
         return kind, name
     try:
@@ -207,11 +214,7 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
         head = b""  # reading it will say what is wrong
     if head.startswith(b"<doc "):
         return "wiki", name
-    return ("jsonl" if suffix == "" and head.startswith(b'{"') else "txt"), name
-
-
-def _endings() -> list[str]:
-    return [f".{suffix}" for suffix in SUFFIXES if suffix] + [f"each also .{c}" for c in COMPRESSIONS]
+    return ("jsonl" if suffix_of(name) == "" and head.startswith(b'{"') else "txt"), name
 
 
 def _hint(name: str) -> str:
@@ -244,13 +247,13 @@ class SourceFile:
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         self.path = path
-        known = self.suffix in SUFFIXES
+        known = format_of(self.path) in formats()
         self.options = ReadOptions("" if known else "txt", encoding=encoding, documents="file")
 
     @property
-    def suffix(self) -> str:
-        """The extension of the format: "jsonl" of a.jsonl.gz."""
-        return suffix_of(self.path)
+    def format(self) -> str:
+        """The format by the extension: "jsonl" of a.ndjson.gz, "txt" without one."""
+        return format_of(self.path)
 
     @property
     def size(self) -> int:
@@ -262,6 +265,15 @@ class SourceFile:
         """The format, by the extension and the first bytes: "txt", "wiki", "jsonl" ..."""
         return kind_of(self.path, self.options)[0]
 
+    @property
+    def table_kind(self) -> str:
+        """The format of a table, by the extension or the first line: "csv", "lines" ..."""
+        return rows.kind_of(self.path)
+
+    def rows(self, format: TableFormat = RECOGNISED) -> Iterator[tuple[int, Fields | BadRecord]]:
+        """Yields (line, fields by column name) of every row of a table."""
+        return rows.records(self.path, format)
+
     def open(self, *, seekable: bool = False) -> AbstractContextManager[IO[bytes]]:
         """Opens the file for reading bytes, uncompressed."""
         return opened(self.path, seekable=seekable)
@@ -269,7 +281,7 @@ class SourceFile:
     def documents(self) -> Iterator[tuple[str, str] | BadRecord]:
         """Yields the title, or "", and the text of each document: the articles of a wiki, else the file as a whole."""
         kind, about = kind_of(self.path, self.options)
-        items = [item for item, _ in SOURCES[kind].plan(about, self.options)]
+        items = [item for item, _ in _source(kind).plan(about, self.options)]
         if kind == "wiki":
             yield from chain.from_iterable(documents.articles(item, self.options, Counter()) for item in items)
             return
@@ -298,6 +310,6 @@ class SourceFile:
         return cause(error)
 
     @staticmethod
-    def expand(inputs: Iterable[str], format: str = "") -> Inputs:
-        """Returns every file of files, folders and globs. Raises DataError where one gives none."""
-        return expand(inputs, ReadOptions(format=format))
+    def expand(inputs: Iterable[str], known: Collection[str] = ()) -> Inputs:
+        """Returns every file of files, folders and globs. See `expand`."""
+        return expand(inputs, known)

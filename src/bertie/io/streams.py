@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
@@ -18,6 +18,16 @@ import zstandard
 from bertie.files import LACK
 
 COMPRESSIONS = ("gz", "zst", "xz", "bz2")
+ALIASES = {  # extension -> format; any other is the name of its format
+    **dict.fromkeys(("", "text", "wiki"), "txt"),
+    "ndjson": "jsonl",
+    "pq": "parquet",
+    "wet": "warc",
+    **dict.fromkeys(("htm", "xhtml"), "html"),
+    "xml": "mediawiki",
+    "markdown": "md",
+    "ann": "brat",
+}
 BOMB_RATIO = 200  # text comes to a tenth at best, logs to a fiftieth
 BOMB_BYTES = 64 << 20  # below, an unusual ratio does no harm
 
@@ -71,6 +81,18 @@ def uncompressed(path: str | Path) -> Path:
 def suffix_of(path: str | Path) -> str:
     """Returns the extension of a file's format: "jsonl" of a.jsonl.gz, "" of a name like wiki_00."""
     return uncompressed(path).suffix.lower().removeprefix(".")
+
+
+def format_of(path: str | Path) -> str:
+    """Returns the name of a file's format from its extension: "jsonl" of a.ndjson.gz, "txt" of a name like wiki_00."""
+    suffix = suffix_of(path)
+    return ALIASES.get(suffix, suffix)
+
+
+def endings_of(formats: Iterable[str]) -> list[str]:
+    """Returns the extensions of formats, for messages."""
+    known = [*formats]
+    return [f".{suffix}" for suffix in (*known, *(one for one in ALIASES if one and ALIASES[one] in known))]
 
 
 @contextmanager

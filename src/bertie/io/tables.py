@@ -7,61 +7,32 @@ returned as an `BadRecord` in its position, and `SkipReport` counts it. What mak
 columns, another encoding, a truncated parquet file) is one DataError.
 """
 
+import itertools
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from unicodedata import normalize
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError, UsageError, nearest
-from bertie.io.annotations import PROGRAM, cell_labels, why_unused
+from bertie.errors import DataError
+from bertie.io.annotations import cell_labels, why_unused
+from bertie.io.columns import Look, find_columns
+from bertie.io.features import BadFeaturesError, vectors_of
+from bertie.io.fields import Fields, as_text, source_of
+from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
-from bertie.io.rows import (
-    LABELS,
-    NAMELESS,
-    PAIRS,
-    RECOGNISED,
-    SINGLES,
-    Fields,
-    TableFormat,
-    as_text,
-    records,
-    source_of,
-)
-
-if TYPE_CHECKING:
-    from bertie.training_facts import FeatureConfig
+from bertie.io.rows import rows_and_header
+from bertie.io.table_format import RECOGNISED, Columns, TableFormat
+from bertie.io.templates import Template, is_template
 
 T = TypeVar("T")
 
+LOOKED_AT = 100  # rows that tell which columns are texts and labels
 MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
-
-
-class SoftLabel(str):
-    """A label that also has the probabilities of all labels. It is equal to the plain label."""
-
-    shares: Mapping[str, float]
-
-    @classmethod
-    def of(cls, label: str, shares: Mapping[str, float]) -> Self:
-        """Returns a label with its probabilities."""
-        made = cls(label)
-        made.shares = shares
-        return made
-
-    def renamed(self, names: Mapping[str, str]) -> Self:
-        """Returns the label by its new name. The probabilities of labels that get the same name are added."""
-        shares = dict[str, float]()
-        for label, share in self.shares.items():
-            name = names.get(label, label)
-            shares[name] = shares.get(name, 0.0) + share
-        return self.of(names.get(self, self), shares)
 
 
 @dataclass(frozen=True)
@@ -100,30 +71,6 @@ class Example:
     ) -> "Iterator[Example | BadRecord]":
         """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
         return stream(path, format, on_columns=on_columns)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices.
-
-    further: the columns of choices that only other rows than the first may have. separator: between labels of a cell.
-    """
-
-    text: tuple[str, ...]
-    label: str | None
-    choices: tuple[str, ...] = ()
-    further: re.Pattern[str] | None = None
-    separator: str = ","
-
-    def __str__(self) -> str:
-        kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))
-        found = [
-            f"{kind} column{'s' if len(names) > 1 else ''} {' and '.join(f'`{name}`' for name in names)}"
-            for kind, names in kinds
-            if names
-        ]
-        texts = [] if self.text or self.choices else ["no text column"]  # there are only feature vectors
-        return ", ".join([*texts, *found, *([] if self.label else ["no label column"])])
 
 
 @dataclass
@@ -185,39 +132,73 @@ def stream(
     format: TableFormat = RECOGNISED,
     *,
     on_columns: Callable[[Columns], None] = lambda columns: None,
-    find: "FindColumns | None" = None,
+    find: "FindColumns" = find_columns,
     make: "MakeExample | None" = None,
 ) -> Iterator[Example | BadRecord]:
     """Yields the rows of a file, or of standard input ("-"), in order. `on_columns` is called with the columns.
 
-    find: chooses the columns, by default `find_columns`; make: makes an example from a row's fields, by default
-    `example`. Raises DataError for a missing file, unknown columns, another encoding or a damaged file; UsageError for
-    an unknown kind.
+    find: chooses the columns; make: makes an example from a row's fields, by default `example`. Raises DataError for a
+    missing file, unknown columns, another encoding or a damaged file; UsageError for an unknown kind.
     """
-    columns: Columns | None = None
-    for line, fields in records(path, format):
-        if isinstance(fields, BadRecord):
-            yield fields
+    rows, ahead = rows_and_header(path, format), list[Row]()
+
+    def look() -> list[Fields]:
+        ahead.extend(itertools.islice(rows, 0 if ahead[1:] else 1 if str(path) == "-" else LOOKED_AT))
+        return [fields for _, fields in ahead if isinstance(fields, dict)]
+
+    names: tuple[str, ...] = ()
+    for line, row in rows:
+        if isinstance(row, BadRecord):
+            yield row
             continue
-        if columns is None:
-            columns = (find or find_columns)(tuple(fields), format, str(path))
-            on_columns(columns)
-        reason = why_unused(fields) if format.labelled and columns.label != "answer" else ""
-        found = BadRecord(line, reason) if reason else (make or example)(fields, columns, line)
-        undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
-        if undecided:
-            found = BadRecord(line, f"no gold label ({format.undecided!r})")
-        if format.label_names and isinstance(found, Example):
-            found = replace(found, label=named(found.label, format.label_names))
-        if format.features is not None and isinstance(found, Example):
-            found = with_vectors(found, fields, format.features, Path(path).parent)
-        if format.weight and isinstance(found, Example):
-            found = replace(found, weight=weight_of(fields, format.weight, f"{path}, line {line}"))
-        if (format.group or format.time) and isinstance(found, Example):
-            where = f"{path}, line {line}"
-            group = _filled(fields, format.group, where, "group") if format.group else found.group
-            found = replace(found, group=group, time=time_of(fields, format.time, where) if format.time else None)
-        yield replace(found, source=source_of(fields)) if format.keep else found
+        if isinstance(row, Header):
+            names = row
+        else:
+            ahead.append((line, row))
+        break
+    columns = format.columns
+    if names and not look():
+        on_columns(Columns(names=names))
+    elif ahead:
+        first = next(fields for _, fields in ahead if isinstance(fields, dict))
+        columns = replace(find(names or tuple(first), format.columns, str(path), look), names=names)
+        on_columns(columns)
+    make, labelled = make or example, format.columns.labelled and columns.label != "answer"
+    plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels
+    for line, row in itertools.chain(ahead, rows):
+        if isinstance(row, dict):
+            reason = why_unused(row) if labelled else ""
+            record = BadRecord(line, reason) if reason else make(row, columns, line)
+            yield record if plain else _finished(record, row, format, path)
+        elif isinstance(row, BadRecord):
+            yield row
+
+
+def _finished(
+    record: Example | BadRecord, fields: Fields, format: TableFormat, path: Path | str
+) -> Example | BadRecord:
+    """Returns a record with what the format adds to it, or why the row is not used."""
+    own, where, changes = format.columns, f"{path}, line {record.line}", dict[str, Any]()
+    if isinstance(record, Example) and record.label == format.labels.undecided is not None:
+        record = BadRecord(record.line, f"no gold label ({record.label!r})")
+    if isinstance(record, Example):
+        if format.labels.names:
+            changes["label"] = format.labels.of(record.label)
+        if own.weight:
+            changes["weight"] = weight_of(fields, own.weight, where)
+        if own.group:
+            changes["group"] = _filled(fields, own.group, where, "group")
+        if own.time:
+            changes["time"] = time_of(fields, own.time, where)
+        if own.features is not None:
+            value = source_of(fields).get(own.features.column)  # numbers as numbers
+            try:
+                changes["vectors"] = vectors_of(value, Path(path).parent, own.features)
+            except BadFeaturesError as bad:
+                record, changes = BadRecord(record.line, str(bad)), {}
+    if format.keep:
+        changes["source"] = source_of(fields)
+    return replace(record, **changes) if changes else record
 
 
 def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRecord:
@@ -225,6 +206,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
     texts = []
     for name in columns.text:
         value = fields.get(name)
+        if name not in fields and is_template(name):
+            value = Template.of(name).fill(fields)
         if not isinstance(value, str):
             return BadRecord(line, f"no {name}")
         if not value.strip():
@@ -241,36 +224,6 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
     if columns.label and not (isinstance(label, str) and label.strip()):
         return BadRecord(line, f"no {columns.label}")
     return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
-
-
-def named(label: Any, names: Mapping[str, str]) -> Any:
-    """Returns a label, or each of several, by its new name; labels without one are unchanged."""
-    if isinstance(label, tuple):
-        return tuple(sorted({named(one, names) for one in label}))
-    if isinstance(label, SoftLabel):
-        return label.renamed(names)
-    return names.get(label, label) if isinstance(label, str) else label
-
-
-def in_both_forms(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
-    """Returns names for the labels of a file that are written in another Unicode form than the model's, with `names`.
-
-    Labels from names of folders are decomposed on macOS.
-    """
-    pairs = [*zip(known, known, strict=True), *names.items()]
-    others = {form: name for label, name in pairs for form in (normalize("NFC", label), normalize("NFD", label))}
-    return {label: name for label, name in others.items() if label not in known} | dict(names)
-
-
-def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | BadRecord:
-    """Returns an example with the feature vectors of its row. folder: where the files are that the row names."""
-    from bertie.io.features import BadFeaturesError, vectors_of
-
-    value = source_of(fields).get(features.column)  # numbers as numbers
-    try:
-        return replace(example, vectors=vectors_of(value, folder, features))
-    except BadFeaturesError as bad:
-        return BadRecord(example.line, str(bad))
 
 
 def weight_of(fields: Fields, column: str, where: str) -> float:
@@ -316,36 +269,5 @@ def time_of(fields: Fields, column: str, where: str) -> tuple[bool, float]:
     return True, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
-    """Returns the columns to read: those of the user, those of the training file, or recognized ones.
-
-    Raises DataError with the available names.
-    """
-    vectors = (format.features.column,) if format.features else ()
-    for name in (*format.text, *filter(None, (format.label, format.weight, format.group, format.time)), *vectors):
-        if name not in names:
-            raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
-    if len(format.text) > 2:
-        raise UsageError(f"--text names {len(format.text)} columns; it must name one, or two for a pair.")
-    usual = (format.usual_text,) if format.usual_text else ()
-    text = format.text or next((c for c in usual + PAIRS + SINGLES if set(c) <= set(names)), ())
-    if not text and not vectors:
-        raise DataError(
-            f"{where}: no text column was recognized among {', '.join(map(repr, names))}.",
-            hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
-            f"example --columns {'label,text' if format.labelled else 'text'}.",
-        )
-    label = format.label or next((name for name in (format.usual_label, *LABELS) if name and name in names), None)
-    if format.labelled and label is None:
-        others = [name for i, name in enumerate(names, 1) if name not in (*text, NAMELESS.format(i), *PROGRAM)]
-        if "annotation_id" in names and len(others) == 1:  # of Label Studio: the name of its control
-            return Columns(text, others[0])
-        raise DataError(
-            f"{where}: no label column was recognized among {', '.join(map(repr, names))}. "
-            + (f"Pass --label COLUMN, for example --label {others[-1]}." if others else "Add a column of labels.")
-        )
-    return Columns(text, label if format.labelled else None)
-
-
-FindColumns = Callable[[Sequence[str], TableFormat, str], Columns]
+FindColumns = Callable[[Sequence[str], Columns, str, Look], Columns]
 MakeExample = Callable[[Fields, Columns, int], Example | BadRecord]

@@ -17,21 +17,19 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from bertie.errors import UsageError, nearest
-from bertie.io.brat import MARKS, brat
+from bertie.io.brat import brat
 from bertie.io.conll import conll, conllu, klue
 from bertie.io.entities import has_places, objects
 from bertie.io.lines import BadRecord, opened, where_of
-from bertie.io.rows import TableFormat, check_known, first_line, kind_of
-from bertie.io.streams import suffix_of
+from bertie.io.rows import check_known, first_line, kind_of
+from bertie.io.streams import format_of, suffix_of
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.webanno import BEGINS, webanno
 from bertie.io.word_tables import WORD_TABLES, word_rows, word_table
 from bertie.io.words import TaggedExample, in_bioes
 
 TABLES = ("jsonl", "json", "parquet")
-SUFFIXES = {"ndjson": "jsonl", "pq": "parquet", MARKS[1:]: "brat"} | {
-    kind: kind for kind in ("conll", "conllu", *TABLES)
-}
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
     "conll": conll,
     "conllu": conllu,
@@ -46,7 +44,8 @@ def kind_of_words(path: Path | str) -> str:
     """Returns the format of tagged words of a file, from its name or its first line; "" for an unknown one."""
     if Path(path).is_dir():
         return FOLDER
-    kind = SUFFIXES.get(suffix_of(path), "")
+    kind = format_of(path)
+    kind = kind if kind in ("conll", "conllu", FOLDER, *TABLES) else ""
     if kind == "json":
         return kind_of(path)
     if kind or not Path(path).is_file():
@@ -60,23 +59,23 @@ def kind_of_words(path: Path | str) -> str:
 def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `BadRecord`.
 
-    format.kind: one of FORMATS or brat, by default by the name or the first line, else conll. format.label: the tag
-    column, by number from 1, or upos, xpos; by default as above. format.text: the text of rows without tokens. Raises
+    file.kind: one of FORMATS or brat, by default by the name or the first line, else conll. columns.label: the tag
+    column, by number from 1, or upos, xpos; by default as above. columns.text: the text of rows without tokens. Raises
     DataError for a missing file, or no column with tags; UsageError for columns that the format does not have.
     """
-    check_known(path, format)
-    kind = format.kind or kind_of_words(path) or suffix_of(path)
+    check_known(path, format.file)
+    kind = format.file.kind or kind_of_words(path) or suffix_of(path)
     if kind == FOLDER:
         yield from _in_bioes(brat(path, format))
         return
     places = kind in WORD_TABLES and has_places(path, kind, format)
     table = None if places else word_table(path, format)
-    if not format.kind and not table and not places and kind not in FORMATS:
+    if not format.file.kind and not table and not places and kind not in FORMATS:
         kind = "conll"
     if kind not in FORMATS and not table and not places:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER))}")
-    if not table and not places and (format.columns or (format.text and kind not in TABLES)):
-        option = "--columns" if format.columns else "--text"
+    if not table and not places and (format.file.names or (format.columns.text and kind not in TABLES)):
+        option = "--columns" if format.file.names else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with opened(path) as file:
         read = partial(word_rows, table) if table else partial(objects, kind) if places else FORMATS[kind]

@@ -16,7 +16,7 @@ from typing import IO
 
 from bertie.errors import DataError, nearest
 from bertie.io.lines import BadRecord, decoded
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, of_words, places_of
 
@@ -30,13 +30,15 @@ Lines = list[tuple[int, str]]
 
 
 def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
-    """Yields the sentences of a file. format.label: the feature with the labels, by default that of named entities.
+    """Yields the sentences of a file. columns.label: the feature with the labels, by default that of named entities.
 
     Raises DataError for a file without such a feature.
     """
     columns: dict[str, int] = {}
     width, column, block, text, bad = 3, -1, Lines(), list[str](), None
-    for number, line in itertools.chain(decoded(file, format.encoding, where, usual=format.usual_encoding), [(0, "")]):
+    for number, line in itertools.chain(
+        decoded(file, format.file.encoding, where, usual=format.file.usual_encoding), [(0, "")]
+    ):
         if isinstance(line, BadRecord):
             bad = bad or line
         elif layer := LAYER.fullmatch(line):
@@ -58,14 +60,16 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
 
 def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
     """Returns the column of the labels."""
-    if format.label:
-        matches = [at for name, at in columns.items() if format.label in (name, *name.split("."))]
+    if format.columns.label:
+        matches = [at for name, at in columns.items() if format.columns.label in (name, *name.split("."))]
         if not matches:
-            raise DataError(f"{where} has no feature {format.label!r}. {nearest(format.label, columns)}")
+            raise DataError(
+                f"{where} has no feature {format.columns.label!r}. {nearest(format.columns.label, columns)}"
+            )
         return matches[0]
     ranked = sorted(columns, key=lambda name: (*(own not in name for own in OWN), name.rpartition(".")[2] not in USUAL))
     if not ranked:
-        if format.labelled:
+        if format.columns.labelled:
             raise DataError(f"{where} has no layer of spans, so its words have no labels.")
         return 0
     return columns[ranked[0]]
@@ -77,27 +81,27 @@ def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFor
     for _, line in block:
         cells = line.split("\t")
         if "." in cells[0].partition("-")[2]:
-            if format.labelled and len(cells) > column and cells[column] not in ("_", ""):
+            if format.columns.labelled and len(cells) > column and cells[column] not in ("_", ""):
                 return BadRecord(block[0][0], "an entity that is a part of a word")
             continue
         if len(cells) <= max(2, column):
             return BadRecord(block[0][0], "a word without its columns")
         words.append(ESCAPED.sub(r"\1", cells[2]))
         value = re.split(r"(?<!\\)\|", cells[column])
-        if len(value) > 1 and format.labelled:
+        if len(value) > 1 and format.columns.labelled:
             return BadRecord(block[0][0], "entities that share a word")
         numbered = NUMBERED.fullmatch(value[0])
         kind, name = (numbered[1], numbered[2]) if numbered else (value[0], "")
         kind = ESCAPED.sub(r"\1", kind)
         if kind in ("_", ""):
             tags.append("O")
-        elif kind == "*" and not layer and format.labelled:
+        elif kind == "*" and not layer and format.columns.labelled:
             return BadRecord(block[0][0], "an entity without a label")
         else:
             begins = "I" if name and (kind, name) == before else "B"
             tags.append(f"{begins}-{layer if kind == '*' else kind}")
         before = (kind, name)
-    found = of_words(words, tags if format.labelled else None, block[0][0])
+    found = of_words(words, tags if format.columns.labelled else None, block[0][0])
     if isinstance(found, TaggedExample) and (spans := places_of(text, words)):
         return replace(found, texts=(text,), spans=spans)
     return found

@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from bertie.errors import DataError, nearest
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.rows import FORMATS as rows_of
-from bertie.io.rows import Fields, TableFormat, no_header, records
+from bertie.io.rows import column_names, without_header
 from bertie.io.streams import suffix_of
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import of_words
 
@@ -34,37 +35,36 @@ class WordTable(NamedTuple):
 def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
     """Returns the columns of a table with a word per row, from its header; None for another file.
 
-    The word is in the column of format.text, or in a recognized one. Without labels, the columns of the word and of the
+    The word is in columns.text, or in a recognized column. Without labels, the columns of the word and of the
     sentence must have known names, since other tables have texts.
     """
-    kind = format.kind or suffix_of(path)
+    kind = format.file.kind or suffix_of(path)
     if kind not in WORD_TABLES or not Path(path).is_file():
         return None
-    names = [*format.columns]
-    with suppress(DataError):  # the reader says what is wrong with the file
-        next(records(path, replace(format, kind=kind, on_header=names.extend)), None)
+    names = format.file.names or column_names(path, replace(format, file=replace(format.file, kind=kind)))
     lower = {name.strip().lower(): name for name in names}
 
     def column(given: Sequence[str], known: Sequence[str]) -> str:
         return next((name for name in given if name), "") or next((lower[name] for name in known if name in lower), "")
 
-    usual = [name for name in (*format.usual_text[:1], format.usual_label) if name in names]
-    word = column((*format.text[:1], *usual[:1]), WORD)
-    tag, sentence = column((format.label, *usual[1:]), TAG), column((), SENTENCE)
-    if not word or (not format.labelled and not (sentence and word.strip().lower() in WORD)):
+    usual = [name for name in (*format.columns.usual_text[:1], format.columns.usual_label) if name in names]
+    word = column((*format.columns.text[:1], *usual[:1]), WORD)
+    tag, sentence = column((format.columns.label or "", *usual[1:]), TAG), column((), SENTENCE)
+    if not word or (not format.columns.labelled and not (sentence and word.strip().lower() in WORD)):
         return None
     if missing := next((name for name in (word, tag) if name and name not in names), ""):
         raise DataError(f"{path} has no column {missing!r}. {nearest(missing, names)}")
-    if format.labelled and not tag:
+    if format.columns.labelled and not tag:
         raise DataError(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
     return WordTable(kind, word, tag, sentence)
 
 
 def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
-    reading = replace(format, on_header=no_header)  # the columns of an example are others
     found, bad, first, current, ends = list[Fields](), None, 0, None, 0
-    for number, row in itertools.chain(rows_of[table.kind](file, reading, where), [(0, BadRecord(0, EMPTY))]):
+    for number, row in itertools.chain(
+        without_header(rows_of[table.kind](file, format, where)), [(0, BadRecord(0, EMPTY))]
+    ):
         empty = row.reason == EMPTY if isinstance(row, BadRecord) else not any(row.values())
         name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
         if (found or bad) and (empty or (name is not None and name != current)):
@@ -74,7 +74,7 @@ def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str
                     "after each sentence."
                 )
             words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
-            yield bad or of_words(words, tags if format.labelled else None, first)
+            yield bad or of_words(words, tags if format.columns.labelled else None, first)
             found, bad, ends = [], None, ends + 1
         if empty:
             continue

@@ -137,7 +137,7 @@ def _as_read(model: Saved) -> EncoderConfig:
     return model.config.replace(pooler=read)
 
 
-def _more(public: Mapping[str, Any]) -> list[Any]:
+def _more(public: Mapping[str, Any]) -> list[object]:
     return list(public.get("architectures") or [])[1:]
 
 

@@ -72,20 +72,20 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
         UsageError: An objective or option is unknown, an option is out of range, or no objective remains.
     """
     kinds = {name: OBJECTIVES[name] for name in options}  # also of null: a misspelled name removes nothing
-    chosen = [_one(kinds[name], name, given) for name, given in options.items() if given is not None]
+    chosen = [_one(kinds[name], name, values) for name, values in options.items() if values is not None]
     if not chosen:
         raise UsageError(f"No objective is left to train on. {nearest('', OBJECTIVES)}")
     return reduce(add, chosen)
 
 
-def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objective:
+def _one(kind: type[Objective], name: str, settings: Mapping[str, object]) -> Objective:
     if not is_dataclass(kind):
         raise UsageError(f"The objective {name} has no options: {kind.__name__} must be a dataclass.")
     known = [field.name for field in fields(kind) if field.init]
-    for option in given:
+    for option in settings:
         if option not in known:
             raise UsageError(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")
-    values = {option: tuple(value) if isinstance(value, list) else value for option, value in given.items()}
+    values = {option: tuple(value) if isinstance(value, list) else value for option, value in settings.items()}
     hints = get_type_hints(kind)
     for option, value in values.items():
         if get_origin(hints[option]) is Literal:  # the objective names the nearest word
@@ -97,5 +97,7 @@ def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objectiv
             if first["type"] in ("missing", "too_long"):  # how many there must be, the objective says better
                 continue
             said = first["msg"].replace("tuple", "list")
-            raise UsageError(f"objectives.{name}.{option} is {given[option]!r}. {said} (docs/objectives.md).") from None
+            raise UsageError(
+                f"objectives.{name}.{option} is {settings[option]!r}. {said} (docs/objectives.md)."
+            ) from None
     return kind(**values)

@@ -24,7 +24,7 @@ from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
 from bertie.errors import DataError, UsageError
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport, stream
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_INSTANCES, VALIDATION_SEED, CorpusSource
@@ -55,7 +55,9 @@ class Captions:
             raise DataError(
                 f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
             )
-        examples, skipped = SkipReport.collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
+        examples, skipped = SkipReport.collect(
+            stream(path, TableFormat.of(labelled=False, features=features)), str(path)
+        )
         notes = [f"{path}: {note}" for note in skipped.notes]
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])
         return cls(ids, [example.vectors for example in examples if example.vectors is not None], notes)

@@ -77,11 +77,11 @@ class Distillation(Objective):
         """Loads the teacher. Raises UsageError when none is named, or when it has no masked-LM head."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
-        found, teacher = copy(self), load(self.teacher)
+        objective, teacher = copy(self), load(self.teacher)
         if "mlm" not in teacher.heads:
             raise UsageError(f"{self.teacher} has no masked-LM head, which a teacher needs.")
-        object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
-        return found
+        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
+        return objective
 
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Checks that student and teacher match, and initializes a new student from the teacher's layers.
@@ -118,13 +118,13 @@ class Distillation(Objective):
             )
         taken = take_layers(self._teacher, self.layers, variant=student.variant).state_dict()
         ours = student.state_dict()
-        given = {name: tensor for name, tensor in taken.items() if name in ours and tensor.shape == ours[name].shape}
-        if lacking := [name for name in {**ours, **taken} if re.match(NOT_FRESH, name) and name not in given]:
+        matching = {name: tensor for name, tensor in taken.items() if name in ours and tensor.shape == ours[name].shape}
+        if lacking := [name for name in {**ours, **taken} if re.match(NOT_FRESH, name) and name not in matching]:
             raise UsageError(
                 f"Cannot initialize the student from {self.teacher}: weight {lacking[0]} is missing or has a "
                 "different size."
             )
-        student.load_state_dict(ours | given)
+        student.load_state_dict(ours | matching)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the vocabulary head, which masked LM trains too."""
@@ -152,19 +152,19 @@ class Distillation(Objective):
         teacher = self._teacher.to(output.last_hidden_state.device)
         teacher.compute_dtype = model.compute_dtype
         with torch.no_grad():
-            seen = teacher.encode(batch).last_hidden_state
-        ours, seen = output.last_hidden_state.flatten(0, -2), seen.flatten(0, -2)
+            theirs_TH = teacher.encode(batch).last_hidden_state
+        ours, theirs_TH = output.last_hidden_state.flatten(0, -2), theirs_TH.flatten(0, -2)
         real = None if batch.input_ids.ndim == 1 else where(batch.host.layout.mask(), ours.device)
         places = batch.labels["mlm_positions"] if self.positions == "masked" else real
-        student_NH, teacher_NH = (x if places is None else x[places] for x in (ours, seen))
+        student_NH, teacher_NH = (x if places is None else x[places] for x in (ours, theirs_TH))
         with torch.no_grad():
             theirs = decoder(teacher, teacher_NH)
         soft, agreed = soft_targets_loss(decoder(model, student_NH), theirs, temperature=self.temperature)
         counts = self.counts(batch.host)
         report = {"distil": LossTerm(soft, counts["distil"], agreed, self.weight)}
         if self.cosine:
-            ours, seen = (x.float() if real is None else x[real].float() for x in (ours, seen))
-            apart = 1 - F.cosine_similarity(ours, seen, dim=-1)
+            ours, theirs_TH = (x.float() if real is None else x[real].float() for x in (ours, theirs_TH))
+            apart = 1 - F.cosine_similarity(ours, theirs_TH, dim=-1)
             report["cosine"] = LossTerm(apart.sum(), counts["cosine"], weight=self.cosine)
         return report
 

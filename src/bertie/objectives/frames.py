@@ -64,11 +64,11 @@ class MaskedFrames(Objective):
         from sklearn.cluster import MiniBatchKMeans
 
         if len(vectors) < self.clusters:
-            found = counted(len(vectors), "vector")
-            raise DataError(f"The table has {found} for {self.clusters} clusters. Lower clusters.")
-        found = MiniBatchKMeans(self.clusters, batch_size=4096, n_init=3, random_state=0)
-        found.fit(vectors[:: -(-len(vectors) // MOST_FITTED)])
-        return {"clusters": found.predict(vectors).astype(np.int64)}
+            size = counted(len(vectors), "vector")
+            raise DataError(f"The table has {size} for {self.clusters} clusters. Lower clusters.")
+        means = MiniBatchKMeans(self.clusters, batch_size=4096, n_init=3, random_state=0)
+        means.fit(vectors[:: -(-len(vectors) // MOST_FITTED)])
+        return {"clusters": means.predict(vectors).astype(np.int64)}
 
     def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
         """Hides spans of frames and adds their labels. A sequence with frames has at least one hidden."""

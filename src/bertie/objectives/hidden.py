@@ -78,9 +78,9 @@ class HiddenStates(Objective):
         """Loads the teacher. Raises UsageError when none is named."""
         if not self.teacher:
             raise UsageError("hidden.teacher is missing. Set it to the name or folder of a model, such as minilm-l6.")
-        found, teacher = copy(self), load(self.teacher, states_only=True)
-        object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
-        return found
+        objective, teacher = copy(self), load(self.teacher, states_only=True)
+        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
+        return objective
 
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds the linear map from the student's hidden size to the teacher's."""

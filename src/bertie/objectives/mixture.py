@@ -27,10 +27,10 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: floa
     With an exponent below 1, small corpora are sampled more often (Conneau et al. 2020, 3.1: 0.3). Raises UsageError
     when only some corpora have a weight.
     """
-    given = [weight for weight in weights if weight is not None]
-    if given and len(given) < len(weights):
+    known = [weight for weight in weights if weight is not None]
+    if known and len(known) < len(weights):
         raise UsageError("Only some corpora have a weight. Give all of them a weight, or none.")
-    values = np.array(given) if given else np.array(sizes, float) ** exponent
+    values = np.array(known) if known else np.array(sizes, float) ** exponent
     return [float(share) for share in values / values.sum()]
 
 
@@ -96,8 +96,8 @@ class Mixture:
 def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
     """Returns how many of BLOCK samples each corpus has: rounded numbers with the right sum, at least one each."""
     exact = np.array(shares) * BLOCK
-    found: NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
-    short = BLOCK - int(found.sum())
-    found[np.argsort(found - exact, kind="stable")[: max(short, 0)]] += 1
-    found[np.argmax(found)] += min(short, 0)  # what the one at the least took
-    return found
+    counts: NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
+    short = BLOCK - int(counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[: max(short, 0)]] += 1
+    counts[np.argmax(counts)] += min(short, 0)  # what the one at the least took
+    return counts

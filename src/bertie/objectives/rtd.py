@@ -139,8 +139,8 @@ class ReplacedTokens(Objective):
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
         """Returns the operations of the generator, of its vocabulary head for sampling, and of the discriminator's
         head."""
-        smaller, asked = self.smaller(config), shares["generator"]
-        once = forward_flops(smaller, length=length, predicted=asked)
+        smaller, share = self.smaller(config), shares["generator"]
+        once = forward_flops(smaller, length=length, predicted=share)
         again = sum(flops for part, flops in once.items() if part.endswith("head"))
         h = config.hidden_size
         return {"generator": 3 * sum(once.values()) + again, "replaced-token head": 3 * (2 * h * h + 2 * h)}
@@ -154,8 +154,8 @@ class ReplacedTokens(Objective):
         generator = _generator(model)
         generator.encoder.compute_dtype = model.compute_dtype
         places_N, targets_N = batch.labels["mlm_positions"], batch.labels["mlm_targets"]
-        found = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout, read=places_N)
-        hidden_NH, word = found.last_hidden_state.flatten(0, -2)[places_N], generator.encoder.embeddings.word.weight
+        masked = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout, read=places_N)
+        hidden_NH, word = masked.last_hidden_state.flatten(0, -2)[places_N], generator.encoder.embeddings.word.weight
         total, correct = generator.mlm.loss(hidden_NH, word, targets_N)
         said_N = sample(generator.mlm, hidden_NH, word, batch.labels["rtd_draws"])
         filled = batch.input_ids.flatten().index_copy(0, places_N, said_N).view(batch.input_ids.shape)
@@ -261,24 +261,24 @@ def share_disentangled(generator: Encoder, discriminator: Encoder) -> None:
 
 def summed(discriminator: Encoder) -> Encoder:
     """Returns a copy whose embeddings are plain parameters again."""
-    found = copy.deepcopy(discriminator)
+    plain_encoder = copy.deepcopy(discriminator)
     for part in EMBEDDINGS:
-        module = getattr(found.embeddings, part)
+        module = getattr(plain_encoder.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
             weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
             plain = nn.Embedding(len(weight), weight.shape[1], device="meta")
             plain.weight = nn.Parameter(weight)
-            setattr(found.embeddings, part, plain)
-    return found
+            setattr(plain_encoder.embeddings, part, plain)
+    return plain_encoder
 
 
 def with_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the tensors of a checkpoint with plain embeddings instead of differences."""
-    found = dict(tensors)
+    plain_tensors = dict(tensors)
     for name in [name for name in tensors if name.endswith(DIFFERENCE)]:
         plain = f"{name.removesuffix(DIFFERENCE)}.weight"
-        found[plain] = found.pop(name) + tensors[f"companions.generator.{plain}"]
-    return found
+        plain_tensors[plain] = plain_tensors.pop(name) + tensors[f"companions.generator.{plain}"]
+    return plain_tensors
 
 
 def _shared_parts(generator: Encoder, discriminator: Encoder) -> Iterator[tuple[str, nn.Embedding, nn.Embedding]]:

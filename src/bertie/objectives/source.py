@@ -9,8 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -24,6 +23,7 @@ from bertie.data.order import Order, places
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
+from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError
 from bertie.files import home_of
 from bertie.objectives.base import Objective
@@ -32,32 +32,6 @@ from bertie.text.tokenizer import Tokenizer
 VALIDATION_SEED = 0x7E57  # validation looks the same in every run, whatever its seed
 VALIDATION_FIRST = 2**62  # and is asked as at the end of a run, whatever changes on the way there
 VALIDATION_INSTANCES = 512  # some 9,000 predictions at length 128: the loss to about 0.03 nats
-
-
-class TokenShards(Protocol):
-    """Protocol of a corpus of token ids; `bertie.data.shards.Shards` is one."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the corpus, where plans can be stored. None: only in memory."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with the tokens."""
-        ...
-
-    def sentence_lengths(self) -> NDArray[np.integer[Any]]:
-        """The number of tokens of each sentence."""
-        ...
-
-    def document_bounds(self) -> NDArray[np.integer[Any]]:
-        """The first sentence of each document, and the end."""
-        ...
-
-    def span(self, start: int, stop: int) -> NDArray[Any]:
-        """Returns the tokens [start, stop) of one document, counted over the whole corpus."""
-        ...
 
 
 class CorpusSource(ABC):
@@ -168,7 +142,7 @@ class PretrainingSource(CorpusSource):
 
     def __init__(
         self,
-        shards: TokenShards,
+        shards: Shards,
         tokenizer: Tokenizer,
         objective: Objective,
         *,
@@ -277,9 +251,9 @@ class PretrainingSource(CorpusSource):
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
-        return self.seen(*self.order.at(places), sample_ids)
+        return self.in_epochs(*self.order.at(places), sample_ids)
 
-    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
+    def in_epochs(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns instances as they occur in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
@@ -335,8 +309,8 @@ def readable(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> st
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
-    told = [f"({verdict})" for verdict in objective.describe_labels(batch)]
+    notes = [f"({verdict})" for verdict in objective.describe_labels(batch)]
     if STANDS in batch.extra:
         rows = set(np.flatnonzero(batch.extra[STANDS]).tolist())
-        tokens, told = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *told]
-    return " ".join([*tokens, *told])
+        tokens, notes = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *notes]
+    return " ".join([*tokens, *notes])

@@ -71,7 +71,7 @@ def _folded(model: TorchModel, head: str, scaling: Scaling) -> bool:
     return isinstance(module, Head) and module.fold(scale, shift)
 
 
-def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str, examples: int) -> dict[str, Any]:
+def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str, examples: int) -> dict[str, object]:
     """Returns the scaling for results.json; {} for a run without calibration. on, examples: which, and how many, it is
     fitted on."""
     if not config.calibrate:

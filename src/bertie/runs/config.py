@@ -19,7 +19,7 @@ HELD_OUT = 0.1  # of the training examples, where there is no dev file
 EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 
-def null_is(empty: Any) -> BeforeValidator:
+def null_is(empty: object) -> BeforeValidator:
     """Reads null, with which a command line removes a setting of a recipe, as an empty value."""
     return BeforeValidator(lambda given: empty if given is None else given)
 
@@ -117,7 +117,7 @@ class PretrainConfig(Config):
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`), or a model folder to continue from. Source: Turc et al. 2019 for the
     small presets."""
-    model_overrides: Annotated[dict[str, Any], null_is({})] = {}
+    model_overrides: Annotated[dict[str, object], null_is({})] = {}
     """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}. null or {}: none."""
     objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
     """Objective name -> its options. The losses of all objectives are added. null removes one: objectives.nsp=null.
@@ -137,7 +137,7 @@ class PretrainConfig(Config):
     train: TrainConfig = TrainConfig()
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the class of an objective for `objectives.NAME`, otherwise the type of the field."""
         if path[0] != "objectives" or len(path) < 2:
             return super().kind_of(path, tree)
@@ -162,9 +162,9 @@ class LabeledFiles(Config):
     """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
     scores are those of training examples."""
     text: tuple[str, ...] = ()
-    """Column of the text, or two columns for a pair. Default: recognized by name."""
+    """Column of the text, or a template of columns ("{title}. {body}"); two for a pair. Default: recognized."""
     label: str = ""
-    """Column of the label. Default: recognized by name."""
+    """Column of the label. Default: recognized."""
     weight: str = ""
     """Column of the weight of a row, a number of 0 or more, in the loss and in the metrics. Default: all weigh 1."""
     group: str = ""
@@ -317,7 +317,7 @@ class FinetuneConfig(LabeledFiles):
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[object, list[str]]:
         """Returns the class of the task for `task_options`, otherwise the type of the field."""
         if path[0] != "task_options":
             return super().kind_of(path, tree)
@@ -349,7 +349,7 @@ class FinetuneConfig(LabeledFiles):
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
 
 
-def kind_of(settings: Mapping[str, Any]) -> type[PretrainConfig] | type[FinetuneConfig]:
+def kind_of(settings: Mapping[str, object]) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
     return FinetuneConfig if only & settings.keys() else PretrainConfig

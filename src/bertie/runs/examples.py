@@ -14,9 +14,9 @@ from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
-from bertie.io.rows import TableFormat
 from bertie.io.streams import FAILURES, opened, suffix_of
-from bertie.io.tables import Columns, Example, SkipReport, in_both_forms
+from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
+from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
 from bertie.metrics.conformal import set_cut
@@ -52,6 +52,7 @@ class Examples:
     metrics: tuple[str, ...]
     texts: int = 1
     notes: list[str] = field(default_factory=list)
+    columns: Columns = RECOGNISED.columns  # of the training file
     sizes: tuple[int, ...] = ()  # training examples of each of several tasks
     taken: tuple[int, ...] = ()  # and how many of them an epoch has
     select: list[Example] = field(default_factory=list)  # that select the weights; none: dev does
@@ -108,13 +109,15 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     kind, dataset = _kind_and_dataset(config)
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     split = split_of(config, kind)
-    train, texts = _read(kind, tables["train"], config.label_names, notes)
+    train, columns = _read(kind, tables["train"], LabelNames(config.label_names), notes)
+    texts = _texts(kind, columns)
     task = _task(config, kind, dataset, train, notes)
     _check_weights(config, train, "training")
     remedy, dev_is_learned = "", not ("dev" in tables or parted or config.held_out)
     if "dev" in tables:
-        dev, dev_texts = _read(kind, tables["dev"], in_both_forms(task.given_names, config.label_names), notes)
-        if dev_texts != texts:
+        labels = LabelNames(config.label_names).for_model((), task.given_names)
+        dev, dev_columns = _read(kind, tables["dev"], labels, notes, like=columns)
+        if _texts(kind, dev_columns) != texts:
             raise DataError(
                 "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
             )
@@ -146,9 +149,8 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
     metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
-    return Examples(
-        task, train, dev, metrics, texts, notes, select=select, cover=cover, balanced=config.sampling == "balanced"
-    )
+    even = config.sampling == "balanced"
+    return Examples(task, train, dev, metrics, texts, notes, columns, select=select, cover=cover, balanced=even)
 
 
 def _kind_and_dataset(config: FinetuneConfig) -> tuple[type[Task], Dataset | None]:
@@ -298,12 +300,12 @@ def _mixed(config: FinetuneConfig) -> Examples:
     ignored = [name for name in (*LabeledFiles.model_fields, "per_label") if name != "task" and _is_given(config, name)]
     if ignored:
         raise UsageError(f"With `mix`, each share names its own files and columns. Omit {', '.join(ignored)}.")
-    found = {}
+    parts = {}
     for share in config.mix:
         own = {name: getattr(share, name) for name in LabeledFiles.model_fields}
         own |= {"task": WRITTEN if config.task == WRITTEN else share.task, "mix": (), "task_options": {}}
         try:
-            found[share.name] = read_examples(config.model_copy(update=own))
+            parts[share.name] = read_examples(config.model_copy(update=own))
         except BertieError as error:
             raise type(error)(f"mix, {share.name}: {error.message}", hint=error.hint) from None
     if config.task == WRITTEN:
@@ -312,8 +314,8 @@ def _mixed(config: FinetuneConfig) -> Examples:
     elif config.task_options:
         raise UsageError("task=several has no options. Omit task_options.")
     else:
-        task = SeveralTask.of({name: (one.task, one.texts, one.metrics[0]) for name, one in found.items()})
-        texts = next(iter(found.values())).texts
+        task = SeveralTask.of({name: (one.task, one.texts, one.metrics[0]) for name, one in parts.items()})
+        texts = next(iter(parts.values())).texts
     templates = {share.name: Text2TextTask(template=share.template) for share in config.mix}
 
     def named(name: str, example: Example) -> Example:
@@ -322,15 +324,22 @@ def _mixed(config: FinetuneConfig) -> Examples:
         return replace(example, label=(name, example.label), share=name)
 
     train, dev = (
-        [named(name, example) for name, one in found.items() for example in getattr(one, split)]
+        [named(name, example) for name, one in parts.items() for example in getattr(one, split)]
         for split in ("train", "dev")
     )
-    sizes = tuple(len(one.train) for one in found.values())
+    sizes = tuple(len(one.train) for one in parts.values())
     shares = taken(sizes, exponent=config.mix_exponent, cap=config.mix_cap)
-    notes = [f"{name}: {note}" for name, one in found.items() for note in one.notes]
-    told = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(found, shares, sizes, strict=True))
+    notes = [f"{name}: {note}" for name, one in parts.items() for note in one.notes]
+    shown = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(parts, shares, sizes, strict=True))
     return Examples(
-        task, train, dev, task.metrics, texts, [*notes, f"examples of an epoch: {told}"], sizes, tuple(shares)
+        task,
+        train,
+        dev,
+        task.metrics,
+        texts,
+        [*notes, f"examples of an epoch: {shown}"],
+        sizes=sizes,
+        taken=tuple(shares),
     )
 
 
@@ -354,14 +363,14 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    format = replace(format_of(config), features=config.features if config.features.column else None)
+    format = format_of(config)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), _own_encoding(file, format))] for split, file in files.items() if file}
 
 
 def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     """Returns how a file is read: one in UTF-8 as that, although another encoding is named, as for the other file."""
-    if format.encoding == "utf-8":
+    if format.file.encoding == "utf-8":
         return format
     try:
         with opened(file) as stream:
@@ -369,12 +378,16 @@ def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     except FAILURES:
         return format  # the reader says what is wrong with the file
     whole = head[: head.rfind(b"\n") + 1] or head
-    return replace(format, encoding="utf-8") if not whole.isascii() and reads_as_utf8(whole) else format
+    return (
+        replace(format, file=replace(format.file, encoding="utf-8"))
+        if not whole.isascii() and reads_as_utf8(whole)
+        else format
+    )
 
 
 def format_of(config: LabeledFiles) -> TableFormat:
     """Returns how the files of a config are read."""
-    return TableFormat(
+    return TableFormat.of(
         config.text,
         config.label,
         config.columns,
@@ -384,20 +397,28 @@ def format_of(config: LabeledFiles) -> TableFormat:
         weight=config.weight,
         group=config.group,
         time=config.time,
+        features=config.features if config.features.column else None,
     )
 
 
 def _read(
-    kind: type[Task], tables: Sequence[tuple[Path, TableFormat]], names: Mapping[str, str], notes: list[str]
-) -> tuple[list[Example], int]:
-    """Returns examples, and the number of their text columns. `notes` gets what was read and skipped.
+    kind: type[Task],
+    tables: Sequence[tuple[Path, TableFormat]],
+    labels: LabelNames,
+    notes: list[str],
+    like: Columns = RECOGNISED.columns,
+) -> tuple[list[Example], Columns]:
+    """Returns examples, and their columns. `notes` gets what was read and skipped.
 
-    names: those of the labels, by what the files have.
+    like: the columns of the training file, which are those of another file where their values told them.
     """
     columns: list[Columns] = []
     examples: list[Example] = []
     for path, format in tables:
-        before, format = len(columns), replace(format, label_names=names)
+        own = format.columns
+        if like.recognized:
+            own = replace(own, usual_text=like.text, usual_label=like.label or "")
+        before, format = len(columns), replace(format, columns=own, labels=replace(format.labels, names=labels.names))
         try:
             more, skipped = SkipReport.collect(kind.rows(path, format, on_columns=columns.append), str(path))
         except BertieError:
@@ -408,15 +429,19 @@ def _read(
         examples += more
         notes += [f"{path.name}: {one}" for one in columns[before:]]
         notes += [f"{path.name}: {note}" for note in skipped.notes]
-        if (format.kind or suffix_of(path)) == "tsv":
+        if (format.file.kind or suffix_of(path)) == "tsv":
             quoted = sum(any(QUOTED_CELL.fullmatch(text) for text in example.texts) for example in examples)
             if quoted:
                 notes.append(
                     f"{path.name}: {quoted:,} texts are in quotation marks, which a tsv keeps as text. If the program "
                     "that wrote the file put them around, pass --format csv"
                 )
-    # of three, embeddings make pairs
-    return examples, min(len(columns[0].text), kind.input_texts.stop - 1) if columns else 1
+    return examples, columns[0] if columns else Columns()
+
+
+def _texts(kind: type[Task], columns: Columns) -> int:
+    """Returns the number of texts of an example."""
+    return min(len(columns.text) or 1, kind.input_texts.stop - 1)  # of three, embeddings make pairs
 
 
 def _is_tagged(path: Path) -> bool:

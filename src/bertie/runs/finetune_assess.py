@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from bertie import console
 from bertie.costs.meter import Usage
@@ -35,26 +34,15 @@ Without = dict[str, list[Prediction]]  # what is answered without a model, by ba
 
 @dataclass(frozen=True)
 class Assessed:
-    """The selected weights, evaluated on dev.
-
-    Attributes:
-        trained: The run.
-        predictor: The model with the settings that were fitted after training, such as thresholds.
-        scores: The scores on dev.
-        before: Those without the fitted settings, where some were fitted.
-        calibrated: The scaling of the logits.
-        findings: Worst predictions and subgroups.
-        answers: The predictions that baselines are compared with, by the number of their example.
-        usage: What the run took.
-    """
+    """The selected weights, evaluated on dev."""
 
     trained: Trained
-    predictor: Predictor
+    predictor: Predictor  # with the settings that were fitted after training, such as thresholds
     scores: Scores
-    before: Scores | None
+    before: Scores | None  # without these settings, where some were fitted
     calibrated: Calibrated
     findings: Findings
-    answers: Mapping[int, Prediction]
+    answers: Mapping[int, Prediction]  # that baselines are compared with, by the number of their example
     usage: Usage
 
     @property
@@ -134,7 +122,7 @@ def stream_answers(
         yield from zip(part.examples, answers, strict=True)
 
 
-def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, Any]:
+def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, object]:
     """Writes all results, and returns those of results.json.
 
     without: scores of the baselines; empty ones are computed. forecast: what the run was expected to take.

@@ -73,44 +73,26 @@ class Labeled:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a run needs.
+    """Everything that a run needs. Training changes the weights of its model, and nothing else of it."""
 
-    Attributes:
-        config: All settings, with the learning rate for the model.
-        examples: What the files have.
-        model: The start model with the task's heads. Training changes its weights.
-        predictor: The model with the task, for evaluation.
-        train: The training examples.
-        dev: The examples that are reported.
-        selecting: Those that select the weights, where dev does not.
-        covering: Those that prediction sets rest on, if there are sets.
-        source: The batches of every step.
-        callbacks: Those of the run's settings and of the caller.
-        loss: The function of loss=function.
-        lora: The matrices that LoRA trains.
-        fresh: The modules that start from random weights.
-        notes: What the report says about the run.
-        warnings: Probable mistakes.
-        identity: Contents of the model and the files instead of paths: a run can be resumed after its files have
-            moved, but not after they have changed.
-    """
-
-    config: FinetuneConfig
+    config: FinetuneConfig  # with the learning rate for the model
     examples: Examples
-    model: TorchModel
-    predictor: Predictor
+    model: TorchModel  # with the task's heads
+    predictor: Predictor  # the model with the task, for evaluation
     train: Labeled
-    dev: Labeled
-    selecting: Labeled | None
-    covering: Labeled | None
+    dev: Labeled  # what is reported
+    selecting: Labeled | None  # what selects the weights, where dev does not
+    covering: Labeled | None  # what prediction sets rest on, if there are sets
     source: TaskSource
-    callbacks: Callbacks
+    callbacks: Callbacks  # those of the settings and of the caller
     loss: LossFunction | None
-    lora: Lora | None
-    fresh: Sequence[str]
+    lora: Lora | None  # the matrices that LoRA trains
+    fresh: Sequence[str]  # the modules that start from random weights
     notes: Sequence[str]
     warnings: Sequence[str]
     identity: Mapping[str, str]
+    """Contents of the model and the files instead of paths: a run can be resumed after its files have moved, but not
+    after they have changed."""
 
     @property
     def task(self) -> Task:
@@ -261,14 +243,15 @@ def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
 
 def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> TrainingFacts:
     """Returns what the model's folder records of the training."""
+    columns = examples.columns
     facts = TrainingFacts(
         max_length=config.max_length,
         too_long=_too_long(config, task),
         texts=examples.texts,
-        text_columns=config.text,
-        label_column=config.label,
+        text_columns=config.text or (columns.text if columns.recognized else ()),
+        label_column=config.label or (columns.label or "" if columns.recognized else ""),
         label_separator=config.label_separator,
-        encoding="" if config.encoding == LABELLED.encoding else config.encoding,
+        encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
     return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))

@@ -37,14 +37,7 @@ FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up f
 
 @dataclass(frozen=True)
 class Trained:
-    """A run whose training has ended. Its weights are in RUN/model, or the best ones in RUN/best.
-
-    Attributes:
-        prepared: What was trained.
-        run: The run folder.
-        result: The end of the training.
-        meter: Counts time, memory and energy.
-    """
+    """A run whose training has ended. Its weights are in RUN/model, or the best ones in RUN/best."""
 
     prepared: Prepared
     run: Path
@@ -167,10 +160,11 @@ def write_model(prepared: Prepared, folder: Path, *, weights: bool = True, facts
         write_json(folder / name, value)
 
 
-def take_model(source: Path, out: Path) -> None:
-    """Copies the model of a folder, without its score and its list of files."""
+def take_model(source: Path, out: Path, *, scored: bool = False) -> None:
+    """Copies the model of a folder, without its list of files. scored: whether its score is copied too."""
     with new_folder(out, MODEL_FOLDER, keep_strangers=True) as unfinished:
-        shutil.copytree(source, unfinished, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+        ignore = shutil.ignore_patterns(CHECKSUMS) if scored else NOT_OF_A_MODEL
+        shutil.copytree(source, unfinished, dirs_exist_ok=True, ignore=ignore)
 
 
 def reload_weights(model: TorchModel, folder: Path) -> None:
@@ -230,5 +224,4 @@ def _take_best(checkpoint: Checkpoint, run: Path, metric: str) -> None:
             f"of its first {checkpoint.step:,} steps ({metric} {best:z.4f}). Choose a later checkpoint, or "
             "select=last."
         )
-    with new_folder(run / BEST, MODEL_FOLDER, keep_strangers=True) as unfinished:
-        shutil.copytree(source / BEST, unfinished, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
+    take_model(source / BEST, run / BEST, scored=True)

@@ -79,7 +79,7 @@ def finetune_folds(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tunes once for each fold and once on all rows, and returns results.json of the cross-validation.
 
     The same call resumes it. callbacks, loss: of each run. Raises DataError for more folds than rows of a label, and as
@@ -137,8 +137,8 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
 
 
 def _all_folds(
-    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
+) -> dict[str, object]:
     run, results = folder.path, dict[str, dict[str, Any]]()
     for fold in plan.folds:
         console.say(f"[bold]{fold.name}[/]", markup=True)
@@ -200,7 +200,7 @@ def _summed(
     config: FinetuneConfig,
     plan: Plan,
     results: Mapping[str, Mapping[str, Any]],
-    final: Mapping[str, Any],
+    final: Mapping[str, object],
     calibrated: Calibrated,
     task: Task,
 ) -> dict[str, object]:

@@ -107,7 +107,7 @@ def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> Rows:
     return [*lora, *([("answers", "; ".join(chosen))] if chosen else [])]
 
 
-def write_cost(model: Path, used: Usage, forecast: Mapping[str, Any] | None, start: str = "") -> None:
+def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, start: str = "") -> None:
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
     rows = usage.rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
@@ -153,14 +153,14 @@ def _named(config: FinetuneConfig) -> str:
     return config.data or Path(config.train_file).name or ", ".join(part.name for part in config.mix)
 
 
-def _objectives(objectives: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
             told = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
             yield f"{name} ({told})" if told else name
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return Path(value).name if isinstance(value, str) else str(value)
 
 

@@ -103,7 +103,7 @@ def _go(
     allow_change: Sequence[str],
     reference_run: Path | None,
     together: Callbacks,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
     model = ready.model()
@@ -181,11 +181,11 @@ def plan(
     ready = PreparedRun(config)
     model = ready.model()
     planned = ready.plan(model)
-    found = forecast_of(pretraining_work(ready, model), trial, clock)
-    if found is not None:
+    forecast = forecast_of(pretraining_work(ready, model), trial, clock)
+    if forecast is not None:
         tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in planned.get("phases", [planned]))
-        rate = round(tokens / found.parts["steps"])
-        planned |= {"tokens_per_s": rate, "seconds": round(found.seconds), "forecast": found.as_json()}
+        rate = round(tokens / forecast.parts["steps"])
+        planned |= {"tokens_per_s": rate, "seconds": round(forecast.seconds), "forecast": forecast.as_json()}
     return {**planned, "examples": ready.examples()}
 
 

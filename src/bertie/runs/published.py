@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertie.errors import UsageError
 from bertie.evaluation.compare import OF_SCORES
-from bertie.io.rows import RECOGNISED, TableFormat
+from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 
@@ -17,7 +17,7 @@ def published(name: str, split: str, data_dir: Path | str | None, given: TableFo
     """
     check_published(name, given)
     path, format = DATASETS[name].table(split, Path(data_dir or ""))
-    return path, replace(format, label_names=given.label_names)
+    return path, replace(format, labels=replace(format.labels, names=given.labels.names))
 
 
 def scored_as_published(task: Task, name: str) -> tuple[Task, tuple[str, ...]]:
@@ -40,10 +40,16 @@ def metrics_of(task: Task, name: str) -> tuple[str, ...]:
 
 def check_published(name: str, given: TableFormat) -> None:
     """Raises UsageError for columns, an encoding or a format of the user's: the files are read as published."""
-    options = {"text": "text", "label": "label", "columns": "columns", "encoding": "encoding", "kind": "format"}
-    options["label_separator"] = "label-separator"
-    for field, option in options.items():
-        if getattr(given, field) != getattr(RECOGNISED, field):
-            raise UsageError(
-                f"--{option} and --data exclude each other: the files of {name} are read as published. Omit --{option}."
-            )
+    file, columns = given.file, given.columns
+    options = {
+        "text": columns.text,
+        "label": columns.label,
+        "columns": file.names,
+        "encoding": file.encoding != RECOGNISED.file.encoding,
+        "format": file.kind,
+        "label-separator": columns.separator,
+    }
+    if option := next((option for option, value in options.items() if value), ""):
+        raise UsageError(
+            f"--{option} and --data exclude each other: the files of {name} are read as published. Omit --{option}."
+        )

@@ -80,8 +80,8 @@ class RunData:
     def folders(self) -> dict[str, tuple[Path, Shards]]:
         """The folder and the token ids of each corpus of texts."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
-        found = zip(paths, self.shards.items(), strict=True)
-        return {name: (Path(path), shards) for path, (name, shards) in found if isinstance(shards, Shards)}
+        pairs = zip(paths, self.shards.items(), strict=True)
+        return {name: (Path(path), shards) for path, (name, shards) in pairs if isinstance(shards, Shards)}
 
     @property
     def fingerprint(self) -> Any:
@@ -182,8 +182,8 @@ def is_folder(model: str | Path) -> bool:
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
     """Returns the corpora by a short name: that of the folder, or as much of the path as is unique."""
     if bool(config.corpus) == bool(config.corpora):
-        said = "--corpus and `corpora` cannot be combined." if config.corpus else "No corpus given."
-        raise UsageError(f"{said} Pass --corpus FOLDER, or list several in `corpora`.")
+        problem = "--corpus and `corpora` cannot be combined." if config.corpus else "No corpus given."
+        raise UsageError(f"{problem} Pass --corpus FOLDER, or list several in `corpora`.")
     if config.features.column and (config.corpora or config.packing or config.pseudo_perplexity):
         raise UsageError(
             "A table with feature vectors is a run's only corpus, without packing and pseudo_perplexity. Omit corpora "

@@ -77,10 +77,10 @@ def start_model(
     return model, lacking
 
 
-def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+def _of_head(config: FinetuneConfig, task: Task) -> dict[str, object]:
     """Returns the settings of a run for the task's head. Raises UsageError for one that the head does not follow."""
     follows = HEADS[task.output].settings if task.output in HEADS else ()
-    found = dict[str, Any]()
+    overrides = dict[str, Any]()
     for option, name in (("pooling", "label_pooling"), ("lstm", "label_lstm")):
         value = getattr(config, option)
         if value is None:
@@ -88,11 +88,11 @@ def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
         if name not in follows:
             instead = " For the pooling of sentence vectors, use task_options.pooling." if task.head == "embed" else ""
             raise UsageError(f"task={config.task} has no head that follows {option}={value}. Omit it.{instead}")
-        found[name] = value
-    return found
+        overrides[name] = value
+    return overrides
 
 
-def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, Any]:
+def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, object]:
     """Returns settings with which a model reads vectors of this size. Raises DataError for one that reads others."""
     if shape.feature_size == size:
         return {}
@@ -132,21 +132,21 @@ def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> Fi
 
 def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> list[str]:
     """Returns warnings about probable mistakes: learning rate, warm-up, number of epochs, label column."""
-    found = []
+    warnings = []
     usual = usual_rate(model.config.hidden_size, lora=config.lora.rank is not None)
     if config.optim.lr > ABSURD * usual:
-        found.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
-    found += warmup_warnings(config.optim, config.train.steps)
+        warnings.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
+    warnings += warmup_warnings(config.optim, config.train.steps)
     if config.epochs >= MANY_EPOCHS:
-        found.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
+        warnings.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
     labels = [example.label for example in train]
     names = {label for label in labels if isinstance(label, str)}
     if len(labels) >= 20 and len(names) > 0.9 * len(labels):
-        found.append(
+        warnings.append(
             f"{len(names):,} of {len(labels):,} training examples have a unique label: the label column "
             "looks like an id. Choose the label column with --label."
         )
-    return found
+    return warnings
 
 
 def fingerprint(model: TorchModel) -> str:

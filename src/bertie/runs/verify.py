@@ -315,7 +315,7 @@ def shown(report: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def same_data(run: Path, contents: dict[str, Any]) -> None:
+def same_data(run: Path, contents: dict[str, object]) -> None:
     """Raises DataError unless the inputs of a run are those in `contents`: corpus, tokenizer, models, by their
     fingerprints."""
     before = run_identity(run)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -66,12 +65,12 @@ STEPS_SEEN = 500  # for the largest batch of a fine-tuning run
 def pretraining_work(ready: PreparedRun, model: TorchModel) -> Work:
     """Returns the work of a pre-training run."""
     config, data = ready.config, ready.data
-    found, ends = list[PhaseWork](), data.source.ends
+    phases, ends = list[PhaseWork](), data.source.ends
     for number, phase in enumerate(data.phases):
         facts, first = ready.facts(number), ends[number] - phase.steps
         micro = min(phase.micro_batch_size or phase.batch_size, phase.batch_size)
         shape = JobPhase(phase.steps, phase.batch_size, facts.tokens / phase.batch_size, facts.predicted)
-        found.append(
+        phases.append(
             PhaseWork(
                 phase.steps,
                 phase.batch_size,
@@ -89,12 +88,12 @@ def pretraining_work(ready: PreparedRun, model: TorchModel) -> Work:
         _times(config.train.save_every, end - phase.steps, end) for phase, end in zip(data.phases, ends, strict=True)
     )
     settings = {"model": repr(model.config), **_told(ready.identity)}
-    job, own = _job(model, [phase.shape for phase in found], config.train)
+    job, own = _job(model, [phase.shape for phase in phases], config.train)
 
     def write(folder: Path) -> None:
         ready.save(model, folder.parent)
 
-    return Work(model, job, ready.objective, config.train, config.optim, found, saves, settings, own, write)
+    return Work(model, job, ready.objective, config.train, config.optim, phases, saves, settings, own, write)
 
 
 def finetuning_work(run: Prepared) -> Work:
@@ -167,7 +166,7 @@ def _job(model: TorchModel, phases: Iterable[JobPhase], train: TrainConfig) -> t
     return job, 0 if device.type == "cuda" else round(meter.resident_bytes() - 4 * all_parameters + LOADED)
 
 
-def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _told(settings: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key not in FREE}
 
 
@@ -262,10 +261,10 @@ def with_minutes(
 
 def _steps_within(ready: PreparedRun, minutes: float) -> int:
     work = pretraining_work(ready, ready.model())
-    found = forecast_of(work, min(30.0, max(1.0, TRIED * 60 * minutes)))
-    if found is None:
+    forecast = forecast_of(work, min(30.0, max(1.0, TRIED * 60 * minutes)))
+    if forecast is None:
         raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
-    return max(1, int(_steps_of_seconds(STEADY * 60 * minutes, ready.config, found.step_s)))
+    return max(1, int(_steps_of_seconds(STEADY * 60 * minutes, ready.config, forecast.step_s)))
 
 
 def _steps_of_seconds(seconds: float, config: PretrainConfig, step_s: Sequence[float]) -> float:
@@ -274,19 +273,19 @@ def _steps_of_seconds(seconds: float, config: PretrainConfig, step_s: Sequence[f
     The seconds of n steps are a constant, for the phases with a number of steps, plus a slope times n.
     """
     steps = [phase.steps for phase in config.phases] or [None]
-    rest_s = sum(one for given, one in zip(steps, step_s, strict=True) if given is None)
+    rest_s = sum(one for number, one in zip(steps, step_s, strict=True) if number is None)
     fixed, slope = 0.0, rest_s
-    for given, one in zip(steps, step_s, strict=True):
-        if given is not None and given >= 1:
-            fixed += given * (one - rest_s)
-        elif given is not None:
-            slope += given * (one - rest_s)
+    for number, one in zip(steps, step_s, strict=True):
+        if number is not None and number >= 1:
+            fixed += number * (one - rest_s)
+        elif number is not None:
+            slope += number * (one - rest_s)
     if not slope:
         raise UsageError("--minutes needs a phase without `steps`, which then takes the steps that are left.")
-    found, least = (seconds - fixed) / slope, sum(given for given in steps if given is not None and given >= 1)
-    if least and found < least + 1:
+    total, least = (seconds - fixed) / slope, sum(number for number in steps if number is not None and number >= 1)
+    if least and total < least + 1:
         raise UsageError(
             "The phases with a number of steps take longer than --minutes. Pass more minutes, or write their steps as "
             "shares of all steps, below 1."
         )
-    return found
+    return total

@@ -38,7 +38,7 @@ from bertie.sklearn.inputs import (
 )
 
 NEVER = 10**9  # steps
-WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and measures nothing
+WHOLE: dict[str, object] = {  # settings of a run that learns from all rows and measures nothing
     "held_out": 0,
     "baselines": False,
     "label_check": "none",
@@ -84,7 +84,7 @@ class FineTuned(TextEstimator):
         self.precision = precision
         self.settings = settings
 
-    def _learn(self, rows: Sequence[Row], labels: Sequence[Any], sample_weight: object, **fixed: Any) -> None:
+    def _learn(self, rows: Sequence[Row], labels: Sequence[object], sample_weight: object, **fixed: Any) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
 
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
@@ -170,7 +170,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(
             model,

@@ -20,9 +20,12 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, nearest
+from bertie.io.columns import Look, no_rows
+from bertie.io.fields import Fields, as_text
+from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
-from bertie.io.rows import LABELS, Fields, TableFormat, as_text
-from bertie.io.tables import Columns, Example
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example
 from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
@@ -60,27 +63,27 @@ class ChoiceTask(Task):
     baselines = ("first", "overlap")
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the column of the context, and one column per choice (ending0, ending1 ...) or one column of lists.
 
-        `format.text` names them: the context first, then the choices.
+        `columns.text` names them: the context first, then the choices.
         """
         context: tuple[str, ...] = next((found for found in (*BEGUN, *CONTEXTS) if set(found) <= set(names)), ())
         choices = tuple(name for name in names if NUMBERED.fullmatch(name))
-        further = NUMBERED if choices and not format.text[1:] else None
+        further = NUMBERED if choices and not columns.text[1:] else None
         choices = choices or tuple(name for name in LISTS if name in names)[:1]
-        if format.text:
-            context, choices = format.text[:1], format.text[1:] or choices
+        if columns.text:
+            context, choices = columns.text[:1], columns.text[1:] or choices
         elif not context or not choices:
             raise DataError(
                 f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}.",
                 hint="Pass --text CONTEXT --text CHOICE --text CHOICE ...",
             )
-        label = format.label or next((name for name in LABELS if name in names), "")
-        for name in (*context, *choices, *((label,) if format.labelled else ())):
+        label = columns.label or next((name for name in LABELS if name in names), "")
+        for name in (*context, *choices, *((label,) if columns.labelled else ())):
             if name not in names:
                 raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
-        return Columns(context, label if format.labelled else None, choices, further)
+        return Columns(context, label if columns.labelled else None, choices, further)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:

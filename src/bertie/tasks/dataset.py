@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, nearest
-from bertie.io.rows import TableFormat
+from bertie.io.table_format import Columns, FileFormat, LabelNames, TableFormat
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,10 @@ class Dataset:
         if split not in self.splits:
             raise DataError(f"{self.title} has no split {split!r}. {nearest(split, self.splits)}")
         row = self.splits[split]
-        label = row.label or self.label if row.labelled else ""
         format = TableFormat(
-            row.text or self.text,
-            label,
-            row.columns,
-            kind=self.kind,
-            labelled=row.labelled,
-            undecided=self.undecided,
-            meanings=self.meanings,
+            FileFormat(self.kind, names=row.columns),
+            Columns(row.text or self.text, (row.label or self.label) if row.labelled else None),
+            LabelNames(meanings=self.meanings, undecided=self.undecided),
         )
         parts = [row, *(replace(row, file=file, also=()) for file in row.more)]
         return [(self._find(part, data_dir), format) for part in parts]

@@ -21,9 +21,11 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
-from bertie.io.rows import LABELS, TableFormat
-from bertie.io.tables import Columns, Example, find_columns
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.numbers import Numbers
 from bertie.models.config import EncoderConfig
@@ -102,20 +104,20 @@ class EmbedTask(Task):
     example = RegressionTask.example
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the columns of a pair and its score; of positive pairs; or of an anchor, a positive and a negative.
 
         Two texts without a label are a positive pair.
         """
-        scored = format.label or any(name in names for name in (format.usual_label, *LABELS))
-        if not format.labelled or scored:
-            return find_columns(names, format, where)
-        text = format.text or next((some for some in TOGETHER if set(some) <= set(names)), ())
+        scored = columns.label or any(name in names for name in (columns.usual_label, *LABELS))
+        if not columns.labelled or scored:
+            return find_columns(names, columns, where, look)
+        text = columns.text or next((some for some in TOGETHER if set(some) <= set(names)), ())
         if len(text) != 3:
-            found = find_columns(names, replace(format, text=text, labelled=False), where)
-            return found if len(found.text) == 2 else find_columns(names, format, where)
+            found = find_columns(names, replace(columns, text=text, label=None), where)
+            return found if len(found.text) == 2 else find_columns(names, columns, where)
         for name in text:
-            find_columns(names, replace(format, text=(name,), labelled=False), where)  # says which one there is not
+            find_columns(names, replace(columns, text=(name,), label=None), where)  # says which one there is not
         return Columns(text, None)
 
     @classmethod
@@ -124,7 +126,7 @@ class EmbedTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Yields pairs. An anchor with a positive and a negative text is two of them, with the scores 1 and 0."""
         for row in super().rows(path, format, on_columns=on_columns):
-            if isinstance(row, BadRecord) or not format.labelled or row.label is not None:
+            if isinstance(row, BadRecord) or not format.columns.labelled or row.label is not None:
                 yield row
                 continue
             anchor, *others = row.texts
@@ -148,7 +150,7 @@ class EmbedTask(Task):
         return own is RegressionTask or super().reads_sets_of(own)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task. The maximum label means the same text. Raises DataError for single texts, or no label
         above 0."""
         _check_pairs(examples, "trained")
@@ -306,7 +308,7 @@ class EmbedTask(Task):
         return float(example.label) / self.highest, float(prediction.label)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Only where the folder says so: any encoder has vectors, few have good ones.
 
         Settings that `sentence-transformers` reads have precedence over those that Bertie wrote.

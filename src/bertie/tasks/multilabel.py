@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import cell_labels, is_annotated
+from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields, TableFormat, as_text
-from bertie.io.tables import Columns, Example, example, find_columns, named
+from bertie.io.table_format import Columns, LabelNames, TableFormat
+from bertie.io.tables import Example, example
 from bertie.metrics.base import Scores
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
@@ -107,8 +109,8 @@ class MultiLabelTask(Task):
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | BadRecord]:
         """Yields the examples of a table. In lists of as many 0 and 1, each position is a label."""
-        rows = super().rows(path, replace(format, label_names={}), on_columns=on_columns)
-        first = list(itertools.islice(rows, LOOKED_AT)) if format.labelled else []
+        rows = super().rows(path, replace(format, labels=LabelNames()), on_columns=on_columns)
+        first = list(itertools.islice(rows, LOOKED_AT)) if format.columns.labelled else []
         lists = [row.label for row in first if isinstance(row, Example) and row.label]
         sizes = Counter(map(len, lists)) if all(isinstance(label, Hot) for label in lists) else Counter[int]()
         meant = len(sizes) == 1 or max(sizes, default=0) > 2  # three values of 0 and 1 are not three labels
@@ -124,28 +126,28 @@ class MultiLabelTask(Task):
             elif size:
                 yield BadRecord(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
                 continue
-            if isinstance(label, Positions) and format.label_names:
-                label = Renamed(named(tuple(label), format.label_names))
+            if isinstance(label, Positions) and format.labels.names:
+                label = Renamed(format.labels.of(tuple(label)))
                 label.all = tuple(
-                    format.label_names[str(i + 1)] for i in range(size) if str(i + 1) in format.label_names
+                    format.labels.names[str(i + 1)] for i in range(size) if str(i + 1) in format.labels.names
                 )
-            yield replace(row, label=named(label, format.label_names) if type(label) is tuple else label)
+            yield replace(row, label=format.labels.of(label) if type(label) is tuple else label)
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns one label column of lists, or (`label` with several comma-separated names) a column of 0 and 1 per
         label."""
-        usual = [name.strip() for name in format.usual_label.split(",")]  # those of the training file
-        if not format.label and len(usual) > 1 and set(usual) <= set(names):
-            format = replace(format, label=format.usual_label)
-        several = [name.strip() for name in format.label.split(",")]
-        if len(several) == 1 or format.label in names:
-            return replace(find_columns(names, format, where), separator=format.label_separator or ",")
+        usual = [name.strip() for name in columns.usual_label.split(",")]  # those of the training file
+        if columns.label == "" and len(usual) > 1 and set(usual) <= set(names):
+            columns = replace(columns, label=columns.usual_label)
+        several = [name.strip() for name in (columns.label or "").split(",")]
+        if len(several) == 1 or columns.label in names:
+            return replace(find_columns(names, columns, where, look), separator=columns.separator or ",")
         for name in several:
             if name not in names:
                 raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
-        text = find_columns(names, replace(format, label="", labelled=False), where).text
-        return Columns(text, ",".join(several) if format.labelled else None)
+        text = find_columns(names, replace(columns, label=None), where, look).text
+        return Columns(text, ",".join(several) if columns.labelled else None)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -173,7 +175,7 @@ class MultiLabelTask(Task):
                 return BadRecord(line, f"{columns.label} has an item that is not a label")
             names = [name.strip() for name in found_names]
         else:
-            for name in columns.label.split(","):
+            for name in (columns.label or "").split(","):
                 value = str(fields.get(name) or "").strip().lower()
                 if value not in YES | NO:
                     return BadRecord(line, f"{name} is neither 0 nor 1")
@@ -181,7 +183,7 @@ class MultiLabelTask(Task):
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur.
 
         Raises UsageError for a threshold out of range.
@@ -337,7 +339,7 @@ class MultiLabelTask(Task):
         return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with the problem type multi-label."""
         outputs = facts.heads.get(cls.head)
         if not outputs or facts.problem_type != cls.problem_type:

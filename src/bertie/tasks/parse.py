@@ -22,9 +22,9 @@ from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
 from bertie.io.parsed import FORMATS, is_tree, trees
-from bertie.io.rows import TableFormat
 from bertie.io.streams import suffix_of
-from bertie.io.tables import Columns, Example
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example
 from bertie.io.words import Span, cut
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
@@ -121,18 +121,18 @@ class ParseTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Reads parsed sentences (io/parsed.py), and for prediction also texts from tables, lines and standard
         input."""
-        if not format.labelled and format.kind not in FORMATS and suffix_of(path) != "conllu":
+        if not format.columns.labelled and format.file.kind not in FORMATS and suffix_of(path) != "conllu":
             yield from super().rows(path, format, on_columns=on_columns)
             return
-        on_columns(Columns(("text",), "heads" if format.labelled else None))
-        names = format.label_names
+        on_columns(Columns(("text",), "heads" if format.columns.labelled else None))
+        names = format.labels.names
         for row in trees(path, format):
             if names and isinstance(row, Example) and row.label:
                 row = replace(row, label=tuple((head, names.get(relation, relation)) for head, relation in row.label))
             yield row
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the relations in the data set's order where it has all; and how words are split."""
         found = {relation for example in examples for _, relation in example.label}
         spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)

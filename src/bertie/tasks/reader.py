@@ -7,9 +7,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields, TableFormat
-from bertie.io.tables import Columns, Example, example, find_columns, stream
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example, example, stream
 
 
 class Reader:
@@ -36,9 +38,9 @@ class Reader:
         return stream(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the columns to read. Raises DataError with the available names."""
-        return find_columns(names, format, where)
+        return find_columns(names, columns, where, look)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:

@@ -5,15 +5,16 @@ Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.io.decimals import number_of
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields
-from bertie.io.tables import Columns, Example, example
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -70,7 +71,7 @@ class RegressionTask(Task):
         return replace(found, label=number)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task, whose only output is called score."""
         return cls.make(("score",), options)
 
@@ -120,7 +121,7 @@ class RegressionTask(Task):
         return float(example.label), float(prediction.label)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with one output and no other problem type."""
         if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None

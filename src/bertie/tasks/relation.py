@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bertie.data.sequences import Sequences
+from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.offsets import in_characters, whole
-from bertie.io.rows import Fields, as_text
-from bertie.io.tables import Columns, Example
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example
 from bertie.io.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores

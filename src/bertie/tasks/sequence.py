@@ -124,7 +124,7 @@ class SequenceTask(Task):
         return label
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
         found = {example.label for example in examples if example.label is not None}
         return cls.make(names if found <= set(names) else label_names(found), options)
@@ -352,7 +352,7 @@ class SequenceTask(Task):
         return replace(self, set_from=set_cut(p, self.coverage))
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with at least two outputs and no other problem type."""
         if facts.heads.get(cls.head, 0) < 2 or facts.problem_type not in (None, cls.problem_type):
             return None

@@ -18,9 +18,11 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields, TableFormat
-from bertie.io.tables import Columns, Example, SoftLabel, find_columns
+from bertie.io.table_format import Columns, SoftLabel
+from bertie.io.tables import Example
 from bertie.io.tables import example as plain_example
 from bertie.tasks.sequence import SequenceTask, label_names
 from bertie.tasks.source import Targets
@@ -57,9 +59,9 @@ class SoftTask(SequenceTask):
             raise UsageError(f"task_options.truth is {self.truth}; it must be between 0 and 1.")
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the columns of texts and label, which are found as for classification."""
-        return find_columns([name for name in names if not name.startswith(SCORES)], format, where)
+        return find_columns([name for name in names if not name.startswith(SCORES)], columns, where, look)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -81,7 +83,7 @@ class SoftTask(SequenceTask):
         return Example(found.texts, SoftLabel.of(found.label, shares), line)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with all labels that have a probability or are a label.
 
         Raises DataError without scores, or if none of the labels has a probability.

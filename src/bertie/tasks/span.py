@@ -22,11 +22,13 @@ from pydantic import Field
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError
+from bertie.io.columns import Look, find_columns, no_rows
 from bertie.io.lines import BadRecord
 from bertie.io.questions import MISPLACED, questions
-from bertie.io.rows import TableFormat, kind_of
+from bertie.io.rows import kind_of
 from bertie.io.streams import suffix_of
-from bertie.io.tables import Columns, Example, find_columns
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import Scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -157,36 +159,36 @@ class SpanTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Reads questions in SQuAD format (.json), one in a line (.jsonl) or in a row (.parquet); without answers also
         from other tables."""
-        named = bool(format.text or format.columns) and not format.labelled  # columns of a table
-        kind = format.kind or kind_of(path)
-        framed = kind in FRAMES or suffix_of(path) == "json" or (kind == "parquet" and format.labelled)
+        named = bool(format.columns.text or format.file.names) and not format.columns.labelled  # columns of a table
+        kind = format.file.kind or kind_of(path)
+        framed = kind in FRAMES or suffix_of(path) == "json" or (kind == "parquet" and format.columns.labelled)
         if named or not framed:
-            if format.labelled:
+            if format.columns.labelled:
                 raise UsageError(
                     f"{path}: questions with answers must be in a .json (SQuAD format), .jsonl or .parquet file."
                 )
             yield from super().rows(path, format, on_columns=on_columns)
             return
         other = {
-            "--text": format.text not in ((), ("question", "context")),
-            "--label": format.label not in ("", "answers"),
-            "--columns": bool(format.columns),
-            "--label-names": bool(format.label_names),
+            "--text": format.columns.text not in ((), ("question", "context")),
+            "--label": format.columns.label not in ("", "answers"),
+            "--columns": bool(format.file.names),
+            "--label-names": bool(format.labels.names),
         }
-        if format.labelled and (option := next((option for option, given in other.items() if given), "")):
+        if format.columns.labelled and (option := next((option for option, given in other.items() if given), "")):
             raise UsageError(
                 f"{path}: questions are read by their names in SQuAD's format (question, context, answers). Rename the "
                 f"fields of the file, and omit {option}."
             )
-        on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
+        on_columns(Columns(("question", "context"), "answers" if format.columns.labelled else None))
         for row in questions(path, format):
-            unlabelled = format.labelled and isinstance(row, Example) and row.label is None
+            unlabelled = format.columns.labelled and isinstance(row, Example) and row.label is None
             yield BadRecord(row.line, "no answers") if unlabelled else row
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the columns of a question and its context."""
-        found = find_columns(names, format, where)
+        found = find_columns(names, columns, where, look)
         if len(found.text) != 2:
             raise DataError(
                 f"{where}: a question and a context are needed, but only {found.text[0]!r} was recognized "
@@ -206,7 +208,7 @@ class SpanTask(Task):
         return example.texts[CONTEXT] if example.group is None else example.group
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task. With unanswerable questions, predicting no answer is allowed, with a threshold of 0 at
         first."""
         may_be_none = any(not example.label for example in examples)

@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
+from bertie.io.columns import Look, no_rows
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import Fields, TableFormat, kind_of
-from bertie.io.tables import Columns, Example
+from bertie.io.rows import kind_of
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example
 from bertie.io.tagged import FOLDER, FORMATS, kind_of_words, sentences
 from bertie.io.word_tables import word_table
 from bertie.io.words import Span, TaggedExample, cut, of_words
@@ -141,28 +144,32 @@ class TaggingTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Reads tagged sentences (io/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        if format.kind in ("", kind_of(path)):  # as its name says; the first line may say more
-            format = replace(format, kind=kind_of_words(path) or format.kind)
-        kind = format.kind
+        if format.file.kind in ("", kind_of(path)):  # as its name says; the first line may say more
+            format = replace(format, file=replace(format.file, kind=kind_of_words(path) or format.file.kind))
+        kind = format.file.kind
         table = word_table(path, format)
-        if not table and not format.labelled and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet")):
+        if (
+            not table
+            and not format.columns.labelled
+            and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet"))
+        ):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         word, tag = (table.word, table.tag) if table else ("text", "tags")
-        on_columns(Columns((word,), tag if format.labelled else None))
+        on_columns(Columns((word,), tag if format.columns.labelled else None))
         for row in sentences(path, format):
-            if format.labelled and isinstance(row, Example):
+            if format.columns.labelled and isinstance(row, Example):
                 if row.label is None:
                     row = BadRecord(row.line, "no tags and no entities")
-                elif format.label_names:
-                    row = replace(row, label=tuple(renamed(tag, format.label_names) for tag in row.label))
+                elif format.labels.names:
+                    row = replace(row, label=tuple(renamed(tag, format.labels.names) for tag in row.label))
             yield row
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the column of the text, or of its words."""
-        words = SPLIT in names and "text" not in names and not (format.text or format.labelled)
-        return Columns((SPLIT,), None) if words else super().columns(names, format, where)
+        words = SPLIT in names and "text" not in names and not (columns.text or columns.labelled)
+        return Columns((SPLIT,), None) if words else super().columns(names, columns, where, look)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -312,7 +319,7 @@ class TaggingTask(Task):
         return TagScores(self.labels, self.strict, self.scheme)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head on tokens, with default names of tags where config.json has none."""
         name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES)), None)
         if name is None:

@@ -17,8 +17,9 @@ import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
 from bertie.errors import UsageError
-from bertie.io.rows import TableFormat
-from bertie.io.tables import Columns, Example, find_columns
+from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example
 from bertie.metrics.written import MEASURES, WrittenScores, available
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
@@ -87,7 +88,7 @@ class Text2TextTask(Task):
         return (self.metric, *(name for name in others if name != self.metric))
 
     @classmethod
-    def generated(cls, options: Mapping[str, Any]) -> int:
+    def generated(cls, options: Mapping[str, object]) -> int:
         """The maximum length of a target."""
         return cls.make((), options).max_target_length
 
@@ -115,13 +116,13 @@ class Text2TextTask(Task):
         return True
 
     @classmethod
-    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
         """Returns the columns of the source and of the target; `source` and `target` are recognized too."""
-        if SOURCE in names and not format.text:
-            format = replace(format, text=(SOURCE,))
-        if TARGET in names and not format.label:
-            format = replace(format, label=TARGET)
-        return find_columns(names, format, where)
+        if SOURCE in names and not columns.text:
+            columns = replace(columns, text=(SOURCE,))
+        if TARGET in names and columns.label == "":
+            columns = replace(columns, label=TARGET)
+        return find_columns(names, columns, where, look)
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong

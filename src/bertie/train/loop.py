@@ -298,7 +298,7 @@ class _Loop:
                 advance(1, **self._shown())
                 self._now_and_then(step)
 
-    def _tell(self, step: int, event: Callable[..., None], *values: Any) -> None:
+    def _tell(self, step: int, event: Callable[..., None], *values: object) -> None:
         """Calls an event of the callbacks, on rank 0. Where one raises StopTraining, no other step follows."""
         if not self.world.main:
             return
@@ -360,7 +360,7 @@ class _Loop:
             "many as before"
         )
 
-    def _shown(self) -> dict[str, Any]:
+    def _shown(self) -> dict[str, object]:
         now, read = time.monotonic(), self.metrics.tokens
         self.recent.append((now, read))
         while len(self.recent) > 2 and now - self.recent[1][0] > RECENT_S:

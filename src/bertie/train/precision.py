@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Protocol
 
 import torch
 
 from bertie import console
 from bertie.errors import UsageError
+from bertie.models.model import TorchModel
 from bertie.nn import machine
 from bertie.train import rendezvous
 
@@ -83,14 +83,8 @@ def tell(line: str) -> None:
     console.say(line)
 
 
-class HasComputeDtype(Protocol):
-    """Protocol of a model whose compute dtype can be set. Its weights stay float32."""
-
-    compute_dtype: torch.dtype | None
-
-
 @contextmanager
-def computing_in(model: HasComputeDtype, dtype: torch.dtype) -> Iterator[None]:
+def computing_in(model: TorchModel, dtype: torch.dtype) -> Iterator[None]:
     """Context in which a model computes in `dtype`."""
     before = model.compute_dtype
     model.compute_dtype = None if dtype == torch.float32 else dtype

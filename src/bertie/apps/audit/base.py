@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import Predictor, Tokenizer
-from bertie.platform import Bootstrap, Engine, SkipReport, TableFormat, embedder_of
+from bertie import Model, Tokenizer
+from bertie.platform import Bootstrap, Engine, Predictor, SkipReport, TableFormat
 
 Item = TypeVar("Item")
 Score = Any
@@ -46,7 +46,7 @@ class Subject:
     @cached_property
     def embedder(self) -> Predictor:
         """The model's vectors as it was trained to make them, or the means of its tokens."""
-        return embedder_of(self.engine, self.tokenizer)
+        return Model(self.engine, self.tokenizer).embedder()
 
     @property
     def max_length(self) -> int:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.platform import BadRecord, DataError, Fields, SkipReport, TableFormat
+from bertie.platform import BadRecord, DataError, Fields, SkipReport, SourceFile, TableFormat
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def _rows(
     path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str
 ) -> Iterator[T | BadRecord]:
     checked = False
-    for line, fields in TableFormat(kind=kind).records(path):
+    for line, fields in SourceFile(str(path)).rows(TableFormat.of(kind=kind)):
         if isinstance(fields, BadRecord):
             yield fields
             continue
@@ -51,7 +51,7 @@ def check_names(names: Iterable[str]) -> None:
         raise DataError(f"Several tests or templates of --data are called {twice[0]!r}. Give each a name of its own.")
 
 
-def validated(kind: type[T], raw: Any, path: Path) -> list[T]:
+def validated(kind: type[T], raw: object, path: Path) -> list[T]:
     """Returns a list of dataclasses from the values of a file. Raises DataError that names the wrong value."""
     try:
         return TypeAdapter(list[kind]).validate_python(raw)  # type: ignore[valid-type]

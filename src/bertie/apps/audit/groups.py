@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.platform import CALIBRATION_BINS, BadRecord, Columns, DataError, Example, SkipReport, UsageError, nearest
+from bertie.platform import BadRecord, Columns, DataError, Example, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
     from scipy import sparse
 
+BINS = 15  # of probabilities, as in Guo et al. 2017
 MOST = 8  # groups: the most frequent ones
 LEAST = 10  # rows of a group
 MOST_LABELS = 12  # labels that have rates of their own: the most frequent ones
@@ -103,7 +104,7 @@ class Groups(AuditSet[Row]):
         def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
             with np.errstate(all="ignore"):
                 rates = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
-                bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), CALIBRATION_BINS, 3)
+                bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), BINS, 3)
                 return _metrics(rates, bins, groups, numbers)
 
         numbers = {label: labels.index(label) for label in shown}
@@ -161,14 +162,12 @@ def _counts(
     p_N = np.array([p for _, p in scores], np.float64)
     true_at, given_at = (3 * (group_N * len(labels) + label_N) for label_N in (true_N, given_N))
     first = 3 * len(groups) * len(labels)
-    bin_N = first + 3 * (
-        group_N * CALIBRATION_BINS + np.clip(np.ceil(p_N * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
-    )
+    bin_N = first + 3 * (group_N * BINS + np.clip(np.ceil(p_N * BINS).astype(int) - 1, 0, BINS - 1))
     columns = np.stack([true_at, given_at + 1, true_at + 2, bin_N, bin_N + 1, bin_N + 2], -1)
     one_N, right_N = np.ones(len(items)), true_N == given_N
     values = np.stack([one_N, one_N, right_N, one_N, p_N, right_N], -1).astype(np.float64)
     rows = np.repeat(np.arange(len(items)), columns.shape[1])
-    shape = (len(items), first + 3 * len(groups) * CALIBRATION_BINS)
+    shape = (len(items), first + 3 * len(groups) * BINS)
     return sparse.csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
-    EngineName,
     FolderKind,
     ModelByName,
     ModelFiles,
@@ -39,6 +38,8 @@ from bertie.platform import (
     module_of,
     nearest,
 )
+
+EngineName = Literal["auto", "torch", "native"]
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
@@ -201,7 +202,7 @@ class _Run:
 
     def result(
         self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
-    ) -> dict[str, Any] | str:
+    ) -> dict[str, object] | str:
         """Returns the results of one set as JSON values, or the reason why it has none."""
         items = self._limited(read)
         if not items:
@@ -229,7 +230,7 @@ class _Run:
             "examples": examples and {"title": examples.title, "columns": examples.columns, "rows": examples.rows},
         }
 
-    def _limited(self, read: Read[Any]) -> list[Any]:
+    def _limited(self, read: Read[Any]) -> list[object]:
         limit = self.asked.limit
         if limit is None or len(read.items) <= limit:
             return read.items
@@ -238,9 +239,9 @@ class _Run:
         return [read.items[i] for i in sorted(chosen.tolist())]
 
     def _scores(
-        self, name: str, audited: AuditSet[Any], items: Sequence[Any], subject: Subject, journal: Journal
-    ) -> list[Any]:
-        def compute(chunk: Sequence[Any]) -> list[Any]:
+        self, name: str, audited: AuditSet[Any], items: Sequence[object], subject: Subject, journal: Journal
+    ) -> list[object]:
+        def compute(chunk: Sequence[object]) -> list[Any]:
             return audited.scores(subject, chunk)
 
         return journal.scores(name, items, compute, audited.chunk, "items")
@@ -250,7 +251,7 @@ def _skipped(read: Read[Any]) -> list[str]:
     return [f"{file}: {report}" for file, report in read.skipped.items() if report.total]
 
 
-def _left_out(scores: Sequence[Any]) -> list[str]:
+def _left_out(scores: Sequence[object]) -> list[str]:
     reasons = [score for score in scores if isinstance(score, str)]
     return [f"{reasons.count(one):,} of {len(scores):,} items left out: {one}." for one in dict.fromkeys(reasons)]
 
@@ -264,8 +265,13 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
-        "columns": [*asked.format.text, asked.format.label],
-        "reading": [asked.format.kind, asked.format.encoding, *asked.format.columns, *asked.format.label_names.items()],
+        "columns": [*asked.format.columns.text, asked.format.columns.label],
+        "reading": [
+            asked.format.file.kind,
+            asked.format.file.encoding,
+            *asked.format.file.names,
+            *asked.format.labels.names.items(),
+        ],
         "limit": asked.limit,
         "seed": asked.seed,
     }
@@ -282,7 +288,7 @@ def bertie_version() -> str:
 
 
 @contextmanager
-def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) -> Iterator[Journal]:
+def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: bool) -> Iterator[Journal]:
     """Context with the journal of a locked folder. Raises UsageError for the folder of another audit."""
     if out is None:
         yield Journal(None)

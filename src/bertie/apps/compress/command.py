@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import bertie
 from bertie import platform
 from bertie.apps import compress as app
 from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
-    from bertie import Predictor
     from bertie.apps.compress.gate import Fidelity
     from bertie.apps.compress.recipe import Recipe
-    from bertie.platform import Example, Sequences, TableFormat, TorchModel
+    from bertie.platform import Example, Predictor, Sequences, TableFormat, TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -221,7 +219,7 @@ class _Asked:
 
         if self.texts is None:
             return []
-        lines = platform.TableFormat.kind_of(self.texts) == "lines"
+        lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
         format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile.lines(self.texts)]
@@ -240,7 +238,7 @@ class _Asked:
         return examples
 
     def format(self) -> "TableFormat":
-        return platform.TableFormat(self.text, self.label)
+        return platform.TableFormat.of(self.text, self.label)
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
@@ -299,7 +297,7 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
     if asked.train is None:
         cuts: dict[str, Any] = dict(recipe.kept)
         return app.prune.prune(found, **cuts)
-    predictor = bertie.Predictor(found)
+    predictor = platform.Predictor(found)
     examples = asked.examples(predictor)
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
@@ -320,7 +318,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
         return app.gate.read(found, read)
-    predictor = bertie.Predictor(found)
+    predictor = platform.Predictor(found)
     examples = asked.examples(predictor)[: app.gate.MOST_READ]
     return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 

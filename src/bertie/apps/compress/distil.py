@@ -24,10 +24,11 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie import Callback, Encoder, fit
+from bertie import Callback
 from bertie.platform import (
     Batch,
     Batches,
+    Encoder,
     EncoderOutput,
     Example,
     LossTerm,
@@ -38,6 +39,7 @@ from bertie.platform import (
     TorchModel,
     TrainConfig,
     UsageError,
+    fit,
 )
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"

@@ -17,7 +17,6 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from bertie import Predictor
 from bertie.apps.compress.distil import Distillation, distil
 from bertie.apps.compress.importance import judged
 from bertie.apps.compress.movement import Masks
@@ -27,6 +26,7 @@ from bertie.platform import (
     EachStep,
     Example,
     OptimConfig,
+    Predictor,
     Surgery,
     TaskSource,
     TorchModel,

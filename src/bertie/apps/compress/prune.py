@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie import Encoder
 from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
-from bertie.platform import Batch, Full, Residual, Surgery, TorchModel, Trainable, Unshared, UsageError
+from bertie.platform import Batch, Encoder, Full, Residual, Surgery, TorchModel, Trainable, Unshared, UsageError
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie import Encoder
 from bertie.platform import (
+    Encoder,
     Int4Weight,
     Int8Weight,
     Layer,

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie import Encoder
 from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.platform import Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
+from bertie.platform import Encoder, Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
@@ -67,7 +66,7 @@ def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
         hidden = layer(hidden, *reads[1:], **options)[0]
 
 
-def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> dict[nn.Linear, Tensor]:
+def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
     """Returns the inputs of a layer's matrices."""
     found: dict[nn.Linear, Tensor] = {}
 

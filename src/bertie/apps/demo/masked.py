@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie import Predictor, Tokenizer
-from bertie.platform import TorchModel, disk
+from bertie import Tokenizer
+from bertie.platform import Predictor, TorchModel, disk
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -74,6 +74,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes JSON Lines atomically."""
     disk.write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from bertie import Callback, Predictor, PretrainConfig, Tokenizer, TrainingRun
+from bertie import Callback, PretrainConfig, Tokenizer, TrainingRun
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
@@ -23,6 +23,7 @@ from bertie.platform import (
     CorpusFolder,
     Families,
     FolderKind,
+    Predictor,
     RunFolder,
     SourceFile,
     UsageError,
@@ -309,7 +310,7 @@ class DemoPipeline:
             about=pairs.ABOUT.format(train=count, test=settings.TEST, seen=seen),
         )
 
-    def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: Any) -> None:
+    def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: object) -> None:
         """Writes the task's files, and task.json last."""
         folder = self.run / "task"
         folder.mkdir(exist_ok=True)

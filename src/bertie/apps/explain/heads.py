@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bertie import Predictor
 from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain.attention import Floats
-from bertie.platform import DataError, Example, Prediction, TorchEngine, TorchModel, console, metric_called
+from bertie.platform import DataError, Example, Prediction, Predictor, TorchEngine, TorchModel, console, metric_called
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders

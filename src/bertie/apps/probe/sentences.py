@@ -20,7 +20,6 @@ from bertie.platform import (
 )
 
 WORD = re.compile(r"\S+")
-SUFFIXES = {"conllu": "conllu", "conll": "conll"}
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,9 @@ def _sample(
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    kind = kind or SUFFIXES.get(SourceFile(str(path)).suffix, "") or TableFormat.kind_of(path)
-    format = TableFormat(kind=kind, encoding=encoding)
+    file = SourceFile(str(path))
+    kind = kind or (file.format if file.format in ("conllu", "conll") else file.table_kind)
+    format = TableFormat.of(kind=kind, encoding=encoding)
     if kind == "conllu":
         arcs = {row.line: row for row in Trees.read(path, format)}
         for row in TaggedFile.read(path, format):
@@ -123,7 +123,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
             elif isinstance(row, BadRecord):
                 yield row
     else:
-        for row in Example.stream(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
+        for row in Example.stream(Path(path), TableFormat.of(kind=kind, encoding=encoding, labelled=False)):
             if isinstance(row, BadRecord):
                 yield row
             else:

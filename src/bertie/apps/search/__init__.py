@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bertie.apps import modules_of
 
 if TYPE_CHECKING:
+    from bertie.apps.search import api as api
     from bertie.apps.search import check as check
     from bertie.apps.search import embedded as embedded
     from bertie.apps.search import engine as engine

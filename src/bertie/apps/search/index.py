@@ -60,7 +60,7 @@ class Changes:
     """The changes of a call: sources added, replaced, unchanged and removed; new passages; unreadable records.
 
     missing: files of the index that are no longer in the folders of the call. unreadable: files and folders there that
-    cannot be read.
+    cannot be read. copy: what was done to a copy on a server.
     """
 
     added: int = 0
@@ -75,10 +75,12 @@ class Changes:
     unreadable: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
+    copy: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
-        return {**asdict(self), "passed_over": len(self.passed_over), "reasons": dict(self.reasons)}
+        fields = {**asdict(self), "passed_over": len(self.passed_over), "reasons": dict(self.reasons)}
+        return fields if self.copy else {name: value for name, value in fields.items() if name != "copy"}
 
 
 def index(

@@ -8,9 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from bertie import Predictor
 from bertie.apps.search.engine import Float
-from bertie.platform import Chooses, Embeds, Example, FolderKind, SpanPrediction, Spans, UsageError, VectorMath
+from bertie.platform import (
+    Chooses,
+    Embeds,
+    Example,
+    FolderKind,
+    Predictor,
+    SpanPrediction,
+    Spans,
+    UsageError,
+    VectorMath,
+)
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.search.engine import Index
-from bertie.platform import BadRecord, DataError, Example, TableFormat, read_questions
+from bertie.platform import BadRecord, DataError, Example, SourceFile, TableFormat, read_questions
 
 TEXTS = ("question", "query", "text")
 IDS = ("_id", "id", "query-id")
@@ -58,7 +58,7 @@ def _of_example(row: Example) -> Question:
 
 
 def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[Question]:
-    for line, row in TableFormat().records(path):
+    for line, row in SourceFile(str(path)).rows():
         text = None if isinstance(row, BadRecord) else next((row[name] for name in TEXTS if row.get(name)), None)
         if isinstance(row, BadRecord) or not isinstance(text, str):
             raise DataError(f"{path}:{line}: no question. One of the columns {', '.join(TEXTS)} is needed.")
@@ -89,7 +89,7 @@ def _grades(value: Any) -> dict[str, float]:
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping):  # {"text": [...], "answer_start": [...]}
         value = value["text"]
-    values: Sequence[Any] = [value] if isinstance(value, str) else value or ()
+    values: Sequence[object] = [value] if isinstance(value, str) else value or ()
     return tuple(str(one["text"] if isinstance(one, Mapping) else one) for one in values)
 
 

@@ -52,7 +52,7 @@ Reader = Callable[[str, Reading], Found]
 def table(path: str, reading: Reading) -> Found:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
-    for line, row in TableFormat(encoding=reading.encoding).records(path):
+    for line, row in SourceFile(path).rows(TableFormat.of(encoding=reading.encoding)):
         if isinstance(row, BadRecord):
             yield replace(row, where=path)
             continue
@@ -77,7 +77,7 @@ def json(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in read_questions(path, TableFormat(labelled=False)):
+    for row in read_questions(path, TableFormat.of(labelled=False)):
         if isinstance(row, BadRecord):
             yield BadRecord(0, row.reason, where=path)
         elif row.texts[1] not in seen:
@@ -155,21 +155,15 @@ def _whole(text: str) -> str:
 
 READERS: Registry[Reader] = Registry(
     "format of documents",
-    [("text", text), ("markdown", markdown), ("table", table), ("json", json), ("html", web_page), ("pdf", pdf)],
+    [
+        *((name, text) for name in ("txt", "rst")),
+        ("md", markdown),
+        *((name, table) for name in ("jsonl", "csv", "tsv", "parquet", "xlsx")),
+        ("json", json),
+        ("html", web_page),
+        ("pdf", pdf),
+    ],
 )
-SUFFIXES = {
-    **dict.fromkeys(("", "txt", "text", "wiki", "rst"), "text"),
-    **dict.fromkeys(("md", "markdown"), "markdown"),
-    **dict.fromkeys(("jsonl", "ndjson", "csv", "tsv", "parquet", "pq", "xlsx"), "table"),
-    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
-    "json": "json",
-    "pdf": "pdf",
-}
-
-
-def kind_of(path: str) -> str:
-    """Returns the row of READERS for a file, from its extension; "" for an unknown one."""
-    return SUFFIXES.get(SourceFile(path).suffix, "")
 
 
 def expand(inputs: list[str]) -> SourceFile.Inputs:
@@ -177,27 +171,11 @@ def expand(inputs: list[str]) -> SourceFile.Inputs:
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
     """
-    names: dict[str, None] = {}
-    passed_over, unreadable = list[str](), list[str]()
-    for given in inputs:
-        if given.startswith(PACKAGES):
-            names[given] = None
-            continue
-        if not os.path.isdir(given):
-            found = SourceFile.expand([given], "txt")
-            if unknown := [name for name in found.names if not kind_of(name)]:
-                raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
-            names.update(dict.fromkeys(found.names))
-            unreadable += found.unreadable
-            continue
-        visible, hidden = disk.within(Path(given))
-        unreadable += hidden
-        known = [str(path) for path in visible if kind_of(str(path))]
-        if not known:
-            raise SourceFile.Inputs([], [], hidden).nothing(given, filter(None, SUFFIXES))
-        names.update(dict.fromkeys(known))
-        passed_over += [str(path) for path in visible if not kind_of(str(path))]
-    return SourceFile.Inputs(list(names), passed_over, unreadable)
+    files = SourceFile.expand(inputs, [*READERS])
+    for name in files.names:
+        if not name.startswith(PACKAGES) and SourceFile(name).format not in READERS:
+            raise DataError(f"{name} has an unknown format. Known: {', '.join(READERS)}.")
+    return files
 
 
 def content(path: str) -> str:
@@ -224,7 +202,7 @@ def packages(path: str, reading: Reading) -> Found:
 def read(path: str, reading: Reading) -> Found:
     """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
     try:
-        yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
+        yield from (packages if path.startswith(PACKAGES) else READERS[SourceFile(path).format])(path, reading)
     except SourceFile.FAILURES as error:
         yield BadRecord(0, SourceFile.cause(error), where=path)
     except DataError as error:

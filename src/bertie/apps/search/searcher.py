@@ -12,20 +12,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertie import Predictor
 from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Index, Ranking
-from bertie.apps.search.index import IndexConfig
+from bertie.apps.search.index import Changes, IndexConfig
 from bertie.apps.search.models import Answer
 from bertie.apps.search.snippets import Snippet, snippet
 from bertie.apps.search.store import Passage
 from bertie.apps.search.vectors import Gone
-from bertie.platform import Registry, UsageError
+from bertie.platform import Predictor, Registry, UsageError
+
+if TYPE_CHECKING:
+    import pandas
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
 FIRST = 100  # passages of the first stages, or as many as are wanted
@@ -57,6 +60,14 @@ class Hit:
     ranks: Mapping[str, int]
     snippet: Snippet
     answer: Answer | None = None
+
+    def html(self) -> str:
+        """Returns the snippet with its marks as HTML."""
+        text, at, parts = self.passage.text, self.snippet.start, list[str]()
+        for start, stop in self.snippet.marks:
+            parts += [escape(text[at:start]), f"<mark>{escape(text[start:stop])}</mark>"]
+            at = stop
+        return "".join([*parts, escape(text[at : self.snippet.stop])])
 
     def as_json(self) -> dict[str, Any]:
         """Returns JSON values; marks are characters of the passage."""
@@ -93,6 +104,22 @@ class Found:
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns a row for each passage: its place, title, text and score."""
+        import pandas
+
+        rows = [(hit.passage.place, hit.passage.title, hit.passage.text, hit.score) for hit in self.hits]
+        return pandas.DataFrame(rows, columns=["place", "title", "text", "score"])
+
+    def __repr__(self) -> str:
+        answer = f", answer {self.answer.text!r}" if self.answer else ""
+        return f"Found({self.question!r}, {len(self.hits)} passages{answer})"
+
+    def _repr_html_(self) -> str:
+        answer = f"<p><b>{escape(self.answer.text)}</b></p>" if self.answer else ""
+        rows = (f"<li><i>{escape(hit.passage.place)}</i><br>{hit.html()}</li>" for hit in self.hits)
+        return f"{answer}<ol>{''.join(rows)}</ol>"
+
     def as_json(self) -> dict[str, Any]:
         """Returns JSON values, without the rankings."""
         answer = {"answer": self.answer.as_json() | {"hit": self.answer.passage} if self.answer else None}
@@ -118,6 +145,9 @@ class Searcher:
         rerank_alone: Whether the re-ranking model alone decides the order, and not the mean of its scores and those
             before.
 
+    Attributes:
+        changes: What was done to the index, if it was made or changed for this search.
+
     Raises:
         DataError: The folder is no index, or damaged.
         UsageError: The index has no vectors; neither words nor vectors are searched; an unknown fusion.
@@ -141,11 +171,18 @@ class Searcher:
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
         self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
+        self.changes: Changes | None = None
         if embedder is not None and not self.store.get("embedder"):
             raise UsageError(f"{self.store.where} has no vectors. Make them: bertie index -o INDEX --embed MODEL")
         if not words and embedder is None:
             why = "is searched without its model" if self.store.get("embedder") else "has no vectors"
             raise UsageError(f"A search needs words, vectors or both. {self.store.where} {why}.")
+
+    def __enter__(self) -> "Searcher":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def search(self, question: str, top: int = 10, *, vector: Float | None = None) -> Found:
         """Returns the best passages for a question. vector: that of the question, if it is known. (H,)"""

@@ -304,7 +304,7 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
         counts = {
             "token": len(ids.input_ids) if whole else int(ids.lengths[numbers].sum()),
             "sequence": len(numbers),
-            "position": len(ids.positions) if whole else len(ids.asked(numbers)),
+            "position": len(ids.positions) if whole else len(ids.position_rows(numbers)),
         }
         own = {
             name: array[at[job.rows[name]] : at[job.rows[name]] + counts[job.rows[name]]]
@@ -315,7 +315,7 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _rows(ids: Sequences, kind: str, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-    return {"token": ids.rows, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
+    return {"token": ids.rows, "position": ids.position_rows}[kind](sequences) if kind != "sequence" else sequences
 
 
 def _fail(job: Job, reason: str) -> None:

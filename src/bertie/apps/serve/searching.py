@@ -10,14 +10,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bertie import Predictor
 from bertie.apps.search.searcher import Found, Searcher
 from bertie.apps.search.store import DATABASE, Store
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_filled
 from bertie.apps.serve.served import Call, Served
-from bertie.platform import Example, Facts, Sequences, TextPipeline, nearest
+from bertie.platform import Example, Facts, Predictor, Sequences, TextPipeline, nearest
 
 POOL = ThreadPoolExecutor(2, "bertie-search")
 RANKERS, READERS = ("rank", "choice", "regression"), ("span",)

@@ -48,10 +48,7 @@ def submission(
         if name in folders:
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
-    predictors = {
-        name: bertie.Predictor(*platform.ModelByName.engine(folder, precision=precision, device=device))
-        for name, folder in folders.items()
-    }
+    predictors = {name: bertie.load(folder, device, precision).predictor() for name, folder in folders.items()}
     notes = app.glue.submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie import Predictor
-from bertie.platform import DATASETS, BadRecord, DataError, UsageError, disk, nearest
+from bertie.platform import DATASETS, BadRecord, DataError, Predictor, UsageError, disk, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)

@@ -37,7 +37,9 @@ def vary(
     """
 
     platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
-    format = platform.TableFormat(tuple(text or ()), "", TableOptions.names(columns), encoding, format_, labelled=False)
+    format = platform.TableFormat.of(
+        tuple(text or ()), "", TableOptions.names(columns), encoding, format_, labelled=False
+    )
     found: list[platform.Columns] = []
     examples, skipped = platform.SkipReport.collect(
         platform.Example.stream(file, format, on_columns=found.append), file

@@ -126,7 +126,7 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
     return found
 
 
-def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
+def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
     length, tokenizer = _length(model, max_length), model.text_tokenizer
     examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
     if skipped.total:
@@ -156,7 +156,7 @@ def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
     examples, skipped = platform.SkipReport.collect(
-        app.heads.predictor_of(model).task.rows(file, platform.TableFormat(text, label)), str(file)
+        app.heads.predictor_of(model).task.rows(file, platform.TableFormat.of(text, label)), str(file)
     )
     if skipped.total:
         console.warn(f"{file}: {skipped}")

@@ -1,19 +1,17 @@
 """`bertie index`: makes, changes and verifies an index of documents."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertie import platform
+import bertie
 from bertie.apps import search as app
-from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
+from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url
 from bertie.platform import DataError, UsageError, console, disk, grouped, option
 
 if TYPE_CHECKING:
     from bertie.apps.search.index import Changes
-    from bertie.apps.search.remote import Remote
 
 
 @grouped
@@ -80,71 +78,41 @@ def make_index(
         return
     if not inputs:
         raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
-    how = _checked("--vectors", vectors, app.neighbors.Vectors)
-    remote = _remote(out, engine, url)
     if remove:
-        _tell(app.index.remove(inputs, out), out, _published(out, remote))
+        _tell(app.api.remove_documents(inputs, out, engine, url), out)
         return
-    own = (None if overwrite else app.index.stored_config(out)) or app.index.IndexConfig()
-    given = {"text": text, "title": title, "encoding": encoding}
-    config = app.index.IndexConfig(
-        _terms(english or own.terms.english, korean or own.terms.korean),
-        replace(own.reading, **{name: value for name, value in given.items() if value is not None}),
-        size or own.size,
-    )
-    embedder = embedder_of(embed, precision, device, model_engine) if embed else None
-    changes = app.index.index(inputs, out, config, embedder=embedder, vectors=how, overwrite=overwrite)
-    _tell(changes, out, _published(out, remote, overwrite=overwrite))
+    with bertie.build_index(
+        inputs,
+        out,
+        embed=embed,
+        text=text,
+        title=title,
+        encoding=encoding,
+        size=size,
+        english=english,
+        korean=korean,
+        vectors=vectors,  # type: ignore[arg-type]  # the function says which there are
+        engine=engine,
+        url=url,
+        overwrite=overwrite,
+        precision=precision,
+        model_engine=model_engine,
+        device=device,
+    ) as index:
+        assert index.changes is not None
+        _tell(index.changes, out)
 
 
-def _remote(out: Path, engine: str, url: str) -> "Remote | None":
-    """Returns the copy of an index on a server; None for the index of a folder alone. Raises before anything is
-    made."""
-
-    if engine == "sqlite":
-        app.embedded.no_url(url)
-        return None
-    found = app.engine.ENGINES[engine](out, url)
-    assert isinstance(found, app.remote.Remote)
-    found.settings()
-    return found
-
-
-def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
-    """Brings the copy on a server up to date, where there is one. -> what was done"""
-
-    if remote is None:
-        return {}
-    done = app.remote.publish(out, remote, overwrite=overwrite)
-    remote.close()
-    return {"where": remote.where, **done}
-
-
-def _terms(english: str, korean: str) -> Any:
-    return app.terms.Terms(
-        _checked("--english", english, app.terms.English), _checked("--korean", korean, app.terms.Korean)
-    )
-
-
-def _checked(name: str, value: str, kind: Any) -> Any:
-    """Returns the value of an option. Raises UsageError unless it is one of a Literal's."""
-    from typing import get_args
-
-    if value not in (choices := get_args(kind)):
-        raise UsageError(f"Unknown value {value!r} of {name}. {platform.nearest(value, choices)}")
-    return value
-
-
-def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
+def _tell(changes: "Changes", out: Path) -> None:
     if console.verbosity.json:
-        console.emit({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
+        console.emit({"folder": str(out), **changes.as_json()})
         return
     counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
     counts |= {"removed": changes.removed}
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     vectors = f", {changes.vectors:,} vectors" if changes.vectors else ""
     console.show(f"{out}: files: {done}; {changes.documents:,} new documents, {changes.passages:,} passages{vectors}.")
-    if copy:
+    if copy := changes.copy:
         console.show(f"{copy['where']}: {copy['published']:,} passages added, {copy['removed']:,} removed.")
     if changes.rejected:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))

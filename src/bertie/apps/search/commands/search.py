@@ -1,21 +1,19 @@
 """`bertie search`, and the options of the stages of a search."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import bertie
 from bertie import platform
-from bertie.apps import search as app
-from bertie.platform import DataError, UsageError, console, grouped, option
+from bertie.platform import console, grouped, option
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from bertie.apps.search.models import Embedder
     from bertie.apps.search.searcher import Found, Hit, Searcher
 
 
@@ -78,51 +76,8 @@ class StageOptions:
     device: Annotated[str, option("device")] = "auto"
 
     def searcher(self, index: Path) -> "Searcher":
-        """Returns the open index with its models. Its own model of vectors is used unless --no-embed is given."""
-
-        store = app.engine.ENGINES[self.engine](index, self.url)
-        stored = store.get("embedder")
-        if self.embed is not None and not stored:
-            raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {index} --embed {self.embed}")
-        embedder = None
-        if stored and not self.no_embed:
-            folder = self.embed or Path(stored["folder"])
-            if not folder.is_dir():
-                raise DataError(
-                    f"The model of the vectors of {store.where} was at {folder}. Pass where it is now "
-                    "(--embed MODEL), or --no-embed."
-                )
-            chosen = app.index.checked(store, self._embedder(folder))
-            embedder = chosen.load() if chosen else None
-        return app.searcher.Searcher(
-            store,
-            embedder=embedder,
-            ranker=self._opened(self.rerank) if self.rerank else None,
-            reader=self._opened(self.answer) if self.answer else None,
-            depth=app.searcher.Depth(self.first, self.rerank_top, self.read_top),
-            words=not self.no_words,
-            fusion=self.fusion,
-            rerank_alone=self.rerank_alone,
-        )
-
-    def _embedder(self, folder: Path) -> "Embedder":
-        return embedder_of(folder, self.precision, self.device, self.model_engine)
-
-    def _opened(self, model: Path) -> Any:
-        return bertie.Predictor(
-            *platform.ModelByName.engine(model, precision=self.precision, device=self.device, engine=self.model_engine)
-        )
-
-
-def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embedder":
-    """Returns the model of vectors in a folder, which is loaded when it is needed."""
-
-    return app.models.Embedder.of(
-        folder,
-        lambda: platform.embedder_of(
-            *platform.ModelByName.engine(folder, precision=precision, device=device, engine=engine)
-        ),
-    )
+        """Returns the open index with its models."""
+        return bertie.open_index(index, **{one.name: getattr(self, one.name) for one in fields(self)})
 
 
 @grouped

@@ -1,0 +1,233 @@
+"""The functions `bertie.build_index` and `bertie.open_index`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import bertie
+from bertie import Model
+from bertie.apps.search import embedded, index, remote
+from bertie.apps.search.engine import ENGINES
+from bertie.apps.search.index import Changes, IndexConfig, checked, stored_config
+from bertie.apps.search.models import Embedder
+from bertie.apps.search.neighbors import Vectors
+from bertie.apps.search.searcher import Depth, Searcher
+from bertie.apps.search.terms import English, Korean, Terms
+from bertie.platform import DataError, ModelByName, UsageError, checked_arguments, nearest
+
+AnyModel = Model | str | Path
+
+
+class WhereModels(NamedTuple):
+    """Where the models of a search run."""
+
+    precision: str = "fp32"
+    model_engine: str = "auto"
+    device: str = "auto"
+
+
+@checked_arguments()
+def build_index(
+    documents: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    embed: AnyModel | None = None,
+    text: str | None = None,
+    title: str | None = None,
+    encoding: str | None = None,
+    size: int | None = None,
+    english: str | None = None,
+    korean: str | None = None,
+    vectors: Vectors = "auto",
+    engine: str = "sqlite",
+    url: str = "",
+    overwrite: bool = False,
+    precision: str = "fp32",
+    model_engine: str = "auto",
+    device: str = "auto",
+) -> Searcher:
+    """Indexes documents for search, or brings an index up to date.
+
+    Args:
+        documents: Files, folders and globs, or "python:PACKAGE,...", the documentation of installed packages.
+        output: The folder of the index. Files with the same content are skipped, and changed ones replaced.
+        embed: A model of sentence embeddings, for search by meaning beside words.
+        text: Column of the text of tables. Default: recognized by name.
+        title: Column of the title of tables.
+        encoding: Encoding of text files. Default: utf-8.
+        size: Maximum number of words of a passage. Default: 180.
+        english: stems, or words, which are left unchanged. Default: stems.
+        korean: pairs (of syllables), kiwi (also morphemes), or words. Default: pairs.
+        vectors: exact, approximate, or auto: approximate from a million passages.
+        engine: What keeps a copy of the index: sqlite (none), opensearch or qdrant, with `url`.
+        url: Address of that engine.
+        overwrite: Whether to replace the index.
+        precision: fp32, bf16 or auto, of the model.
+        model_engine: native, torch or auto: what computes the model on a CPU.
+        device: cpu, cuda, cuda:1, mps or auto.
+
+    Returns:
+        The open index; `changes` is what was done.
+
+    Raises:
+        DataError: A document does not exist, or nothing in it can be read.
+        UsageError: The folder contains other files, or an index with other settings.
+
+    Example:
+        >>> index = bertie.build_index("manuals/", "manuals-index")
+        >>> index.search("How do I reset it?", top=3).hits[0].passage.text
+    """
+    folder, where = Path(output), WhereModels(precision, model_engine, device)
+    copy = server_of(folder, engine, url)
+    own = (None if overwrite else stored_config(folder)) or IndexConfig()
+    reading = {"text": text, "title": title, "encoding": encoding}
+    config = IndexConfig(
+        _terms(english or own.terms.english, korean or own.terms.korean),
+        replace(own.reading, **{name: value for name, value in reading.items() if value is not None}),
+        size or own.size,
+    )
+    changes = index.index(
+        [documents] if isinstance(documents, str | Path) else documents,
+        folder,
+        config,
+        embedder=None if embed is None else embedder_of(embed, where),
+        vectors=vectors,
+        overwrite=overwrite,
+    )
+    changes.copy = publish(folder, copy, overwrite=overwrite)
+    opened = open_index(folder, embed=embed, no_embed=embed is None, engine=engine, url=url, **where._asdict())
+    opened.changes = changes
+    return opened
+
+
+@checked_arguments()
+def open_index(
+    folder: str | Path,
+    *,
+    embed: AnyModel | None = None,
+    rerank: AnyModel | None = None,
+    answer: AnyModel | None = None,
+    no_embed: bool = False,
+    no_words: bool = False,
+    fusion: str = "scores",
+    first: int | None = None,
+    rerank_top: int = 50,
+    rerank_alone: bool = False,
+    read_top: int = 3,
+    engine: str = "sqlite",
+    url: str = "",
+    precision: str = "fp32",
+    model_engine: str = "auto",
+    device: str = "auto",
+) -> Searcher:
+    """Opens an index for search.
+
+    Args:
+        folder: The folder of an index, or its name on a server.
+        embed: The model of the index's vectors, if it is no longer where the index was made.
+        rerank: A model that re-ranks passages (task rank or choice).
+        answer: A model that finds the answer in passages (task span), such as "questions-en".
+        no_embed: Whether only words are searched.
+        no_words: Whether only vectors are searched.
+        fusion: How words and vectors are joined: scores (the mean of both) or ranks (reciprocal).
+        first: Number of passages from words, and from vectors. Default: 100, or `top` if higher.
+        rerank_top: Number of passages to re-rank.
+        rerank_alone: Whether the re-ranking model alone decides the order.
+        read_top: Number of passages in which an answer is looked for.
+        engine: What keeps the index: sqlite (its folder), opensearch or qdrant, with `url`.
+        url: Address of the search engine.
+        precision: fp32, bf16 or auto, of the models.
+        model_engine: native, torch or auto: what computes the models on a CPU.
+        device: cpu, cuda, cuda:1, mps or auto.
+
+    Returns:
+        The open index, with `search(question, top)`.
+
+    Raises:
+        DataError: The folder is no index, or damaged, or the model of its vectors is gone.
+        UsageError: The index has no vectors, or a model cannot do its part.
+
+    Example:
+        >>> with bertie.open_index("manuals-index", answer="questions-en") as index:
+        ...     index.search("How do I reset it?", top=3).answer
+    """
+    folder, where = Path(folder), WhereModels(precision, model_engine, device)
+    store = ENGINES[engine](folder, url)
+    stored = store.get("embedder")
+    if embed is not None and not stored:
+        raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
+    embedder = None
+    if stored and not no_embed:
+        place = embed or Path(stored["folder"])
+        if not isinstance(place, Model) and not Path(place).is_dir():
+            raise DataError(
+                f"The model of the vectors of {store.where} was at {place}. Pass where it is now "
+                "(--embed MODEL), or --no-embed."
+            )
+        chosen = checked(store, embedder_of(place, where))
+        embedder = chosen.load() if chosen else None
+    return Searcher(
+        store,
+        embedder=embedder,
+        ranker=None if rerank is None else _opened(rerank, where).predictor(),
+        reader=None if answer is None else _opened(answer, where).predictor(),
+        depth=Depth(first, rerank_top, read_top),
+        words=not no_words,
+        fusion=fusion,
+        rerank_alone=rerank_alone,
+    )
+
+
+def embedder_of(model: AnyModel, where: WhereModels) -> Embedder:
+    """Returns a model of vectors, which is loaded when it is needed."""
+    return Embedder.of(_folder(model), lambda: _opened(model, where).embedder())
+
+
+def server_of(folder: Path, engine: str, url: str) -> "remote.Remote | None":
+    """Returns the copy of an index on a server; None for the index of a folder alone. Raises for an unknown engine."""
+    if engine == "sqlite":
+        embedded.no_url(url)
+        return None
+    copy = ENGINES[engine](folder, url)
+    assert isinstance(copy, remote.Remote)
+    copy.settings()
+    return copy
+
+
+def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
+    """Brings the copy on a server up to date, where there is one. -> what was done"""
+    if copy is None:
+        return {}
+    done = remote.publish(folder, copy, overwrite=overwrite)
+    copy.close()
+    return {"where": copy.where, **done}
+
+
+def remove_documents(names: Sequence[str], folder: Path, engine: str = "sqlite", url: str = "") -> Changes:
+    """Removes the documents of files from an index, and from its copy on a server."""
+    copy = server_of(folder, engine, url)
+    changes = index.remove(names, folder)
+    changes.copy = publish(folder, copy)
+    return changes
+
+
+def _opened(model: AnyModel, where: WhereModels) -> Model:
+    if isinstance(model, Model):
+        return model
+    return bertie.load(model, where.device, where.precision, where.model_engine)
+
+
+def _folder(model: AnyModel) -> Path:
+    if not isinstance(model, Model):
+        return Path(ModelByName.folder(Path(model)))
+    if model.folder is None:
+        raise UsageError("The model has no folder, which an index stores. Save it: model.save(FOLDER).")
+    return model.folder
+
+
+def _terms(english: str, korean: str) -> Terms:
+    for name, value, kind in (("english", english, English), ("korean", korean, Korean)):
+        if value not in (choices := get_args(kind)):
+            raise UsageError(f"Unknown value {value!r} of `{name}`. {nearest(value, choices)}")
+    return Terms(english, korean)  # type: ignore[arg-type]

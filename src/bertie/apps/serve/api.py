@@ -1,0 +1,144 @@
+"""The function `bertie.serve`: a server in its own processes, for notebooks, scripts and tests."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Self
+
+from bertie import Model
+from bertie.platform import BertieError, UsageError, checked_arguments
+
+AnyModel = Model | str | Path
+STOP_S = 30.0  # until a server that was asked to stop is ended
+
+
+class Server:
+    """A running server. `url` is its address; `close` stops it, and so does the end of a `with` block.
+
+    Attributes:
+        url: The address: routes are at URL/docs, and a page for people at URL.
+        models: The names of the models.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", url: str, models: tuple[str, ...], files: IO[bytes] | object):
+        self.url, self.models = url, models
+        self._process, self._files = process, files
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "running" if self._process.poll() is None else "stopped"
+        return f"Server({self.url!r}, models={', '.join(self.models)}, {state})"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.url}">{self.url}</a> ({", ".join(self.models)})'
+
+    def close(self) -> None:
+        """Stops the server. Requests that it has begun are answered first."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if isinstance(self._files, TemporaryDirectory):
+            self._files.cleanup()
+
+
+@checked_arguments()
+def serve(
+    models: AnyModel | Mapping[str, AnyModel],
+    *,
+    index: Mapping[str, str | Path] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+    threads: int | None = None,
+) -> Server:
+    """Starts a server of models over HTTP, with a page for the browser, and returns when it answers.
+
+    Args:
+        models: A model, or models by the names that requests use. A model without a folder is saved to a temporary one.
+        index: Folders of indexes to search, by name.
+        host: Address to listen on. For another one than this machine's own, use `bertie serve` with a key.
+        port: Port. 0: a free one.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        engine: On a CPU native, torch or auto.
+        threads: Threads of each model. Default: all cores.
+
+    Returns:
+        The server, in processes of its own.
+
+    Raises:
+        UsageError: No model is given, or a name of an option is unknown.
+        BertieError: The server cannot start; the message is that of `bertie serve`.
+
+    Example:
+        >>> with bertie.serve({"reviews": run.model}) as server:
+        ...     requests.post(f"{server.url}/predict", json={"inputs": "The soup was cold."}).json()
+    """
+    named = models if isinstance(models, Mapping) else {"model": models}
+    if not named:
+        raise UsageError("`models` is empty. Pass a model, or models by name.")
+    files = TemporaryDirectory(prefix="bertie-serve-")
+    try:
+        places = [f"{name}={_folder(model, Path(files.name) / name)}" for name, model in named.items()]
+        options = [
+            "--host",
+            host,
+            "--port",
+            str(port),
+            "--device",
+            device,
+            "--precision",
+            precision,
+            "--engine",
+            engine,
+        ]
+        options += [] if threads is None else ["--threads", str(threads)]
+        options += [f"--index={name}={folder}" for name, folder in (index or {}).items()]
+        log = Path(files.name) / "log"
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "bertie", "serve", *places, *options, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            raise BertieError(_reason(log.read_text(encoding="utf-8", errors="replace")))
+        ready = json.loads(line)
+        return Server(process, ready["url"], tuple(ready["models"]), files)
+    except BaseException:
+        files.cleanup()
+        raise
+
+
+def _folder(model: AnyModel, temporary: Path) -> Path:
+    """Returns the folder or the name of a model. One without a folder is saved."""
+    if not isinstance(model, Model):
+        return Path(model)
+    return model.folder.resolve() if model.folder is not None else model.save(temporary)
+
+
+def _reason(log: str) -> str:
+    """Returns the error at the end of the log of a server that did not start."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    start = next((number for number, line in reversed([*enumerate(lines)]) if line.startswith("error: ")), None)
+    text = " ".join(lines[-1:] if start is None else lines[start:])
+    return text.removeprefix("error: ") or "The server ended before it answered."
