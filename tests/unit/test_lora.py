@@ -188,6 +188,12 @@ def test_a_resumed_run_ends_as_an_unbroken_one(model: Path, tmp_path: Path) -> N
     assert whole.results["metrics"] == ["accuracy", "macro_f1"]
 
 
+def test_names_to_freeze_are_read_from_a_text() -> None:
+    for value in ("*.embeddings.*,*.layer.0.*", "[*.embeddings.*, *.layer.0.*]", ["*.embeddings.*", "*.layer.0.*"]):
+        config = package.FinetuneConfig(model="x", freeze_names=value)  # type: ignore[arg-type]
+        assert config.freeze_names == ("*.embeddings.*", "*.layer.0.*")
+
+
 def test_weights_are_frozen_by_name(model: Path, tmp_path: Path) -> None:
     settings = {**SETTINGS, "freeze_names": ["bert.embeddings.*", "*.layer.0.*"]}
     package.finetune(model, rows(), settings=settings, output=tmp_path / "run", **FAST)

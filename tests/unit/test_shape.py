@@ -153,7 +153,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_360, 45_000),
+    core_lines: (67_366, 45_000),
     core_files: (446, 290),
     imports_inside_functions: (125, 60),
     uses_of_any: (972, 600),

@@ -24,6 +24,11 @@ def null_is(empty: object) -> BeforeValidator:
     return BeforeValidator(lambda given: empty if given is None else given)
 
 
+def listed(value: object) -> object:
+    """Reads a text as names that are separated by commas: *.embeddings.* is no list in YAML."""
+    return tuple(name.strip(" '\"") for name in value.strip("[]").split(",")) if isinstance(value, str) else value
+
+
 ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "learning_rate": "optim.lr",
     "learning_rate_init": "optim.lr",
@@ -260,8 +265,8 @@ class FinetuneConfig(LabeledFiles):
     freeze: int | None = Field(None, ge=0)
     """Number of encoder layers to freeze, from the bottom. The embeddings are frozen too: 0 freezes only them. Not set:
     everything is trained."""
-    freeze_names: tuple[str, ...] = ()
-    """Weights to freeze, by name: bert.embeddings.*, *.layer.0.*; as in model.safetensors, * is any text."""
+    freeze_names: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """Weights to freeze, by name: *.embeddings.*, *.layer.0.*; as in model.safetensors, * is any text."""
     lora: LoraConfig = LoraConfig()
     reinit: int = Field(0, ge=0)
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""

@@ -83,9 +83,10 @@ def train_run(prepared: Prepared, run: Path, resume: str) -> Trained:
 
 
 def _train_config(prepared: Prepared) -> TrainConfig:
-    """Returns the settings of the loop. The sums of LoRA change between steps, as no recorded pass expects."""
+    """Returns the settings of the loop. No pass is recorded where sums of LoRA change between steps, or its size."""
     train = without_callbacks(prepared.config.train, prepared.metric)
-    return train if prepared.lora is None else train.model_copy(update={"graphs": False})
+    changes = prepared.lora is not None or train.micro_batch_size == "auto"
+    return train.model_copy(update={"graphs": False}) if changes else train
 
 
 def measure_run(prepared: Prepared, most: int | None = None) -> dict[str, float]:
