@@ -18,12 +18,12 @@ from bertie.io.lines import BadRecord, check_encoding, read_whole
 from bertie.io.offsets import placed, unit_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import unit_of as script_unit
+from bertie.io.words import script_unit
 
 TEXT, MARKS = ".txt", ".ann"
 
 
-def documents(path: Path | str) -> list[Path]:
+def annotation_files(path: Path | str) -> list[Path]:
     """Returns the files of entities in a folder, in any depth, or the one that a file belongs to.
 
     Raises DataError for a folder with parts that cannot be read.
@@ -42,7 +42,7 @@ def documents(path: Path | str) -> list[Path]:
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
     check_encoding(format.file.encoding)
-    found = documents(path)
+    found = annotation_files(path)
     if not found:
         raise DataError(
             f"{path} is a folder without files of brat (NAME.txt with NAME.ann). Pass a file with labeled examples, or "

@@ -23,8 +23,7 @@ from bertie.io.rows import FORMATS as rows_of
 from bertie.io.rows import records, without_header
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import TaggedExample, are_texts, cut, of_words, places_of
-from bertie.io.words import unit_of as script_unit
+from bertie.io.words import TaggedExample, are_texts, cut, of_words, places_of, script_unit
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one

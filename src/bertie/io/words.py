@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeGuard
 
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
+from bertie.io.table_format import FileFormat
 from bertie.io.tables import Example
 
 Span = tuple[int, int]
@@ -33,13 +34,11 @@ class TaggedExample(Example):
         return spaced(words, (), 0)
 
 
-def blocks(
-    file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""
-) -> Iterator[Lines | BadRecord]:
+def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[Lines | BadRecord]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""
     lines: Lines = []
     bad: BadRecord | None = None
-    for number, line in itertools.chain(decoded(file, encoding, where, usual=usual), [(0, "")]):
+    for number, line in itertools.chain(text_lines(file, where, format), [(0, "")]):
         if isinstance(line, BadRecord):
             bad = bad or line
         elif line.strip():
@@ -97,7 +96,7 @@ def cut(text: str, unit: str) -> tuple[Span, ...]:
     return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
-def unit_of(texts: Iterable[Any]) -> str:
+def script_unit(texts: Iterable[Any]) -> str:
     """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
     since Korean words end in particles; else "word"."""
     letters = "".join(filter(str.isalpha, "".join(text for text in texts if isinstance(text, str))))
