@@ -167,6 +167,15 @@ def read_whole(path: Path | str) -> bytes:
     return data
 
 
+def read_text(path: Path | str, encoding: str) -> str:
+    """Returns the text of a file of at most WHOLE. Raises DataError; UsageError for an unknown encoding."""
+    check_encoding(encoding)
+    try:
+        return read_whole(path).decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not {encoding} text ({error.reason} at byte {error.start:,}).") from None
+
+
 def check_encoding(encoding: str) -> None:
     """Raises UsageError unless this names a text encoding that contains ASCII."""
     try:

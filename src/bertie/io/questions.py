@@ -28,12 +28,12 @@ from typing import Any
 from bertie.errors import DataError
 from bertie.io.fields import first_given, source_of
 from bertie.io.json_rows import NO_TEXT
-from bertie.io.lines import BadRecord, check_characters, check_encoding, open_file, read_whole, text_lines, where_of
-from bertie.io.offsets import UNITS, whole
+from bertie.io.lines import BadRecord, check_characters, open_file, read_text, read_whole, text_lines, where_of
 from bertie.io.rows import records, table_kind
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
+from bertie.io.words import UNITS, whole
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
@@ -60,13 +60,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         for number, row in records(path, format):
             yield row if isinstance(row, BadRecord) else _of_fields(source_of(row), number, format)
         return
-    check_encoding(format.file.encoding)
-    try:
-        text = read_whole(path).decode(format.file.encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not {format.file.encoding} text ({error.reason} at byte {error.start:,})."
-        ) from None
+    text = read_text(path, format.file.encoding)
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
