@@ -4,7 +4,7 @@ The public names are imported when they are first used, so `import bertie` is fa
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
@@ -167,7 +167,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

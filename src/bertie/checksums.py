@@ -113,7 +113,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
     return found
 
 
-def problem(path: Path, expected: Mapping[str, Any]) -> str:
+def problem(path: Path, expected: Mapping[str, object]) -> str:
     """Returns how a file differs from its entry in a list; empty when it does not."""
     if not path.is_file():
         return f"{path} is missing."

@@ -139,7 +139,7 @@ def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     print("".join(part if odd % 2 else harmless(part) for odd, part in enumerate(parts)), end="", flush=True)
 
 
-def emit(value: Any) -> None:
+def emit(value: object) -> None:
     """Prints one JSON value on one line of stdout: the result of a command under --json."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
@@ -264,7 +264,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         with Progress(*columns, console=_bar_console) as bar:
             task = bar.add_task(description, total=total, completed=int(done), info="")
 
-            def advance(amount: float = 1, **info: Any) -> None:
+            def advance(amount: float = 1, **info: object) -> None:
                 bar.update(task, advance=amount)
                 if info:
                     bar.update(task, info=_shown(info))
@@ -289,7 +289,7 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
         count = f" {current:{form}}{of} {unit} {shown}" if unit or current else ""
         return f"{description}:{count} ({elapsed_s:.0f} s{left})"
 
-    def advance(amount: float = 1, **info: Any) -> None:
+    def advance(amount: float = 1, **info: object) -> None:
         nonlocal last, current, shown
         current += amount
         if info:

@@ -149,7 +149,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
 """An annotation -> the classes that fit it, and its words in an error."""
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """Returns whether a value may be of an annotated type. An annotation in quotes, or of another kind, fits all."""
     if hint in (Any, inspect.Parameter.empty):
         return True

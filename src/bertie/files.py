@@ -162,12 +162,12 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, shown(text).encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Writes `value` as indented UTF-8 JSON, atomically, with a final newline."""
     write_bytes(path, json_bytes(value))
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """Returns `value` as indented UTF-8 JSON with a final newline; bytes of file names as `shown`."""
     return (shown(json.dumps(value, ensure_ascii=False, indent=2), backslash="\\\\") + "\n").encode()
 
@@ -314,7 +314,7 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def seal(facts: Mapping[str, Any]) -> str:
+def seal(facts: Mapping[str, object]) -> str:
     """Returns a hash of a JSON object without its own key "seal"."""
     rest = {key: value for key, value in facts.items() if key != "seal"}
     text = json.dumps(rest, sort_keys=True)

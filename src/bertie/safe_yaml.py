@@ -1,7 +1,6 @@
 """YAML that can run no code, whose only booleans are true and false. It is imported when a file of it is read."""
 
 import re
-from typing import Any
 
 import yaml
 
@@ -20,7 +19,7 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str) -> object:
     """Returns the value of a text. Raises ValueError for one that is not YAML, RecursionError for too deep a one."""
     loader = Loader(text)
     try:
@@ -31,6 +30,6 @@ def parsed(text: str) -> Any:
         loader.dispose()
 
 
-def written(tree: Any) -> str:
+def written(tree: object) -> str:
     """Returns a value as YAML, its keys in their order."""
     return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

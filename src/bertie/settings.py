@@ -20,7 +20,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_small, write_bytes
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Returns a path, or those of a list, as text: callers from Python may pass either."""
     if isinstance(value, PathLike):
         return fspath(value)
@@ -38,7 +38,7 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the type of the setting with the first of some names, and the names inside of it.
 
         tree: all settings, which may decide what a setting is.
@@ -48,7 +48,7 @@ class Config(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _over_defaults(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+    def _over_defaults(cls, given: object, build: ModelWrapValidatorHandler[Self]) -> Self:
         """Merges a partial section with this config's own default: fine-tuning's optim.lr keeps its warm-up.
 
         Its `model_fields_set` has only the given keys.
@@ -77,7 +77,7 @@ MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     from bertie import safe_yaml
 
     return safe_yaml.parsed(text)
@@ -109,7 +109,7 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
     return build(kind, tree)
 
 
-def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, Any] = {}) -> Any:
+def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, object] = {}) -> Any:
     """Returns a value of the command line: as it is for a string, otherwise as YAML reads it. tree: all settings.
 
     null is no value, and quotes around a string are left out.
@@ -119,7 +119,7 @@ def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, Any] = 
     return text
 
 
-def _is_text(kind: Any, path: list[str], tree: Mapping[str, Any]) -> bool:
+def _is_text(kind: object, path: list[str], tree: Mapping[str, object]) -> bool:
     """Returns whether the setting with these names is a string, which no YAML is read from. tree: all settings."""
     if get_origin(kind) is Annotated:
         return _is_text(get_args(kind)[0], path, tree)
@@ -235,7 +235,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     return merge(base, tree)
 
 
-def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], top: Mapping[str, object]) -> dict[str, Any]:
     """Merges `top` into `base`, mappings key by key, and returns `base`."""
     for name, value in top.items():
         if isinstance(value, Mapping) and isinstance(base.get(name), dict):
@@ -245,7 +245,7 @@ def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     return base
 
 
-def nested(dotted: str, value: Any) -> dict[str, Any]:
+def nested(dotted: str, value: object) -> dict[str, object]:
     """ "optim.lr", 1e-4 -> {"optim": {"lr": 1e-4}}."""
     first, dot, rest = dotted.partition(".")
     return {first: nested(rest, value) if dot else value}

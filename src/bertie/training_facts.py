@@ -8,11 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from bertie.console import warn
 from bertie.errors import DataError, UsageError
-from bertie.files import read_small, write_json
+from bertie.files import read_json, read_small, write_json
 from bertie.settings import Config
 
 FILE = "bertie.json"
+DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others
+DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift")
 TooLong = Literal["truncate", "window", "error"]
 """What is done with texts that are too long."""
 
@@ -93,6 +96,11 @@ def read_training_facts(folder: Path) -> TrainingFacts:
     damaged."""
     path = folder / FILE
     if not path.is_file():
+        if lost := _lost(folder):
+            warn(
+                f"{folder} has no {FILE}, and its training chose {', '.join(lost)}: the answers are those without. "
+                "Copy the file from the folder that the training wrote."
+            )
         return TrainingFacts()
     try:
         return _adapter().validate_json(read_small(path))
@@ -103,6 +111,19 @@ def read_training_facts(folder: Path) -> TrainingFacts:
             f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}. Copy the file from the folder that the "
             "training wrote."
         ) from None
+
+
+def _lost(folder: Path) -> list[str]:
+    """Returns the settings that config.json says were in a bertie.json."""
+    path = folder / "config.json"
+    public = read_json(path) if path.is_file() else {}
+    names = public.get(DECIDED) if isinstance(public, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def decided(facts: TrainingFacts) -> list[str]:
+    """Returns the settings of a training that change which answer a text gets, beside the weights."""
+    return [name for name in DECIDING if facts.task_options.get(name) not in (None, [], ())]
 
 
 def write_training_facts(folder: Path, facts: TrainingFacts) -> None:

@@ -156,6 +156,7 @@ def test_a_head_without_biases_keeps_the_shift_in_its_folder(tmp_path: Path) -> 
     assert not run.results["calibration"]["in_weights"]
     assert "the weights of this head cannot contain the calibration" in " ".join(run.results["notes"])
     facts = json.loads((tmp_path / "v/model/bertie.json").read_text())["task_options"]
+    assert "20 examples are few for 4 numbers" in " ".join(run.results["notes"])
     assert facts["shift"] == run.results["calibration"]["shift"] != []
     score = package.evaluate(tmp_path / "v", noisy(200), threshold=None)
     assert score["brier"] > 0

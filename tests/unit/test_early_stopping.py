@@ -127,3 +127,17 @@ def test_options_that_a_search_varies_are_refused(model: Path, tmp_path: Path, b
     pytest.importorskip("optuna")
     code, _, err = bertie("tune", model, "--train", tmp_path / "t.tsv", "--lr", "1e-4", "-o", tmp_path / "run")
     assert (code, "The search varies optim.lr" in " ".join(err.split())) == (2, True)
+
+
+def test_the_step_of_an_early_end_is_in_the_results(tmp_path: Path, bertie: CommandLine) -> None:
+    class Stop(library.Callback):
+        def on_step(self, run: Any, step: int, metrics: Any) -> None:
+            if step == 3:
+                raise library.StopTraining("enough")
+
+    start, letters = toy_model(tmp_path / "m", "abcd"), "abcd"
+    rows = [(f"{letters[i % 4]} {letters[i // 4 % 4]}", "xy"[i % 2]) for i in range(100)]
+    out = tmp_path / "run"
+    run = library.finetune(start, rows, output=out, callbacks=[Stop()], settings={"baselines": False}, max_length=16)
+    assert run.results["step"] == 3
+    assert "ended early, after step 3 of " in bertie.good("verify", out)

@@ -80,7 +80,7 @@ def test_an_adapter_alone(tmp_path: Path, bertie: CommandLine) -> None:
         ("finetune", tmp_path, "--train", table, "-o", tmp_path / "r"),
     ):
         code, _, err = bertie(*arguments)
-        assert (code, "is an adapter of 'made/base' without its model" in " ".join(err.split())) == (3, True), err
+        assert (code, "is an adapter of 'made/base', which is not here" in " ".join(err.split())) == (3, True), err
 
 
 def test_settings_that_change_nothing_are_let_be(models: dict[str, Path], tmp_path: Path) -> None:

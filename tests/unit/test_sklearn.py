@@ -1,5 +1,6 @@
 """The estimators of scikit-learn: the numbers of `bertie.predict`, in scikit-learn's tools, with errors in words."""
 
+import json
 import os
 import pickle
 import re
@@ -245,3 +246,19 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         with pytest.raises(kind, match=message):
             call()
         assert issubclass(kind, BertieError | ValueError), number
+
+
+def test_the_estimator_takes_the_settings_of_the_run(start: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts = [f"{'good' if i % 4 == 0 else 'bad'} film {rng.integers(9)}" for i in range(120)]
+    y = np.array(["yes" if i % 4 == 0 else "no" for i in range(120)])
+    own = {"sampling": "balanced", "loss": "focal", "optimize": "f2", "positive": "yes", "calibrate": "temperature"}
+    fitted = TextClassifier(start, **QUICK | own | {"patience": 2, "lora": None}).fit(texts, y)
+    facts = json.loads((fitted.folder_ / "bertie.json").read_text())["task_options"]
+    assert (facts["threshold_of"], facts["calibrate"]) == ("yes", "temperature")
+    p = fitted.predict_proba(texts)[:, 1]
+    assert [*(fitted.predict(texts) == "yes")] == [*(p >= facts["threshold"])]
+    assert clone(fitted).get_params()["loss"] == "focal"
+    assert TextClassifier(start, **QUICK | {"lora": 2, "label_smoothing": 0.1}).fit(texts, y).score(texts, y) > 0.7
+    with pytest.raises(UsageError, match="positive is 'maybe', which is no class of y"):
+        TextClassifier(start, **QUICK, optimize="f1", positive="maybe").fit(texts, y)

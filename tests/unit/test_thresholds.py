@@ -141,3 +141,15 @@ def test_what_has_no_threshold_says_so(model: Path, tmp_path: Path) -> None:
     run = package.finetune(model, rows(60), settings=SETTINGS, **FAST)
     with pytest.raises(UsageError, match="must be between 0 and 1"):
         package.predict(run.folder, ["a"], threshold=1.5)
+
+
+def test_a_folder_that_lost_its_threshold_says_so(model: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    run = tmp_path / "run"
+    package.finetune(model, rows(200), optimize="f2", settings=SETTINGS, output=run, **FAST)
+    (tmp_path / "texts.txt").write_text("a b c d\n")
+    code, _, err = bertie("predict", run, tmp_path / "texts.txt")
+    assert (code, "has no bertie.json" in err) == (0, False)
+    (run / "model/bertie.json").unlink()
+    code, _, err = bertie("predict", run, tmp_path / "texts.txt")
+    assert code == 0
+    assert "has no bertie.json, and its training chose threshold" in " ".join(err.split())

@@ -106,6 +106,9 @@ def test_the_run_holds_out_rows_for_sets_and_measures_them_on_dev(run: Path) -> 
     page = (run / "report.html").read_text()
     assert "Prediction sets" in page
     assert "Accuracy against answered rows" in page
+    card = (run / "model/README.md").read_text()
+    assert "no answer below a probability of 0.6; sets of labels with a coverage of 0.9" in card
+    assert "temperature scaling of 3 logits, in the weights" in card
 
 
 def test_use_follows_what_was_saved(run: Path, tmp_path: Path, bertie: CommandLine) -> None:

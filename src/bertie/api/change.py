@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from bertie import families
 from bertie.api.once import seal_of
@@ -19,10 +19,11 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.models.surgery import Depth, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
+from bertie.runs.adapters import merge_adapter
 from bertie.runs.models import load, model_folder
 from bertie.text import resize
 
-ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, Any]]]
+ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, object]]]
 """The changed model, and what else is known of the change."""
 
 
@@ -64,6 +65,7 @@ def convert(
     precision: Precision = "float32",
     shard_size: int | None = None,
     unsafe: bool = False,
+    adapter: str | Path | None = None,
     overwrite: bool = False,
 ) -> Converted:
     """Rewrites a model folder with the current weight names. The tokenizer and the model card are kept.
@@ -74,26 +76,31 @@ def convert(
         precision: float32, float16 or bfloat16.
         shard_size: Maximum MB of a file of weights. Default: one file.
         unsafe: Whether to open pytorch_model.bin, in a separate process that can only read numbers.
+        adapter: Folder of an adapter of LoRA, in the format of `peft`, to merge into the model.
         overwrite: Whether to replace an earlier output of Bertie.
 
     Returns:
         What was written.
 
     Raises:
-        DataError: Files are missing or damaged.
+        DataError: Files are missing or damaged, or the adapter is of another model.
         UsageError: The precision is unknown, or the folder contains other files.
     """
-    place = model_folder(folder)
-    return converting.convert(
-        families.family(place),
-        place,
-        Path(output),
-        precision=precision,
-        shard_bytes=None if shard_size is None else shard_size * 1_000_000,
-        unsafe=unsafe,
-        overwrite=overwrite,
-        by=seal_of("convert", place, precision=precision, shard_size=shard_size, unsafe=unsafe),
-    )
+    with TemporaryDirectory(prefix="bertie-") as merged:
+        base = place = model_folder(folder)
+        if adapter is not None:
+            place = Path(merged) / "model"
+            merge_adapter(base, Path(adapter), place)
+        return converting.convert(
+            families.family(place),
+            place,
+            Path(output),
+            precision=precision,
+            shard_bytes=None if shard_size is None else shard_size * 1_000_000,
+            unsafe=unsafe,
+            overwrite=overwrite,
+            by=seal_of("convert", place, precision=precision, shard_size=shard_size, unsafe=unsafe),
+        )
 
 
 @arguments(out="output")
@@ -128,7 +135,7 @@ def grow(
     if layers is None and positions is None and times == 1 and intermediate is None:
         raise UsageError("No new size given. Pass `layers`, `times`, `intermediate` or `positions`.")
 
-    def grown(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def grown(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         if layers is not None:
             model = deeper(model, layers, how=how)
         if times > 1 or intermediate is not None:
@@ -164,7 +171,7 @@ def shrink(
     """
     variant = families.VARIANTS[family] if family else None
 
-    def shrunk(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def shrunk(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         numbers = [*layers] or list(range(0, model.config.num_hidden_layers, 2))
         return take_layers(model, numbers, variant=variant), {"taken": numbers}
 
@@ -191,7 +198,7 @@ def extend_vocabulary(
     if not stripped:
         raise DataError(f"{words}: no text." if isinstance(words, str | PathLike) else "There are no words.")
 
-    def extended(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def extended(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         resized = resize.extend(model.text_tokenizer, iter(stripped))
         for word, why in resized.left_out.items():
             warn(f"{word!r} {why}: skipped")
@@ -220,7 +227,7 @@ def trim_vocabulary(
         DataError: There is no text.
     """
 
-    def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, Any]]:
+    def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         return with_vocabulary(model, resize.trim(model.text_tokenizer, _some(lines_of(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)

@@ -218,7 +218,7 @@ def list_families(name: str | None = None) -> list[FamilyInfo]:
     ]
 
 
-def _tokenizer(folder: Path) -> dict[str, Any] | None:
+def _tokenizer(folder: Path) -> dict[str, object] | None:
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
     tokenizer = Tokenizer.load(folder)

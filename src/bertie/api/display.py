@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 
-def with_interval(row: Mapping[str, Any]) -> str:
+def with_interval(row: Mapping[str, object]) -> str:
     """Returns a metric with its value and interval, in one line."""
     bounds = "" if row["low"] is None else f" ({row['low']:z.3f} to {row['high']:z.3f})"
     return f"{row['metric']} {row['value']:z.3f}{bounds}"
 
 
-def html_table(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
+def html_table(rows: Sequence[Mapping[str, object]], caption: str) -> str:
     """Returns a table in the style of the notebook that shows it."""
     columns = [*dict.fromkeys(name for row in rows for name in row)]
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
@@ -20,5 +19,5 @@ def html_table(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
     return f"<table>{below}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return escape("" if value is None else f"{value:z.3f}" if isinstance(value, float) else str(value))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from bertie import settings as configs
 from bertie.api.folders import Comparison
@@ -23,6 +23,8 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
+Loss: TypeAlias = str | LossFunction
+"""The name of a loss, or a function of logits, labels and weights."""
 FEW_SHOT = "finetune-few-shot"
 FILES = {  # arguments that are settings of the files alone
     **{name: name for name in ("positive", "columns", "encoding", "format", "label_separator")},
@@ -66,7 +68,7 @@ def finetune(
     time: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
-    loss: str | LossFunction | None = None,
+    loss: Loss | None = None,
     focal_gamma: float | None = None,
     label_smoothing: float | None = None,
     optimize: str = "",
@@ -77,6 +79,7 @@ def finetune(
     data: str = "",
     data_dir: str | Path | None = None,
     epochs: float | None = None,
+    lora: int | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
     max_length: int | None = None,
@@ -134,6 +137,7 @@ def finetune(
         data: A published data set, instead of `train`.
         data_dir: Folder of the files of `data`.
         epochs: Passes over the training examples.
+        lora: Rank of the matrices that LoRA trains. Default: all weights are trained.
         lr: Peak learning rate. Default: by the model's width.
         batch_size: Examples of a step.
         max_length: Tokens of an example.
@@ -273,7 +277,7 @@ def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
 
 
 @contextmanager
-def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
+def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
     """Context with the settings of a call, in which its examples can be read. call: its arguments."""
     call = dict.fromkeys([*FinetuneOptions.__annotations__, *FINETUNE]) | {"settings": None} | dict(call)
     model, config = call["model"], call["config"]
@@ -286,7 +290,7 @@ def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
     if config is None and train is None and not (chosen.get("data") or chosen.get("train_file") or overrides):
         raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
-        files: dict[str, Any] = {}
+        files: dict[str, object] = {}
         for name in ("train", "dev"):
             if call[name] is not None:
                 files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name]))
@@ -301,7 +305,7 @@ def settings_ready(call: Mapping[str, Any]) -> Iterator[FinetuneConfig]:
         yield ready
 
 
-def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, object]:
     """Returns the settings that a call chooses, by their dotted names: its arguments, then its `settings`.
 
     names: argument -> setting. An empty text or list is none.
@@ -321,12 +325,12 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     return chosen | dict(arguments["settings"] or {})
 
 
-def _by_names(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_names(value: Mapping[object, object]) -> dict[str, object]:
     """Returns a mapping of labels, which may be numbers, with their names."""
     return {str(one): _by_names(other) if isinstance(other, Mapping) else other for one, other in value.items()}
 
 
-def check_alone(config: object, chosen: Mapping[str, Any]) -> None:
+def check_alone(config: object, chosen: Mapping[str, object]) -> None:
     """Raises UsageError for a whole config beside settings by name."""
     if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
         raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")

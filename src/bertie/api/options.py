@@ -182,6 +182,7 @@ class FinetuneOptions(RunOptions, total=False):
     data: str
     data_dir: str | Path | None
     epochs: float | None
+    lora: int | None
     positive: str
     columns: Sequence[str]
     encoding: str

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Unpack
 
 from bertie import settings as configs
 from bertie.api.finetune import THEIRS as TRAINERS
@@ -42,7 +42,7 @@ def pretrain(
     tokenizer: str | Path | Tokenizer | None = None,
     *,
     model: str | Path | None = None,
-    objectives: Sequence[str] | Mapping[str, Any] | None = None,
+    objectives: Sequence[str] | Mapping[str, object] | None = None,
     steps: int | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
@@ -58,7 +58,7 @@ def pretrain(
     features: str = "",
     from_: str | Path | None = None,
     minutes: float | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     overrides: Sequence[str] = (),
     config: PretrainConfig | str | Path | None = None,
     output: str | Path | None = None,
@@ -153,11 +153,11 @@ def plan_pretrain(
 
 
 @contextmanager
-def _ready(call: Mapping[str, Any]) -> Iterator[PretrainConfig]:
+def _ready(call: Mapping[str, object]) -> Iterator[PretrainConfig]:
     """Context with the settings of a call. call: its arguments."""
     call = dict.fromkeys(PretrainOptions.__annotations__) | {"output": None, "overwrite": False} | dict(call)
     corpus, tokenizer, objectives, config = (call[name] for name in ("corpus", "tokenizer", "objectives", "config"))
-    chosen: dict[str, Any] = {
+    chosen: dict[str, object] = {
         "corpus": None if corpus is None else fspath(corpus),
         "tokenizer": str(tokenizer) if isinstance(tokenizer, str | Path) else None,
         "objectives": None if objectives is None else options_of(objectives),
@@ -205,7 +205,7 @@ def _tell_of_phases(ready: PretrainConfig) -> None:
         )
 
 
-def options_of(objectives: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+def options_of(objectives: Sequence[str] | Mapping[str, object]) -> dict[str, object]:
     """Returns the options of each objective by its name."""
     if isinstance(objectives, str):
         raise UsageError(f"objectives is {objectives!r}; a list of names was expected: [{objectives!r}].")

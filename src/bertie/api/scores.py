@@ -22,7 +22,7 @@ LABEL_FIGURES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Mapping[str, Any]):
+class Scores(Mapping[str, object]):
     """The metrics of a model on labeled examples: `scores["macro_f1"]`, and what belongs to them by name.
 
     Attributes:

@@ -152,5 +152,7 @@ def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
         return parse_space(vary)
     if wrong := next((name for name, values in vary.items() if isinstance(values, str) or not len(values)), None):
         raise UsageError(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
-    space: dict[str, tuple[Any, ...] | Range] = {FINETUNE.get(name, name): (*values,) for name, values in vary.items()}
+    space: dict[str, tuple[object, ...] | Range] = {
+        FINETUNE.get(name, name): (*values,) for name, values in vary.items()
+    }
     return space or PAPER

@@ -55,7 +55,7 @@ class Commands(typer.Typer):
         """Decorator: registers a function as a command. The function itself is unchanged."""
         register = super().command(*args, **{"cls": Command, **kwargs})
 
-        def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        def decorate(command: Callable[..., object]) -> Callable[..., Any]:
             @wraps(command)
             def run(**values: Any) -> Any:
                 try:
@@ -73,7 +73,7 @@ class Commands(typer.Typer):
         return decorate
 
 
-def in_options(message: str, command: Callable[..., Any]) -> str:
+def in_options(message: str, command: Callable[..., object]) -> str:
     """Returns a message of the library with the arguments of a command as options: `max_length=64` is --max-length 64.
 
     An argument has backquotes around it.
@@ -98,7 +98,7 @@ def in_options(message: str, command: Callable[..., Any]) -> str:
     return re.sub(r"`(\w+)(?:=([^`]*))?`", option, message)
 
 
-def with_parameters(run: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> Callable[..., Any]:
+def with_parameters(run: Callable[..., object], parameters: Sequence[inspect.Parameter]) -> Callable[..., object]:
     """Returns `run` with the parameters that typer will read."""
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}

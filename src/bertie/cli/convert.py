@@ -21,6 +21,9 @@ def convert(
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Open pytorch_model.bin, in a separate process that can only read numbers.")
     ] = False,
+    adapter: Annotated[
+        Path | None, typer.Option("--adapter", help="Folder of an adapter of LoRA to merge into the model.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Rewrite a model folder with the current weight names.
@@ -31,6 +34,7 @@ def convert(
     Examples:
       bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16
       bertie convert downloads/old-model -o models/new --unsafe
+      bertie convert models/base --adapter downloads/lora -o models/merged
       bertie convert models/large -o models/large-sharded --shard-size 2000
     """
     done = bertie.convert(
@@ -39,6 +43,7 @@ def convert(
         precision=precision,  # type: ignore[arg-type]  # the function says which there are
         shard_size=shard_size,
         unsafe=unsafe,
+        adapter=adapter,
         overwrite=overwrite,
     )
     if console.verbosity.json:

@@ -49,7 +49,7 @@ class Flag:
     default: str = ""
 
 
-def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Decorator: adds an option per setting of a config ("module:Class").
 
     The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
@@ -57,7 +57,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., An
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
     found = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., object]) -> Callable[..., Any]:
         signature = inspect.signature(command)
         own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -75,7 +75,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., An
     return decorate
 
 
-def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
+def grouped(command: Callable[..., object]) -> Callable[..., object]:
     """Gives a command one option per field of its dataclass parameters.
 
     A field is annotated as a parameter of a command would be.
@@ -96,7 +96,7 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_parameters(run, made)
 
 
-def _option(name: str, flag: Flag, setting: Setting) -> Any:
+def _option(name: str, flag: Flag, setting: Setting) -> object:
     declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
     base = setting.type.removesuffix(" | None")
     several = base.startswith("tuple") and flag.read is None
@@ -114,7 +114,7 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]
 
 
-def _value(flag: Flag, value: Any) -> Any:
+def _value(flag: Flag, value: Any) -> object:
     return flag.read(value) if flag.read else value
 
 
@@ -160,7 +160,7 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _default(value: ast.expr | None) -> Any:
+def _default(value: ast.expr | None) -> object:
     if isinstance(value, ast.Call):  # Field(0.8, gt=0)
         value = value.args[0] if value.args else None
     try:

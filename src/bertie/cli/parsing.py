@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 PANELS = {
     "Data": "train dev data data-dir split task text label label-names label-separator weight group time columns "
     "encoding format features corpus tokenizer",
-    "Training": "config model epochs steps lr batch-size max-length weight-decay warmup class-weights sampling loss "
-    "focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "
+    "Training": "config model epochs steps lora lr batch-size max-length weight-decay warmup class-weights sampling "
+    "loss focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "
     "device precision",
     "Model": "too-long head pattern words threshold engine ensemble prompt prefix pooling truncate-dim normalize",
     "Run": "resume dry-run trial track",

@@ -134,7 +134,7 @@ def load(row: Row) -> Any:
     return loaded
 
 
-class _Table(Mapping[str, Any]):
+class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
@@ -152,17 +152,17 @@ class _Root(typer.core.TyperGroup):
         super().__init__(**attributes)
         self.commands = _Table()  # type: ignore[assignment]  # click asks for names and items alone
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: object, formatter: Any) -> None:
         """Writes the commands below the headings of GROUPS."""
         width = max(map(len, rows()))
         for heading, commands in groups().items():
             with formatter.section(heading):
                 formatter.write_dl([(row.name.ljust(width), row.help) for row in commands])
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(rows())
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)

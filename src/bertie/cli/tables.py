@@ -212,14 +212,14 @@ def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> 
     return bertie.load(model, device, precision, engine).embedder()
 
 
-def json_line(row: Any) -> str:
+def json_line(row: object) -> str:
     """Returns a row as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def write_rows(
     path: Path,
-    rows: Iterable[Any],
+    rows: Iterable[object],
     description: str,
     *,
     total: int | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import PydanticCustomError
@@ -133,7 +133,7 @@ def _own(path: Path) -> Catalog:
     return _parsed(read_yaml(path), path)
 
 
-def _parsed(tree: Mapping[str, Any], path: Path) -> Catalog:
+def _parsed(tree: Mapping[str, object], path: Path) -> Catalog:
     try:
         return TypeAdapter(Catalog).validate_python(tree)
     except ValidationError as error:

@@ -96,7 +96,7 @@ class Nvml:
         pairs = zip(self._handles, self._first, strict=True)
         return sum(self._millijoules(handle) - first for handle, first in pairs) / 1000
 
-    def _handle(self, number: int) -> Any:
+    def _handle(self, number: int) -> object:
         """Returns the GPU that torch counts as `number`. NVML does not know CUDA_VISIBLE_DEVICES."""
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         name = visible[number] if number < len(visible) else str(number)
@@ -104,7 +104,7 @@ class Nvml:
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
-    def _millijoules(self, handle: Any) -> int:
+    def _millijoules(self, handle: object) -> int:
         return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
 
@@ -120,7 +120,7 @@ class Meter:
         self._began, self._cpu_began = time.monotonic(), time.process_time()
         self._before: Mapping[str, Any] = {}
 
-    def resume(self, before: Mapping[str, Any]) -> None:
+    def resume(self, before: Mapping[str, object]) -> None:
         """Adds what the earlier starts of a run took: `Usage.as_json()`, or nothing."""
         self._before = before
 

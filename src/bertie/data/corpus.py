@@ -180,7 +180,7 @@ def _identity(
     config: CorpusConfig,
     evaluation: Evaluation | None,
     work: Path,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """Returns the fingerprint of unfinished work, and the description of the inputs for the manifest."""
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
@@ -201,7 +201,7 @@ def _identity(
     return {"plan": plan}, facts
 
 
-def _hash(value: Any) -> str:
+def _hash(value: object) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(value).encode())
 
 

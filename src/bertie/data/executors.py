@@ -25,7 +25,7 @@ from bertie.registry import Registry
 
 Result = dict[str, Any]
 Task = Callable[..., Result]
-Job = tuple[int, dict[str, Any], Path]  # number of the unit, the unit, the file of its result
+Job = tuple[int, dict[str, object], Path]  # number of the unit, the unit, the file of its result
 Engine = Callable[[Task, list[Job], int], Iterator[int]]
 
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
@@ -63,7 +63,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _do(task: Task, unit: dict[str, Any], file: Path) -> None:
+def _do(task: Task, unit: dict[str, object], file: Path) -> None:
     write_json(file, task(**unit))
 
 
@@ -129,7 +129,7 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
             ray.shutdown()
 
 
-def _do_in(folder: str, task: Task, unit: dict[str, Any], file: Path) -> None:
+def _do_in(folder: str, task: Task, unit: dict[str, object], file: Path) -> None:
     """`_do` in a worker of Ray, from the folder that relative paths start at."""
     os.environ.setdefault("RAYON_NUM_THREADS", "1")  # the processes are the parallelism; Ray sees to OpenMP
     try:

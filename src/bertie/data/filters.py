@@ -50,7 +50,7 @@ Measure = Callable[[Text], float]
 STOP_WORDS = frozenset("the be to of and that have with".split())  # noqa: SIM905
 
 
-def _share(test: Callable[[str], Any], items: Sequence[str]) -> float:
+def _share(test: Callable[[str], object], items: Sequence[str]) -> float:
     return sum(bool(test(item)) for item in items) / max(len(items), 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +119,7 @@ MASKINGS: Registry[Callable[..., Masking]] = Registry(
 )
 
 
-def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
+def masking_of(value: str | Mapping[str, Mapping[str, object] | None]) -> Masking:
     """Returns a masking by name, or by name with its options: "span", {"span": {"longest": 5}}.
 
     Raises UsageError for an unknown name or option, or a value out of range.

@@ -76,8 +76,8 @@ class CorpusConfig(Config):
 
 
 def prepare(
-    number: int, unit: list[Any], config: dict[str, Any], work: str, size: int, evaluation: str = ""
-) -> dict[str, Any]:
+    number: int, unit: list[Any], config: dict[str, object], work: str, size: int, evaluation: str = ""
+) -> dict[str, object]:
     """Processes unit `number`, writes its files into `work`, and returns its counts as JSON values.
 
     evaluation: the fingerprint of work/EVALUATION, the sets for decontamination, or "".

@@ -180,7 +180,7 @@ class ShardWriter:
             if self._filled >= self.shard_values:
                 self._close_shard()
 
-    def finish(self, **facts: Any) -> Shards:
+    def finish(self, **facts: object) -> Shards:
         """Closes the last shard, removes old shards of an earlier attempt, writes the manifest, and opens the result.
 
         `facts` (JSON values) are added to the manifest.

@@ -68,7 +68,7 @@ class Statistics:
     def _all(self) -> tuple[Any, ...]:
         return self.characters, self.words, self.lengths, self.scripts
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns JSON values."""
         return {
             "characters": self.characters,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -73,7 +72,7 @@ def home(text: Shards, tokenizer: str) -> Path:
 
 def encode_documents(
     number: int, folder: str, work: str, corpus: str, tokenizer: str, place: tuple[int, int, int], size: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Encodes documents [start, stop) of a shard into a part file, and returns the number of unknown tokens."""
     shard, start, stop = place
     values, sentences, documents = _text(folder, corpus)[shard]

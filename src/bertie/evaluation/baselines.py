@@ -130,7 +130,7 @@ def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> A
 
 
 def _features(
-    task: Task, train: Sequence[Example], options: Mapping[str, Any]
+    task: Task, train: Sequence[Example], options: Mapping[str, object]
 ) -> Callable[[Sequence[Example]], Any] | None:
     """Returns a function that computes the tf-idf features of examples (E, F); None if no text has a word."""
     from scipy import sparse
@@ -191,7 +191,7 @@ def _shares(first: str, second: str) -> tuple[float, float, float]:
     return both / max(1, len(a | b)), both / max(1, len(a)), both / max(1, len(b))
 
 
-def _fitted(task: Task, train_EF: Any, train: Sequence[Example], dev_EF: Any) -> Answers | None:
+def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: object) -> Answers | None:
     """Returns linear models for the type of the labels: numbers, sets of names, or one name."""
     import warnings
 
@@ -249,7 +249,7 @@ def _words(example: Example, task: Tags) -> list[str]:
     return [example.texts[0][start:end] for start, end in words_of(example, task.unit)]
 
 
-TFIDF: Mapping[str, Mapping[str, Any]] = {
+TFIDF: Mapping[str, Mapping[str, object]] = {
     "words": {"token_pattern": r"(?u)\w+"},
     "characters": {"analyzer": "char", "ngram_range": (1, 4), "min_df": 2},
 }

@@ -91,7 +91,7 @@ def folds(
             yield learnt, asked
 
 
-def shortened(row: Mapping[str, Any], most: int = 200) -> dict[str, Any]:
+def shortened(row: Mapping[str, object], most: int = 200) -> dict[str, object]:
     """Returns a row for a report: its texts in one, cut to `most` characters."""
     text = " | ".join(str(value) for name, value in row.items() if name.startswith("text"))
     return {**row, "text": text if len(text) <= most else f"{text[:most]} ..."}

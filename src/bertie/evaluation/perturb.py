@@ -154,7 +154,7 @@ def _measured(
     how: Perturbation,
     seed: int,
     without: Collection[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     changed: dict[int, Example] = {}
     for number, (row, _) in enumerate(original):
         rng = Random(f"{seed}:{number}")
@@ -164,7 +164,7 @@ def _measured(
             changed[number] = replace(row, texts=texts)
     again = dict(zip(changed, (answer for _, answer in predictor.stream(changed.values())), strict=True))
     answers = {number: answer for number, answer in again.items() if isinstance(answer, Prediction)}
-    facts: dict[str, Any] = {"changed": len(answers), "of": len(original)}
+    facts: dict[str, object] = {"changed": len(answers), "of": len(original)}
     if how.exchanges:
         return facts | _contrast(predictor.task.labels, original, answers)
     named = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
@@ -179,7 +179,7 @@ def _measured(
 
 def _contrast(
     labels: Sequence[str], original: list[tuple[Example, Prediction]], answers: dict[int, Prediction]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     other = dict(zip(labels, reversed(labels), strict=True))
     first = [original[number][1].label == original[number][0].label for number in answers]
     second = [answer.label == other.get(original[number][0].label) for number, answer in answers.items()]

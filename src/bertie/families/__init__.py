@@ -61,7 +61,7 @@ VARIANTS: Registry[Variant] = Registry(
 """Those with encoders of their own need torch, and are opened when they are asked for."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "PRESETS":
         rows = [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
         globals()[name] = Registry("preset", rows)
@@ -91,7 +91,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     )
 
 
-def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:
+def _of_folder(folder: Path, public: Mapping[str, object]) -> Variant:
     kind = model_type(public)
     if kind not in VARIANTS:
         raise DataError(

@@ -5,7 +5,6 @@ mDeBERTa, kf-deberta and others are the same on other languages and vocabularies
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 from bertie.errors import DataError
 from bertie.families.bert import BASE as BERT_BASE
@@ -60,7 +59,7 @@ LEFT_OUT = {  # what `transformers` reads where config.json lacks these keys
 }
 
 
-def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flattened(public: Mapping[str, object]) -> Mapping[str, object]:
     """The two terms of attention to distance, which must both be present; -1 means the default."""
     flat = {**LEFT_OUT, **{key: value for key, value in public.items() if value is not None}}
     kinds = flat["pos_att_type"]

@@ -5,7 +5,6 @@ Its heads that predict objects and attributes of regions are not implemented; th
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from bertie.families.bert import BUFFERS, KEYS, old_names
 from bertie.families.bert import TABLE as BERT_TABLE
@@ -79,7 +78,7 @@ TABLE = WeightTable(
 UNREAD = ("task_obj_predict", "task_qa")  # which heads a pre-training folder has besides ours
 
 
-def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flattened(public: Mapping[str, object]) -> Mapping[str, object]:
     return {key: value for key, value in public.items() if key not in UNREAD}
 
 

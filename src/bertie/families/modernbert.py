@@ -72,7 +72,7 @@ TABLE = WeightTable(
 KINDS = ("full_attention", "sliding_attention")
 
 
-def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flattened(public: Mapping[str, Any]) -> Mapping[str, object]:
     """The keys of `transformers` 5, layer_types and rope_parameters, as those of the release."""
     flat = {key: value for key, value in public.items() if key not in ("layer_types", "rope_parameters")}
     if layers := public.get("layer_types"):
@@ -86,7 +86,7 @@ def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
     return flat | rope_base(public.get("rope_scaling"), "rope_scaling", "global_rope_theta")
 
 
-def rope_base(rope: Any, where: str, key: str) -> dict[str, Any]:
+def rope_base(rope: Any, where: str, key: str) -> dict[str, object]:
     """Returns the base of rotary positions under a key, if it is given. Raises DataError for scaled positions."""
     rope = rope or {}
     plain = {"rope_type": "default", "type": "default", "rope_theta": None}

@@ -52,7 +52,7 @@ TABLE = WeightTable(
 )
 
 
-def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flattened(public: Mapping[str, Any]) -> Mapping[str, object]:
     """The base of the turns, which `transformers` 5 keeps in rope_parameters; head_dim where it is not the usual."""
     flat = {key: value for key, value in public.items() if key != "rope_parameters"}
     heads, width = public.get("num_attention_heads"), public.get("hidden_size")

@@ -269,7 +269,7 @@ def _bar(advance: Advance) -> Any:
     """Returns a class in the place of tqdm's, which reports what arrives."""
 
     class Bar:
-        def __init__(self, *_: Any, initial: int = 0, **__: Any) -> None:
+        def __init__(self, *_: Any, initial: int = 0, **__: object) -> None:
             self.n = initial
             advance(initial)
 
@@ -279,7 +279,7 @@ def _bar(advance: Advance) -> Any:
         def __enter__(self) -> "Bar":
             return self
 
-        def __exit__(self, *_: Any) -> None:
+        def __exit__(self, *_: object) -> None:
             pass
 
         def __getattr__(self, name: str) -> Callable[..., None]:

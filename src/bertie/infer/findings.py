@@ -79,7 +79,7 @@ class Findings:
             "points": sorted(self._points.items),
         }
 
-    def _told(self, name: str, scores: Scores) -> dict[str, Any]:
+    def _told(self, name: str, scores: Scores) -> dict[str, object]:
         report = scores.report()
         if self.metric in report.get("undefined", ()):
             return {"name": name, "examples": scores.total, "value": None, "low": None, "high": None}

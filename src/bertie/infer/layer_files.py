@@ -152,13 +152,13 @@ def _parquet(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
             writer.write_table(table)
 
 
-def _token_rows(chunk: Chunk, before: int) -> Mapping[str, Any]:
+def _token_rows(chunk: Chunk, before: int) -> Mapping[str, object]:
     """Returns the columns of a table of tokens. before: the number of earlier texts."""
     import pyarrow as pa
 
     read = [one for one in chunk.encodings if one is not None]
     numbers = np.repeat(np.arange(before + 1, before + 1 + len(chunk.encodings)), chunk.lengths)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "row": pa.array(numbers, pa.int64()),
         "token": pa.array([token for one in read for token in one.tokens], pa.string()),
         "id": pa.array([i for one in read for i in one.ids], pa.int32()),

@@ -23,7 +23,7 @@ from bertie.io.fields import first_given
 from bertie.io.header import LABELS
 from bertie.io.sheets import new_sheet
 
-Values = Mapping[str, Any]
+Values = Mapping[str, object]
 Write = Callable[[Values | None, Values, Values], None]
 """A row's columns (None: it has none), its numbers, and its prediction or its error."""
 NUMBERS = ("row", "line", "id")
@@ -55,7 +55,7 @@ class Form:
         """Takes the columns of the rows from the header of their file."""
         self.own = names if names and not self.only_answers else None
 
-    def joined(self, source: Values | None, numbers: Values, answer: Values) -> dict[str, Any]:
+    def joined(self, source: Values | None, numbers: Values, answer: Values) -> dict[str, object]:
         """Returns one record, its columns first. The first row with columns determines the names of the appended
         ones."""
         if self.own is None and source is not None:
@@ -163,7 +163,7 @@ class _Table:
             )
 
 
-def flattened(answer: Values, before: str = "") -> dict[str, Any]:
+def flattened(answer: Values, before: str = "") -> dict[str, object]:
     """Returns an answer with the values of objects, too: {"scores": {"a": 1}} has scores.a."""
     found: dict[str, Any] = {}
     for name, value in answer.items():
@@ -277,7 +277,7 @@ def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
     pyarrow.parquet.write_table(pa.table(columns), out)
 
 
-def _array(values: Sequence[Any]) -> Any:
+def _array(values: Sequence[object]) -> object:
     import pyarrow as pa
 
     try:
@@ -286,7 +286,7 @@ def _array(values: Sequence[Any]) -> Any:
         return pa.array([_text(value) for value in values], pa.string())
 
 
-def _chunked(arrays: Sequence[Any]) -> Any:
+def _chunked(arrays: Sequence[Any]) -> object:
     """Returns one column from several arrays, null where there is no value."""
     import pyarrow as pa
 
@@ -305,7 +305,7 @@ def _chunked(arrays: Sequence[Any]) -> Any:
     return pa.chunked_array([array.cast(type) for array in arrays], type)
 
 
-def _unified(types: Collection[Any]) -> Any:
+def _unified(types: Collection[object]) -> object:
     """Returns the type of lists or objects of these types together; None where they differ."""
     import pyarrow as pa
 
@@ -320,7 +320,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(_cell(value))
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     """Writes lists and objects as JSON, since a cell contains one text."""
     if isinstance(value, bytes):
         return _shown(value)
@@ -332,7 +332,7 @@ def _shown(value: Any) -> str:
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """Returns JSON, in which numbers that are not finite are null, as JSON has none."""
     try:
         return json.dumps(value, ensure_ascii=False, default=_shown, allow_nan=False)
@@ -340,7 +340,7 @@ def _json(value: Any) -> str:
         return json.dumps(_finite(value), ensure_ascii=False, default=_shown)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):

@@ -71,13 +71,13 @@ def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = F
     """
     check_texts(texts, name)
     for number, one in enumerate(texts, 1):
-        parts: Sequence[Any] = one if tuples and isinstance(one, tuple | list) and one else (one,)
+        parts: Sequence[object] = one if tuples and isinstance(one, tuple | list) and one else (one,)
         for part in parts:
             check_text(part, f"Text {number} of {name}")
         yield one
 
 
-def check_texts(texts: Any, name: str) -> None:
+def check_texts(texts: object, name: str) -> None:
     """Raises UsageError for what is not a list of texts. name: of the argument, for the message."""
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UsageError(f'{name} must be a list of texts: ["..."].')
@@ -104,7 +104,7 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
     return rows
 
 
-def check_text(text: Any, name: str) -> None:
+def check_text(text: object, name: str) -> None:
     """Raises UsageError for what is not a string. name: of the argument, for the message."""
     if not isinstance(text, str):
         raise UsageError(f"{name} is {text!r:.60}; it must be a string.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.pipeline import TextCount
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
 
-def writer(model: "TorchModel", *, max_length: int | None = None, **options: Any) -> tuple[Predictor, GenerationConfig]:
+def writer(
+    model: "TorchModel", *, max_length: int | None = None, **options: object
+) -> tuple[Predictor, GenerationConfig]:
     """Returns the predictor of a model that generates text, and its settings. options: of `GenerationConfig`.
 
     Raises UsageError for another model, or an unknown option.

@@ -181,7 +181,7 @@ class AnswerScores:
                 found |= {f"best_{metric}": best, f"best_{metric}_threshold": threshold}
         return found
 
-    def _beside_silence(self, found: Mapping[str, float]) -> dict[str, Any]:
+    def _beside_silence(self, found: Mapping[str, float]) -> dict[str, object]:
         """Returns the score of predicting no answer always, and the metrics of answerable and unanswerable
         questions."""
         overlap, silent = SCRIPTS[self.script].name, 1 - sum(self.answerable) / self.total

@@ -161,7 +161,7 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     return f"{told} {verb} {best['name']} ({value:z.3f}){more}.", beats
 
 
-def baseline_notes(report: Mapping[str, Any], metric: str = "") -> list[str]:
+def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
     """Returns a warning when the main metric is not better than the best baseline."""
     sentence, beats = verdict(report, metric)
     return [] if beats else [sentence]

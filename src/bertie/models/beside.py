@@ -10,14 +10,13 @@ no torch.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bertie.errors import DataError
 from bertie.files import read_json
 
 ADAPTER, GENERATION = "adapter_config.json", "generation_config.json"
 ADAPTERS = (ADAPTER, "adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # settings that change a greedy answer -> the values that do not
+NEUTRAL: Mapping[str, tuple[object, ...]] = {  # settings that change a greedy answer -> the values that do not
     "num_beams": (1,),
     "num_beam_groups": (1,),
     "do_sample": (False,),
@@ -61,7 +60,7 @@ def refused_adapter(where: str, name: str, base: str = "", *, alone: bool) -> Da
     )
 
 
-def check_own_adapters(public: Mapping[str, Any], where: str) -> None:
+def check_own_adapters(public: Mapping[str, object], where: str) -> None:
     """Raises DataError for a config.json with adapters of the library `adapters`."""
     told = public.get("adapters")
     if isinstance(told, dict) and told.get("adapters"):
@@ -71,7 +70,7 @@ def check_own_adapters(public: Mapping[str, Any], where: str) -> None:
         )
 
 
-def check_generation(folder: Path, public: Mapping[str, Any]) -> None:
+def check_generation(folder: Path, public: Mapping[str, object]) -> None:
     """Raises DataError where a folder's settings of generation would change the answers of a model. public: its
     config.json."""
     if not (folder / GENERATION).is_file():

@@ -23,7 +23,7 @@ OWN_TYPE = "bertie-"
 """The prefix of model_type in a file with such fields, so that other programs do not misread it."""
 BY_WEIGHTS = frozenset({"pooler"})
 """Fields that are determined by the weights, not by the file."""
-Names = tuple[tuple[Any, Any], ...]
+Names = tuple[tuple[object, object], ...]
 ACTIVATIONS: Names = (
     *(("gelu", name) for name in ("gelu", "gelu_python")),
     *(("gelu_tanh", f"gelu_{name}") for name in ("new", "pytorch_tanh", "python_tanh", "fast", "accurate")),
@@ -34,7 +34,7 @@ ACTIVATIONS: Names = (
 VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 
 
-def model_type(public: Mapping[str, Any]) -> Any:
+def model_type(public: Mapping[str, object]) -> Any:
     """Returns the family of a config.json, with or without the prefix."""
     named = public.get("model_type")
     return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
@@ -51,7 +51,7 @@ def same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def as_it_is(public: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_it_is(public: Mapping[str, object]) -> Mapping[str, object]:
     """Returns config.json unchanged. The functions of a family have names, so that its models can be pickled."""
     return public
 
@@ -103,7 +103,7 @@ class Codec:
         key = self.keys.get(misfit.name, misfit.name)
         return str(misfit).replace(misfit.name, key, 1) if misfit.name else str(misfit)
 
-    def _ours(self, name: str, value: object, where: str) -> Any:
+    def _ours(self, name: str, value: object, where: str) -> object:
         for ours, public in self.values[name]:
             if public == value and type(public) is type(value):  # True is not 1
                 return ours
@@ -129,7 +129,7 @@ class Codec:
         merged = {**original, **changed, **named}
         return merged if own else {key: value for key, value in merged.items() if key != OWN}
 
-    def _written(self, config: EncoderConfig) -> dict[str, Any]:
+    def _written(self, config: EncoderConfig) -> dict[str, object]:
         """Returns the fields that public keys can express. Of several fields with one key, the last one counts."""
         flat = config.flat()
         if config.pooler:

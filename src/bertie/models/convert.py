@@ -188,7 +188,7 @@ def _file_names(count: int) -> list[str]:
     return [WEIGHTS] if count == 1 else [f"{stem}-{i:05}-of-{count:05}.{end}" for i in range(1, count + 1)]
 
 
-def _with_precision(public: Mapping[str, Any], precision: Precision) -> dict[str, Any]:
+def _with_precision(public: Mapping[str, object], precision: Precision) -> dict[str, object]:
     keys = [key for key in ("dtype", "torch_dtype") if key in public] or ["dtype"]
     return {**public, **dict.fromkeys(keys, precision)}
 

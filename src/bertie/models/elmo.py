@@ -98,13 +98,12 @@ class ElmoEncoder(nn.Module):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        assert config.embedding_size is not None
         self.config = config
         self.compute_dtype: torch.dtype | None = None  # as of Encoder
         self.characters = CharacterCNN(
             config.hidden_size // 2,
             characters=config.char_vocab_size,
-            character_size=config.embedding_size,
+            character_size=config.embedding_size or 0,  # which its config refuses
             filters=config.filters,
             highways=config.num_highway_layers,
         )

@@ -7,12 +7,14 @@ in objectives/ and tasks/.
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
@@ -68,6 +70,9 @@ def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
     return layout.last(hidden) if last else layout.first(hidden)
 
 
+ComputeLayer = Callable[..., tuple[Tensor, Any]]
+
+
 class Encoder(nn.Module):
     """A transformer encoder. Devlin et al. 2018, section 3; google-research/bert, modeling.py, BertModel.
 
@@ -82,6 +87,7 @@ class Encoder(nn.Module):
         self.config = config
         self.compute_dtype: torch.dtype | None = None  # None: that of the weights
         self.graphs: GraphedLayers | None = None  # set in training on a GPU
+        self.recomputes = False  # set in training: the layers are computed again in the backward pass
         self.embeddings = Embeddings(
             config.vocab_size,
             config.hidden_size,
@@ -171,7 +177,9 @@ class Encoder(nn.Module):
         for i, layer in enumerate(layers):
             reads = {} if cache is None else {"cache": cache.layer(i)}
             part = layout if whole or i + 1 < len(layers) else replace(layout, part=read)
-            states, probs = layer(hidden, part, plan, output_attentions=output_attentions, **reads)
+            again = self.recomputes and torch.is_grad_enabled() and cache is None
+            compute: ComputeLayer = partial(checkpoint, layer, use_reentrant=False) if again else layer
+            states, probs = compute(hidden, part, plan, output_attentions=output_attentions, **reads)
             hidden = part.spread(states, hidden)
             if output_hidden_states:  # or they would stay in memory
                 hidden_states.append(hidden)

@@ -90,7 +90,7 @@ class Facts:
         """Returns the facts of `as_json`. Raises TypeError for other names."""
         return cls(**{**value, "labels": tuple(value["labels"])})
 
-    def of_folder(self, folder: Path, public: Mapping[str, Any]) -> Self:
+    def of_folder(self, folder: Path, public: Mapping[str, object]) -> Self:
         """Returns the facts with those that have files of their own in a folder. public: its config.json."""
         return replace(self, sentence=read_sentence(folder, public), training_facts=read_training_facts(folder))
 

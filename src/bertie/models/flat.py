@@ -42,7 +42,7 @@ class NotRepresentable(Exception):
         self.name = name
 
 
-def flattened(config: Any) -> dict[str, Any]:
+def flattened(config: Any) -> dict[str, object]:
     """Returns every field of a config by its flat name."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for union in UNIONS:
@@ -85,7 +85,7 @@ def built(kind: type[C], tree: Mapping[str, Any]) -> C:
     return config
 
 
-def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
+def placed(config: Any, changes: Mapping[str, object], *, lenient: bool = False) -> dict[str, object]:
     """Returns the tree of a config with other values, by flat names.
 
     lenient: whether to ignore settings of other kinds, which a file may contain. Raises NotRepresentable for a name
@@ -122,7 +122,7 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
     return tree
 
 
-def _of_kind(union: str, value: Any, old: dict[str, Any]) -> dict[str, Any]:
+def _of_kind(union: str, value: object, old: dict[str, object]) -> dict[str, object]:
     """Returns the tree of another kind. Settings remain when the kind is the same."""
     if isinstance(value, UNIONS[union]):
         return asdict(value)

@@ -51,6 +51,7 @@ MODEL_FOLDER = Kind(
         "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
         **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
+        "adapter": ANYTHING,
     },
     use="bertie info {}",
 )
@@ -288,7 +289,7 @@ def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None
 
 
 def _own_heads(
-    variant: Variant, public: Mapping[str, Any], weights: WeightsFolder, labels: tuple[str, ...], where: str
+    variant: Variant, public: Mapping[str, object], weights: WeightsFolder, labels: tuple[str, ...], where: str
 ) -> Heads:
     """Returns the heads of the class in config.json, or, for an unknown class, those with stored weights."""
     names = variant.heads(public)
@@ -317,7 +318,7 @@ def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _problem_type(public: Mapping[str, Any], where: str) -> str | None:
+def _problem_type(public: Mapping[str, object], where: str) -> str | None:
     kind = public.get("problem_type")
     if kind is not None and kind not in PROBLEM_TYPES:
         raise DataError(f"{where}: problem_type is {str(kind)[:80]!r}. Known: {', '.join(PROBLEM_TYPES)}.")

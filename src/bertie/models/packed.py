@@ -1,7 +1,6 @@
 """Weights with few bits per number in a model folder. A format is one class and one row of `FORMATS`."""
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Any
 
 from bertie.models.int4 import Int4Weight
 from bertie.models.int8 import Int8Weight
@@ -26,7 +25,7 @@ def fused(parts: Sequence[PackedWeight]) -> PackedWeight:
     return found
 
 
-def quantization(weights: Iterable[PackedWeight]) -> dict[str, Any]:
+def quantization(weights: Iterable[PackedWeight]) -> dict[str, object]:
     """Returns the quantization_config of a folder with these weights: that of the smallest format among them."""
     kinds = {type(weight) for weight in weights}
     method, kind = min(((name, one) for name, one in FORMATS.items() if one in kinds), key=lambda row: row[1].BITS)

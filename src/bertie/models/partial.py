@@ -1,10 +1,12 @@
 """Training of a part of a model: frozen lower layers, reinitialized upper layers."""
 
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from torch import nn
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, nearest
 from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
@@ -28,6 +30,28 @@ def freeze(model: TorchModel, layers: int) -> None:
     _check(model, layers, "freeze")
     for name, parameter in model.named_parameters():
         if name.startswith(EMBEDDINGS) or 0 <= layer_of(name) < layers:
+            parameter.requires_grad_(False)
+
+
+def freeze_names(model: TorchModel, patterns: Sequence[str]) -> None:
+    """Freezes the weights whose names in the files match a pattern: "bert.embeddings.*".
+
+    Raises UsageError for a pattern that no weight matches.
+    """
+    parameters = model.own_parameters()
+    publics = {name: model.variant.table.public(name) if model.variant else (name,) for name in parameters}
+    every = [public for some in publics.values() for public in some]
+    frozen = {public for pattern in patterns for public in every if fnmatchcase(public, pattern)}
+    for pattern in patterns:
+        if not any(fnmatchcase(public, pattern) for public in every):
+            raise UsageError(f"freeze_names: no weight is called {pattern!r}. {nearest(pattern, every)}")
+    for name, parameter in parameters.items():
+        if parts := frozen & {*publics[name]}:
+            if len(parts) < len(publics[name]):
+                raise UsageError(
+                    f"freeze_names has {min(parts)} and not {min({*publics[name]} - parts)}. They are one matrix here: "
+                    "freeze both or neither."
+                )
             parameter.requires_grad_(False)
 
 

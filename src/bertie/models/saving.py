@@ -18,7 +18,7 @@ from bertie.models.heads import HEADS, Head
 from bertie.models.packed import PackedWeight, quantization
 from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
-from bertie.training_facts import TrainingFacts, write_training_facts
+from bertie.training_facts import DECIDED, TrainingFacts, decided, write_training_facts
 
 
 class SavesTokenizer(Protocol):
@@ -81,6 +81,9 @@ def save(
     facts = training_facts or model.training_facts
     public, variant = public_config(model, labels, problem_type, tokenizer)
     public.pop(QUANTIZATION, None)
+    public.pop(DECIDED, None)
+    if names := decided(facts):
+        public[DECIDED] = names
     if packed:
         public[QUANTIZATION] = quantization(packed.values())
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +137,7 @@ def _as_read(model: Saved) -> EncoderConfig:
     return model.config.replace(pooler=read)
 
 
-def _more(public: Mapping[str, Any]) -> list[Any]:
+def _more(public: Mapping[str, Any]) -> list[object]:
     return list(public.get("architectures") or [])[1:]
 
 

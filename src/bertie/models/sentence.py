@@ -90,7 +90,7 @@ class SentenceModules:
     activation: str | None = None
 
 
-def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
+def read_sentence(folder: Path, public: Mapping[str, object]) -> SentenceModules:
     """Returns the settings of a folder, or of its parent (the layout of 2020). public: its config.json.
 
     Raises DataError for unknown or damaged settings, and for a default prompt of a cross-encoder.
@@ -219,7 +219,7 @@ def _dense(folder: Path) -> Dense:
     return Dense(weight, None if bias is None else bias.astype(np.float32), activation)
 
 
-def _activation(folder: Path, public: Mapping[str, Any], told: Mapping[str, Any]) -> str | None:
+def _activation(folder: Path, public: Mapping[str, object], told: Mapping[str, object]) -> str | None:
     """The activation of a cross-encoder's score, in any of the three places where it has been written."""
     nested = public.get(NESTED)
     places = (
@@ -231,7 +231,7 @@ def _activation(folder: Path, public: Mapping[str, Any], told: Mapping[str, Any]
     return None if named is None else _named_activation(named, OF_SCORES, folder)
 
 
-def with_activation(public: Mapping[str, Any], activation: str | None) -> dict[str, Any]:
+def with_activation(public: Mapping[str, object], activation: str | None) -> dict[str, object]:
     """Returns a config.json that names this activation of a cross-encoder's score; None: it names none."""
     rest = {name: value for name, value in public.items() if name not in (NESTED, OLDER)}
     return rest | ({} if activation is None else {NESTED: {"activation_fn": OF_SCORES[activation]}})

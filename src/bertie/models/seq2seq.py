@@ -36,7 +36,7 @@ class Seq2Seq(TorchModel):
         memory = super().encode(batch, **flags)
         return self._read_again(memory, batch.input_ids, flags) if self._labels else memory
 
-    def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: Any) -> EncoderOutput:
+    def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: object) -> EncoderOutput:
         """Runs the decoder on its earlier output. `flags` are those of `Decoder.forward`."""
         output: EncoderOutput = self.heads[DECODER](memory, self.word_embeddings, input_ids, **flags)
         return output
@@ -76,7 +76,7 @@ class Seq2Seq(TorchModel):
     def _labels(self) -> bool:
         return any(not needs.word_embeddings for needs in self.needs)
 
-    def _read_again(self, memory: EncoderOutput, input_ids: Tensor, flags: Mapping[str, Any]) -> EncoderOutput:
+    def _read_again(self, memory: EncoderOutput, input_ids: Tensor, flags: Mapping[str, object]) -> EncoderOutput:
         """Runs the decoder on the text of the encoder, with token i at position i + 1."""
         layout = memory.layout
         shifted = layout.flat(shift_right(layout.rectangle(input_ids), self.config.decoder_start_token_id))

@@ -47,7 +47,7 @@ def _own_classes() -> dict[str, tuple[str, ...]]:
     return own_classes()
 
 
-def plain_encoder(config: EncoderConfig) -> Any:
+def plain_encoder(config: EncoderConfig) -> object:
     """The encoder that most families have, `Encoder`. Families are read without torch, which it needs."""
     from bertie.models.encoder import Encoder
 
@@ -144,13 +144,13 @@ def read_public(folder: Path) -> dict[str, Any]:
     return public
 
 
-def method_of(public: Mapping[str, Any]) -> Any:
+def method_of(public: Mapping[str, object]) -> object:
     """Returns the format of quantized weights that config.json names; None: the weights are float."""
     quantization = public.get(QUANTIZATION)
     return quantization.get("quant_method") if isinstance(quantization, dict) else quantization
 
 
-def _is_bert(public: Mapping[str, Any]) -> bool:
+def _is_bert(public: Mapping[str, object]) -> bool:
     """Whether a config.json of 2019 has BERT's keys, two segments, and none of the keys of those that came after."""
     named = public.get("architectures") or ["Bert"]
     if not isinstance(named, list) or not all(str(name).startswith("Bert") for name in named):
@@ -178,11 +178,11 @@ def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:
     return labels
 
 
-def write_labels(labels: tuple[str, ...], problem_type: str | None) -> dict[str, Any]:
+def write_labels(labels: tuple[str, ...], problem_type: str | None) -> dict[str, object]:
     """Returns label names as in config.json."""
     if not labels:
         return {}
-    by_name: dict[str, Any] = {
+    by_name: dict[str, object] = {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }

@@ -253,7 +253,7 @@ def _wrapper(names: Iterable[str], base: str) -> str:
     return match[0] if (match := wrappers.match(common)) else ""
 
 
-def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:
+def _open(path: Path, stack: ExitStack) -> tuple[object, dict[str, tuple[int, ...]]]:
     try:
         file = stack.enter_context(safe_open(str(path), framework="pt"))
         return file, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

@@ -41,7 +41,8 @@ class Cache:
 
     def mask(self) -> Tensor:
         """Returns the mask (B, K) bool, true for real tokens."""
-        assert self.read is not None, "nothing has been read"
+        if self.read is None:
+            raise ValueError("Nothing has been read.")
         return self.read
 
     def extend(self, mask: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
     return reduce(add, chosen)
 
 
-def _one(kind: type[Objective], name: str, settings: Mapping[str, Any]) -> Objective:
+def _one(kind: type[Objective], name: str, settings: Mapping[str, object]) -> Objective:
     if not is_dataclass(kind):
         raise UsageError(f"The objective {name} has no options: {kind.__name__} must be a dataclass.")
     known = [field.name for field in fields(kind) if field.init]

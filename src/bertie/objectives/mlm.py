@@ -11,7 +11,7 @@ B sequences · T real tokens of the batch · N predicted tokens · H hidden size
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -53,7 +53,7 @@ class MaskedLM(Objective):
     max_predictions: int | None = None
     """Maximum number of predictions per sequence. Not set: no limit. Source: google-research/bert,
     create_pretraining_data.py: 20 at length 128, 77 at 512."""
-    masking: str | Mapping[str, Mapping[str, Any] | None] = "token"
+    masking: str | Mapping[str, Mapping[str, object] | None] = "token"
     """Unit of masking: token, whole_word, ngram or span, optionally with options: {span: {longest: 5}}. Source:
     whole_word google-research/bert, README; ngram Lan et al. 2019, 4.2; span Joshi et al. 2019, 3.1."""
     duplicates: int | None = None

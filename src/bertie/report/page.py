@@ -241,7 +241,7 @@ class Report:
             self._open = False
 
 
-def _numeric(value: Any) -> bool:
+def _numeric(value: object) -> bool:
     if isinstance(value, Html):
         return False
     return value in (None, "") or isinstance(value, int | float) or bool(NUMERIC.fullmatch(str(value)))
@@ -255,7 +255,7 @@ def _label(name: str, wanted: bool) -> str:
     return f' data-label="{escape(name, quote=True)}"' if wanted else ""
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, Html):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -38,5 +38,6 @@ FINETUNE = {
     "abstain": "abstain",
     "coverage": "coverage",
     "epochs": "epochs",
+    "lora": "lora.rank",
     **COMMON,
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bertie.console import counted
 from bertie.metrics.scaling import Scaling
 from bertie.models.heads import Head
 from bertie.models.model import TorchModel
@@ -40,6 +41,7 @@ ONLY_HERE = (
     "the weights of this head cannot contain the calibration: Bertie applies it, and transformers gives probabilities "
     "without it"
 )
+EACH = 50  # examples for each number of a scaling; of fewer, a note is made
 SHOWN = 50  # labels in a report
 
 
@@ -69,12 +71,14 @@ def _folded(model: TorchModel, head: str, scaling: Scaling) -> bool:
     return isinstance(module, Head) and module.fold(scale, shift)
 
 
-def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str) -> dict[str, Any]:
-    """Returns the scaling for results.json; {} for a run without calibration. on: which examples it is fitted on."""
+def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str, examples: int) -> dict[str, object]:
+    """Returns the scaling for results.json; {} for a run without calibration. on, examples: which, and how many, it is
+    fitted on."""
     if not config.calibrate:
         return {}
     scaling = {"scale": list(calibrated.scaling.scale), "shift": list(calibrated.scaling.shift)}
-    return {"calibration": {"kind": config.calibrate, "on": on, **scaling, "in_weights": calibrated.in_weights}}
+    about = {"kind": config.calibrate, "on": on, "examples": examples}
+    return {"calibration": {**about, **scaling, "in_weights": calibrated.in_weights}}
 
 
 def scaling_notes(config: FinetuneConfig, results: Mapping[str, Any]) -> list[str]:
@@ -83,7 +87,12 @@ def scaling_notes(config: FinetuneConfig, results: Mapping[str, Any]) -> list[st
         return []
     if not fitted["scale"]:
         return [f"calibrate={config.calibrate}: all answers are right, so that no scaling is best, and none is used"]
-    return [] if fitted["in_weights"] else [ONLY_HERE]
+    numbers = 1 if fitted["kind"] == "temperature" else 2 * len(fitted["scale"])
+    few = (
+        f"calibrate={config.calibrate}: {fitted['examples']:,} examples are few for {counted(numbers, 'number')}, and "
+        "may make probabilities worse"
+    )
+    return [*([few] if fitted["examples"] < EACH * numbers else []), *([] if fitted["in_weights"] else [ONLY_HERE])]
 
 
 def scaling_section(report: Report, results: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ HELD_OUT = 0.1  # of the training examples, where there is no dev file
 EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 
-def null_is(empty: Any) -> BeforeValidator:
+def null_is(empty: object) -> BeforeValidator:
     """Reads null, with which a command line removes a setting of a recipe, as an empty value."""
     return BeforeValidator(lambda given: empty if given is None else given)
 
@@ -54,6 +54,7 @@ ALSO_CALLED = {  # by transformers, sentence-transformers and scikit-learn
     "fp16": "train.precision",
     "dataloader_num_workers": "train.workers",
     "use_cpu": "train.device",
+    "gradient_checkpointing": "train.gradient_checkpointing",
     "max_seq_length": "max_length",
     "max_len": "max_length",
     "model_name_or_path": "model",
@@ -111,7 +112,7 @@ class PretrainConfig(Config):
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`), or a model folder to continue from. Source: Turc et al. 2019 for the
     small presets."""
-    model_overrides: Annotated[dict[str, Any], null_is({})] = {}
+    model_overrides: Annotated[dict[str, object], null_is({})] = {}
     """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}. null or {}: none."""
     objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
     """Objective name -> its options. The losses of all objectives are added. null removes one: objectives.nsp=null.
@@ -131,7 +132,7 @@ class PretrainConfig(Config):
     train: TrainConfig = TrainConfig()
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the class of an objective for `objectives.NAME`, otherwise the type of the field."""
         if path[0] != "objectives" or len(path) < 2:
             return super().kind_of(path, tree)
@@ -187,6 +188,18 @@ class LabeledFiles(Config):
     """Folder with the files of the published data set."""
 
 
+class LoraConfig(Config):
+    """Low-rank adaptation: small matrices are trained, whose products are added to frozen ones."""
+
+    rank: int | None = Field(None, ge=1)
+    """Rank of the matrices that LoRA trains beside frozen ones. Not set: all weights are trained. Source: Hu et al.
+    2021."""
+    alpha: float | None = Field(None, gt=0)
+    """Their product is multiplied by alpha / rank. Not set: 2 * rank."""
+    targets: tuple[Literal["attention", "feed_forward", "embeddings"], ...] = ("attention", "feed_forward")
+    """Matrices that are changed: those of attention, of the feed-forward networks, the word embeddings."""
+
+
 class TaskShare(LabeledFiles):
     """One of several tasks that are trained together: sequence or regression, or all text to text."""
 
@@ -211,6 +224,9 @@ class FinetuneConfig(LabeledFiles):
         "label_column": "label",
         "text_column": "text",
         "freeze_layers": "freeze",
+        "lora_r": "lora.rank",
+        "lora_alpha": "lora.alpha",
+        "target_modules": "lora.targets",
     }
     options = OPTIONS
 
@@ -244,6 +260,9 @@ class FinetuneConfig(LabeledFiles):
     freeze: int | None = Field(None, ge=0)
     """Number of encoder layers to freeze, from the bottom. The embeddings are frozen too: 0 freezes only them. Not set:
     everything is trained."""
+    freeze_names: tuple[str, ...] = ()
+    """Weights to freeze, by name: bert.embeddings.*, *.layer.0.*; as in model.safetensors, * is any text."""
+    lora: LoraConfig = LoraConfig()
     reinit: int = Field(0, ge=0)
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
     epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
@@ -293,7 +312,7 @@ class FinetuneConfig(LabeledFiles):
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[object, list[str]]:
         """Returns the class of the task for `task_options`, otherwise the type of the field."""
         if path[0] != "task_options":
             return super().kind_of(path, tree)
@@ -325,7 +344,7 @@ class FinetuneConfig(LabeledFiles):
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
 
 
-def kind_of(settings: Mapping[str, Any]) -> type[PretrainConfig] | type[FinetuneConfig]:
+def kind_of(settings: Mapping[str, object]) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
     return FinetuneConfig if only & settings.keys() else PretrainConfig

@@ -29,7 +29,7 @@ def before_and_after(
     corpora: Mapping[str, tuple[Path, Shards]],
     *,
     sentences: int,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Corpus -> {"before": pseudo-perplexity of `start`, "after": of `model`}.
 
     corpora: name -> folder, token ids. sentences: maximum number per corpus. start None: its head was untrained, so

@@ -99,7 +99,7 @@ def finetune_seeds(
     keep_best: bool = False,
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tunes with the seeds s, s + 1 ... in RUN/seed-<s>, and returns their dev metrics as in results.json.
 
     keep_best: whether RUN/model becomes the model with the best score on dev. A run that predicts one label for every
@@ -124,8 +124,8 @@ def finetune_seeds(
 
 
 def _all_seeds(
-    config: FinetuneConfig, folder: RunFolder, seeds: int, keep_best: bool, one: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+    config: FinetuneConfig, folder: RunFolder, seeds: int, keep_best: bool, one: Callable[..., dict[str, object]]
+) -> dict[str, object]:
     results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]", markup=True)

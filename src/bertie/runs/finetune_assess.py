@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from bertie import console
 from bertie.costs.meter import Usage
@@ -19,7 +18,7 @@ from bertie.runs import balance, calibration, model_card
 from bertie.runs.calibration import Calibrated
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, training_facts, with_steps
-from bertie.runs.finetune_train import Trained, best_value, reload_weights, save_model, take_model, train_run
+from bertie.runs.finetune_train import ADAPTER, Trained, best_value, reload_weights, save_model, take_model, train_run
 from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import BEST, MODEL
@@ -86,6 +85,8 @@ def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     if prepared.config.keeps_best:
         take_model(trained.run / BEST, folder)
     reload_weights(prepared.model, folder)
+    if prepared.lora is not None:
+        prepared.lora.read(folder / ADAPTER)  # that of the selected weights
     prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures
     prepared.model.eval()
     predictor, plain = prepared.predictor, prepared.task
@@ -121,7 +122,7 @@ def stream_answers(
         yield from zip(part.examples, answers, strict=True)
 
 
-def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, Any]:
+def write_results(assessed: Assessed, without: Without, forecast: RunForecast | None = None) -> dict[str, object]:
     """Writes all results, and returns those of results.json.
 
     without: scores of the baselines; empty ones are computed. forecast: what the run was expected to take.
@@ -142,13 +143,14 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
     trained, prepared, task = assessed.trained, assessed.prepared, assessed.task
     config, examples = prepared.config, prepared.examples
     dev = _beside_baselines(assessed, without)
-    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name)
+    scaling = calibration.scaling_json(config, assessed.calibrated, prepared.looked_at_name, len(prepared.looked_at))
     fitted = [*balance.threshold_notes(task), *calibration.scaling_notes(config, scaling)]
     return {
         "identity": prepared.settings(),
         "labels": list(task.labels),
         "fresh": list(prepared.fresh),
         "train_examples": len(examples.train),
+        "step": trained.result.step,
         **({"ended_early": trained.result.reason} if trained.result.reason else {}),
         **({"selecting": len(prepared.selecting)} if prepared.selecting else {}),
         **({"covering": len(prepared.covering)} if prepared.covering else {}),
@@ -185,6 +187,8 @@ def _selection(trained: Trained) -> Sequence[str]:
     """Returns notes on why the run ended early, and which examples selected its weights."""
     prepared, result = trained.prepared, trained.result
     ended = [f"the run ended early, after step {result.step:,}: {result.reason}"] if result.reason else []
+    if result.micro_batch is not None:
+        ended.append(f"memory did not suffice for a whole batch: forward passes had {result.micro_batch} sequences")
     if not prepared.config.keeps_best:
         return ended
     looks, metric = trained.evaluations, prepared.metric

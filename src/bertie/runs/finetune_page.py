@@ -49,8 +49,8 @@ def page(run: Path | str) -> Report:
     if not (run / CONFIG).exists():
         summed = read_results(run)
         return _over_folds(run, summed) if "folds" in summed else _over_seeds(run, summed)
-    config = run_config(run)
-    assert isinstance(config, FinetuneConfig)
+    if not isinstance(config := run_config(run), FinetuneConfig):
+        raise UsageError(f"{run} is not a fine-tuning run.")
     lines = log.read(run)
     if not lines:
         raise DataError(
@@ -96,9 +96,9 @@ def _source(config: FinetuneConfig) -> str:
 
 def _curves(
     report: Report,
-    lines: Sequence[Mapping[str, Any]],
+    lines: Sequence[Mapping[str, object]],
     metrics: Sequence[str],
-    scores: Mapping[str, Any],
+    scores: Mapping[str, object],
     selecting: int | None,
 ) -> None:
     """Draws losses, metrics and learning rate. selecting: the number of examples that selected weights, if not dev."""
@@ -148,7 +148,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     report.section("Seeds", about)
     if groups:
         report.chart(interval_chart(groups, x_label="value on dev"))
-    rows: list[list[Any]] = [
+    rows: list[list[object]] = [
         [
             Html.link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
             *(values[name] for name in metrics),
@@ -183,7 +183,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
         for name, one in summed.items()
     }
     report.section("Folds", about).chart(interval_chart(groups, x_label="value on the rows that were left out"))
-    rows: list[list[Any]] = [
+    rows: list[list[object]] = [
         [Html.link(name, f"{name}/{REPORT}"), values["rows"], *(values[metric] for metric in metrics)]
         for name, values in folds.items()
     ]

@@ -21,6 +21,7 @@ from bertie.infer.predict import LABELLED, Predictor
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
 from bertie.models.codec import only_here
+from bertie.models.lora import Lora
 from bertie.models.model import TorchModel
 from bertie.models.saving import own_settings
 from bertie.models.sentence import read_sentence, with_activation
@@ -85,6 +86,7 @@ class Prepared:
     source: TaskSource
     callbacks: Callbacks  # those of the settings and of the caller
     loss: LossFunction | None
+    lora: Lora | None  # the matrices that LoRA trains
     fresh: Sequence[str]  # the modules that start from random weights
     notes: Sequence[str]
     warnings: Sequence[str]
@@ -137,6 +139,7 @@ def prepare_run(
         notes.append("weights of rows are in the loss; the scores of this task have none")
     sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
     model, fresh = start_model(config, start, task, max(sizes, default=None))
+    lora = _lora(config, task, model, fresh, notes)
     # Only a pair is scored by a cross-encoder, so a model of single texts must not look like one.
     model.public = with_activation(model.public, task.activation_of_score if examples.texts == 2 else None)
     model.training_facts = training_facts(config, examples, task)
@@ -162,7 +165,7 @@ def prepare_run(
         train.sequences,
         targets,
         batch_size=config.train.batch_size,
-        micro_batch_size=config.train.micro_batch_size,
+        micro_batch_size=config.train.largest_micro_batch,
         seed=config.train.seed,
         order=examples.order(config.train.seed),
     )
@@ -182,11 +185,34 @@ def prepare_run(
         source,
         all_callbacks,
         loss,
+        lora,
         fresh,
         notes,
         warnings,
         identity,
     )
+
+
+def _lora(config: FinetuneConfig, task: Task, model: TorchModel, fresh: Sequence[str], notes: list[str]) -> Lora | None:
+    """Adds what LoRA trains to the model, if it does. Raises UsageError for settings that exclude it."""
+    own = config.lora
+    if own.rank is None:
+        return None
+    others = ("from_scratch", "reinit", "freeze_names", "pooling", "lstm")
+    chosen = next((name for name in others if getattr(config, name)), "freeze" if config.freeze is not None else "")
+    if chosen or task.overrides(read_sentence(model_folder(config.model), {})):
+        raise UsageError(
+            f"lora trains small matrices beside frozen ones, and {chosen or f'task={config.task}'} changes the model "
+            "in another way. Omit one of them."
+        )
+    alpha = 2.0 * own.rank if own.alpha is None else own.alpha
+    modules = [name for name in fresh if name.startswith("encoder.")]
+    lora = Lora(model, own.rank, alpha, own.targets, modules, config.train.seed)
+    count = sum(one.numel() for _, *pair in lora.pairs for one in pair)
+    heads = sum(one.numel() for name, one in model.own_parameters().items() if name in lora.saved)
+    every = sum(one.numel() for one in model.own_parameters().values())
+    notes.append(f"lora: {count:,} weights and the {heads:,} of the head are trained, instead of {every:,}")
+    return lora
 
 
 def check_run(config: FinetuneConfig, examples: Examples) -> None:
@@ -237,7 +263,9 @@ def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
 
 def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
     size = config.train.batch_size
-    if size // -(-size // (config.train.micro_batch_size or size)) < task.least_batch:  # the smallest pass
+    if task.least_batch > 1 and config.train.micro_batch_size == "auto":
+        raise UsageError("This task compares the texts of a forward pass. Set train.micro_batch_size to a number.")
+    if size // -(-size // (config.train.largest_micro_batch or size)) < task.least_batch:  # the smallest pass
         raise UsageError(
             "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
             f"it is set, to at least {task.least_batch}."

@@ -15,19 +15,22 @@ from bertie.errors import UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
+from bertie.models.folder import fingerprint as folder_hash
 from bertie.models.model import TorchModel
 from bertie.runs import usage
 from bertie.runs.finetune_prepare import Prepared
 from bertie.runs.folder import RunFolder
-from bertie.runs.models import BEST, SCORE
+from bertie.runs.models import BEST, SCORE, model_folder
 from bertie.train import log
 from bertie.train.callbacks import improves, is_loss
 from bertie.train.checkpoint import Checkpoint
+from bertie.train.config import TrainConfig
 from bertie.train.loop import Result, fit
 from bertie.train.precision import choose_device
 from bertie.train.trackers import without_callbacks
-from bertie.training_facts import TrainingFacts
+from bertie.training_facts import TrainingFacts, write_training_facts
 
+ADAPTER = "adapter"  # of LoRA, in the folder of the merged model
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
@@ -61,7 +64,7 @@ def train_run(prepared: Prepared, run: Path, resume: str) -> Trained:
         model,
         task,
         prepared.source.with_computed(task.computed(model, prepared.train.sequences)),
-        train=without_callbacks(config.train, prepared.metric),
+        train=_train_config(prepared),
         optim=config.optim,
         run=run,
         config=config,
@@ -74,7 +77,15 @@ def train_run(prepared: Prepared, run: Path, resume: str) -> Trained:
         callbacks=[prepared.callbacks],
         meter=meter,
     )
+    if prepared.lora is not None:
+        prepared.lora.detach(model)  # the checkpoints have its matrices, and the model their sums
     return Trained(prepared, run, result, meter)
+
+
+def _train_config(prepared: Prepared) -> TrainConfig:
+    """Returns the settings of the loop. The sums of LoRA change between steps, as no recorded pass expects."""
+    train = without_callbacks(prepared.config.train, prepared.metric)
+    return train if prepared.lora is None else train.model_copy(update={"graphs": False})
 
 
 def measure_run(prepared: Prepared, most: int | None = None) -> dict[str, float]:
@@ -136,7 +147,13 @@ def save_model(
 
 def write_model(prepared: Prepared, folder: Path, *, weights: bool = True, facts: TrainingFacts | None = None) -> None:
     """Writes the model's files, or all but its weights."""
+    lora, start = prepared.lora, prepared.config.model
+    if lora is not None:
+        lora.sync(prepared.model)
     families.save(prepared.model, folder, weights=weights, training_facts=facts)
+    if lora is not None and weights:
+        lora.write(prepared.model, folder / ADAPTER, start, folder_hash(model_folder(start)))
+        write_training_facts(folder / ADAPTER, facts or prepared.model.training_facts)
     for name, value in prepared.task.files(prepared.model.config, prepared.config.max_length).items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, value)

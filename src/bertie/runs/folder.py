@@ -121,7 +121,7 @@ class RunFolder:
 
     def finished(
         self,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, object],
         *,
         resume: str = "auto",
         allow_change: Collection[str] | None = None,
@@ -172,7 +172,9 @@ class RunFolder:
             with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as made:
                 outline(made)
 
-    def finish(self, results: Mapping[str, Any], page: Callable[[], Report], *, keep: bool = False) -> dict[str, Any]:
+    def finish(
+        self, results: Mapping[str, object], page: Callable[[], Report], *, keep: bool = False
+    ) -> dict[str, object]:
         """Writes results.json, the report, and last the list of all files. -> the results as written
 
         keep: whether checkpoints are kept. They are deleted after results.json is written.

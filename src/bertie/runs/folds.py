@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console, families
+from bertie.checksums import CHECKSUMS
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes, write_json
@@ -24,9 +25,10 @@ from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.infer.records import flattened
 from bertie.io.tables import Example
-from bertie.metrics.base import metric_range
+from bertie.metrics.base import Scores, metric_range
 from bertie.metrics.scaling import Scaling
 from bertie.models.folder import MODEL_FOLDER
+from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
@@ -34,9 +36,9 @@ from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of,
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, check_run
-from bertie.runs.finetune_train import NOT_OF_A_MODEL
+from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
-from bertie.runs.models import MODEL, load
+from bertie.runs.models import MODEL, SCORE, load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
 from bertie.tasks.losses import LossFunction
@@ -45,6 +47,7 @@ from bertie.train.callbacks import Callback
 FINAL = "final"
 FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
 ON = "out-of-fold"
+NOT_COPIED = shutil.ignore_patterns(SCORE, CHECKSUMS, ADAPTER)  # the adapter has not what is fitted here
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def finetune_folds(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     loss: LossFunction | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tunes once for each fold and once on all rows, and returns results.json of the cross-validation.
 
     The same call resumes it. callbacks, loss: of each run. Raises DataError for more folds than rows of a label, and as
@@ -122,20 +125,20 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
     apart = whole.task.tunes or config.keeps_best or config.train.patience is not None
     each = []
     for number, (learned, predicted) in enumerate(split.folds(whole.train, folds), 1):
-        told = [f"fold {number} of {folds}: {len(predicted):,} of {len(whole.train):,} rows are predicted"]
+        about = [f"fold {number} of {folds}: {len(predicted):,} of {len(whole.train):,} rows are predicted"]
         rows = [whole.train[i] for i in learned]
-        train, select, _ = hold_out_more(plain, split, whole.task, rows, told, apart=apart)
+        train, select, _ = hold_out_more(plain, split, whole.task, rows, about, apart=apart)
         dev = [whole.train[i] for i in predicted]
-        examples = replace(whole, train=train, dev=dev, select=select, notes=[*notes, *told])
+        examples = replace(whole, train=train, dev=dev, select=select, notes=[*notes, *about])
         each.append(Fold(f"fold-{number}", examples, predicted))
-    told = [*whole.notes]
-    train, select, _ = hold_out_more(plain, split, whole.task, whole.train, told, apart=apart)
-    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=told))
+    about = [*whole.notes]
+    train, select, _ = hold_out_more(plain, split, whole.task, whole.train, about, apart=apart)
+    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=about))
 
 
 def _all_folds(
-    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
+) -> dict[str, object]:
     run, results = folder.path, dict[str, dict[str, Any]]()
     for fold in plan.folds:
         console.say(f"[bold]{fold.name}[/]", markup=True)
@@ -145,8 +148,7 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
-    assert model.tokenizer is not None
-    task = plan.task.with_tokenizer(model.tokenizer)
+    task = plan.task.with_tokenizer(Predictor(model).tokenizer)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
@@ -172,7 +174,9 @@ def _decoded(task: Task, parts: Sequence[tuple[Labeled, Logits]]) -> Iterator[tu
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Any, findings: Findings) -> list[Prediction]:
+def _answers(
+    task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Scores, findings: Findings
+) -> list[Prediction]:
     """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
     answers: list[Prediction] = []
     for part, logits in parts:
@@ -183,27 +187,27 @@ def _answers(task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Any, f
     return answers
 
 
-def _write_model(config: FinetuneConfig, task: Task, run: Path, model: Any) -> None:
+def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchModel) -> None:
     """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
     saved = task if config.abstain is None else task.with_abstain(config.abstain)
     model.training_facts = with_task(model.training_facts, saved)
-    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-        shutil.copytree(run / FINAL / MODEL, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
-        families.save(model, made)
+    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
+        shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
+        families.save(model, unfinished)
 
 
 def _summed(
     config: FinetuneConfig,
     plan: Plan,
     results: Mapping[str, Mapping[str, Any]],
-    final: Mapping[str, Any],
+    final: Mapping[str, object],
     calibrated: Calibrated,
     task: Task,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns results.json but for the out-of-fold scores."""
     metrics, first = plan.final.metrics, next(iter(results.values()))["dev"]
     choices = {label: one.as_json() for label, one in task.choices.items()}
-    scaling = calibration.scaling_json(config, calibrated, ON)
+    scaling = calibration.scaling_json(config, calibrated, ON, sum(len(fold.predicted) for fold in plan.folds))
     timed = [
         f"{len(plan.rows) - sum(len(fold.predicted) for fold in plan.folds):,} of the earliest rows are only learned"
     ]
@@ -254,8 +258,8 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
     for (i, fold), answer in sorted(zip(numbers, answers, strict=True), key=lambda one: one[0][0]):
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
-        given = flattened(answer.as_json())
-        own = {"predicted": given.pop("label", None), **given}
+        values = flattened(answer.as_json())
+        own = {"predicted": values.pop("label", None), **values}
         own.pop("scores", None)
         record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})

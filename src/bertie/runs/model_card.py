@@ -76,6 +76,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
         ("examples", f"{results['train_examples']:,} of {_named(config)}"),
         ("epochs", f"{config.epochs:g}, batches of {config.train.batch_size:,}"),
         *_optimizer(config),
+        *_decisions(config, results),
     ]
     card.put(model, TRAINING, card.table(["", ""], rows))
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
@@ -91,7 +92,22 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
     card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
 
 
-def write_cost(model: Path, used: Usage, forecast: Mapping[str, Any] | None, start: str = "") -> None:
+def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> Rows:
+    """Returns what was trained of the model, and what decides about its answers besides its weights."""
+    chosen = [
+        f"threshold {number(one['threshold'])} of {label!r} ({results['thresholds']['goal']})"
+        for label, one in list(results.get("thresholds", {}).get("labels", {}).items())[:5]
+    ]
+    if scaling := results.get("calibration", {}).get("scale"):
+        where = "in the weights" if results["calibration"]["in_weights"] else "applied by Bertie alone"
+        chosen.append(f"{config.calibrate} scaling of {counted(len(scaling), 'logit')}, {where}")
+    chosen += [] if config.abstain is None else [f"no answer below a probability of {config.abstain:g}"]
+    chosen += [] if config.coverage is None else [f"sets of labels with a coverage of {config.coverage:g}"]
+    lora = [("trained weights", f"LoRA of rank {config.lora.rank}, and the head")] if config.lora.rank else []
+    return [*lora, *([("answers", "; ".join(chosen))] if chosen else [])]
+
+
+def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, start: str = "") -> None:
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
     rows = usage.rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
@@ -137,14 +153,14 @@ def _named(config: FinetuneConfig) -> str:
     return config.data or Path(config.train_file).name or ", ".join(part.name for part in config.mix)
 
 
-def _objectives(objectives: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
             told = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
             yield f"{name} ({told})" if told else name
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return Path(value).name if isinstance(value, str) else str(value)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
-from bertie.models.beside import check_adapter
+from bertie.models.beside import ADAPTER, check_adapter
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -50,6 +50,10 @@ def model_folder(path: Path | str) -> Path:
         raise UsageError(f"{folder} contains one run per seed. Choose one of them: {seeds[0]}.")
     if seeds := sorted(folder.glob("first/seed-*")):  # of `finetune --against`, beside second/
         raise UsageError(f"{folder} contains the runs of two compared models. Choose one of them: {seeds[0]}.")
+    if (folder / ADAPTER).is_file():
+        from bertie.runs.adapters import merged
+
+        return merged(folder.resolve(), (folder / ADAPTER).read_bytes(), model_folder)
     check_adapter(folder)
     return folder
 

@@ -130,7 +130,7 @@ def _progress(train: Sequence[Mapping[str, Any]]) -> list[Curve]:
     ]
 
 
-def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]]:
     """Returns the predictions of the last phase, whose texts are the same."""
     texts = [example["text"] for example in looks[-1]["examples"]] if looks else []
     return [line for line in looks if [example["text"] for example in line["examples"]] == texts]

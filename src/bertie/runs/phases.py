@@ -29,7 +29,9 @@ def phases(config: PretrainConfig) -> list[Phase]:
     """
     train = config.train
     if not config.phases:
-        return [Phase(train.steps, config.max_length, train.batch_size, train.micro_batch_size, config.objectives, 0)]
+        return [
+            Phase(train.steps, config.max_length, train.batch_size, train.largest_micro_batch, config.objectives, 0)
+        ]
     found: list[Phase] = []
     for number, (phase, steps) in enumerate(zip(config.phases, _steps(config), strict=True), 1):
         for name, options in phase.objectives.items():
@@ -48,7 +50,7 @@ def phases(config: PretrainConfig) -> list[Phase]:
                 steps,
                 phase.max_length or config.max_length,
                 phase.batch_size or train.batch_size,
-                phase.micro_batch_size or train.micro_batch_size,
+                phase.micro_batch_size or train.largest_micro_batch,
                 merge({k: v if v is None else dict(v) for k, v in config.objectives.items()}, phase.objectives),
                 first=sum(before.steps * before.batch_size for before in found),
             )

@@ -86,7 +86,7 @@ def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     sequences = round(kind.sequences(examples if isinstance(examples, list) else None))
     count = len(examples) if isinstance(examples, list) else examples
     steps = steps_of(count, batch_size=train.batch_size, epochs=config.epochs)
-    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    micro = min(train.largest_micro_batch or train.batch_size, train.batch_size)
     phase = JobPhase(steps, sequences * train.batch_size, length, 0.0, micro=sequences * micro)
     if generated := kind.generated(config.task_options):
         phase = replace(phase, predicted=generated / length)

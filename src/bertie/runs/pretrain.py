@@ -103,7 +103,7 @@ def _go(
     allow_change: Sequence[str],
     reference_run: Path | None,
     together: Callbacks,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
     model = ready.model()

@@ -76,7 +76,7 @@ class PreparedRun:
         return flatten(self.config.model_dump(mode="json")) | self.contents
 
     @cached_property
-    def contents(self) -> dict[str, Any]:
+    def contents(self) -> dict[str, object]:
         """The inputs of the run by setting: hashes of corpora, tokenizer, the model that it continues from, a
         teacher."""
         models = {
@@ -246,7 +246,7 @@ class PreparedRun:
         }
 
 
-def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[str]) -> dict[str, Any]:
+def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[str]) -> dict[str, object]:
     """Returns the fields of a preset that depend on the tokenizer: rows, ids of special tokens, segments.
 
     said: the fields in the family's config.json; no others are changed. Where positions are counted from the pad
@@ -256,7 +256,7 @@ def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[st
     pad = 0 if pad is None else pad  # the first GPT has none: what is padding nobody reads
     end = sep if eos is None else eos
     segments = 1 + max(max(frame.text_types + sum(frame.gap_types, ())) for frame in tokenizer.frames)
-    fields: dict[str, Any] = {"vocab_size": tokenizer.vocab_size, "pad_token_id": pad, "decoder_start_token_id": pad}
+    fields: dict[str, object] = {"vocab_size": tokenizer.vocab_size, "pad_token_id": pad, "decoder_start_token_id": pad}
     if preset.position_offset:
         fields["max_position_embeddings"] = preset.max_length + pad + 1
     if preset.type_vocab_size > 1:

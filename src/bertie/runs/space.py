@@ -19,7 +19,7 @@ class Range:
     high: float
 
 
-Space = Mapping[str, tuple[Any, ...] | Range]
+Space = Mapping[str, tuple[object, ...] | Range]
 """Dotted key of a run's settings -> its choices, or a range."""
 
 PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "epochs": (2, 3, 4)}
@@ -27,7 +27,7 @@ PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "e
 
 def parse_space(varied: Sequence[str]) -> Space:
     """Parses "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" to a space; without items, the published grid."""
-    space: dict[str, tuple[Any, ...] | Range] = {}
+    space: dict[str, tuple[object, ...] | Range] = {}
     for text in varied:
         name, equals, values = text.partition("=")
         ends = [scalar(end) for end in values.split("..", 1)]
@@ -53,13 +53,13 @@ def grid(space: Space) -> list[dict[str, Any]] | None:
     return None if any(isinstance(values, Range) for values in space.values()) else corners(space)
 
 
-def corners(space: Space) -> list[dict[str, Any]]:
+def corners(space: Space) -> list[dict[str, object]]:
     """Returns every point of a space of choices, and of a range both ends."""
     choices = [(values.low, values.high) if isinstance(values, Range) else values for values in space.values()]
     return [dict(zip(space, point, strict=True)) for point in itertools.product(*choices)]
 
 
-def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
+def varied(config: FinetuneConfig, values: Mapping[str, object]) -> FinetuneConfig:
     """Returns the config with some dotted keys changed. Raises UsageError for an unknown key or a bad value."""
     tree = config.model_dump()
     for dotted, value in values.items():

@@ -13,7 +13,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.folder import check_trainable
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
-from bertie.models.partial import freeze, reinitialize
+from bertie.models.partial import freeze, freeze_names, reinitialize
 from bertie.models.saving import check_vocabulary
 from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_labels, read_public
@@ -66,16 +66,18 @@ def start_model(
             raise UsageError(
                 f"freeze={config.freeze} and {random} exclude each other: random weights must be trained. Omit one."
             )
+    freeze_names(model, config.freeze_names)
     pooled = any(needs.pooler for needs in model.needs)
     if not any(p.requires_grad and (pooled or ".pooler." not in name) for name, p in model.named_parameters()):
-        raise UsageError(f"freeze={config.freeze} leaves nothing to train in this task. Freeze fewer layers.")
+        by = f"freeze={config.freeze}" if config.freeze is not None else f"freeze_names={','.join(config.freeze_names)}"
+        raise UsageError(f"{by} leaves nothing to train in this task. Freeze fewer layers.")
     check_vocabulary(tokenizer, model.config, start)
     check_length(config.max_length, model.config.max_length, config.model)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return model, lacking
 
 
-def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
+def _of_head(config: FinetuneConfig, task: Task) -> dict[str, object]:
     """Returns the settings of a run for the task's head. Raises UsageError for one that the head does not follow."""
     follows = HEADS[task.output].settings if task.output in HEADS else ()
     overrides = dict[str, Any]()
@@ -90,7 +92,7 @@ def _of_head(config: FinetuneConfig, task: Task) -> dict[str, Any]:
     return overrides
 
 
-def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, Any]:
+def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, object]:
     """Returns settings with which a model reads vectors of this size. Raises DataError for one that reads others."""
     if shape.feature_size == size:
         return {}
@@ -116,9 +118,12 @@ def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> Fi
     if config.rate_is_set:
         return config
     width, default = model.config.hidden_size, FinetuneConfig.model_fields["optim"].default.lr
-    if width >= BASE_WIDTH and config.optim.lr != default:
+    if width >= BASE_WIDTH and config.optim.lr != default and config.lora.rank is None:
         return config
-    rate, million = usual_rate(width), sum(p.numel() for p in model.parameters()) / 1e6
+    rate, million = (
+        usual_rate(width, lora=config.lora.rank is not None),
+        sum(p.numel() for p in model.parameters()) / 1e6,
+    )
     if rate != config.optim.lr:
         why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
         notes.append(f"optim.lr {rate:g}, {why}")
@@ -128,7 +133,7 @@ def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> Fi
 def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> list[str]:
     """Returns warnings about probable mistakes: learning rate, warm-up, number of epochs, label column."""
     warnings = []
-    usual = usual_rate(model.config.hidden_size)
+    usual = usual_rate(model.config.hidden_size, lora=config.lora.rank is not None)
     if config.optim.lr > ABSURD * usual:
         warnings.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
     warnings += warmup_warnings(config.optim, config.train.steps)

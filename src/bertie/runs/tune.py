@@ -65,7 +65,7 @@ def tune(
     hours: float | None = None,
     prune: bool = False,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tunes with settings from `space` until all `trials` are finished, and returns the contents of results.json.
 
     trials: by default every point of a grid; required for a space with a range. hours: no further trial starts after
@@ -120,7 +120,7 @@ def _try(
     trial: "optuna.Trial",
     config: FinetuneConfig,
     run: Path,
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     metric: str,
     prune: bool,
 ) -> None:
@@ -168,7 +168,7 @@ def _lines_before(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]  # the last may be cut
 
 
-def folder_name(values: Mapping[str, Any]) -> str:
+def folder_name(values: Mapping[str, object]) -> str:
     """Returns the name of a trial's folder: "batch_size=16 lr=5e-05 epochs=2"."""
     return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
 
@@ -183,7 +183,7 @@ def _with_looks(config: FinetuneConfig) -> FinetuneConfig:
     return config.model_copy(update={"train": train, "baselines": False, "label_check": "none"})
 
 
-def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) -> Any:
+def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) -> object:
     if not isinstance(values, Range):
         return trial.suggest_categorical(name, values)
     if isinstance(values.low, int) and isinstance(values.high, int):
@@ -208,7 +208,7 @@ def _keep_best(study: "optuna.Study", run: Path) -> None:
 # The study ----------------------------------------------------------------------------------------------------------
 
 
-def _optuna() -> Any:
+def _optuna() -> object:
     try:
         import optuna
         import optuna.storages.journal
@@ -233,7 +233,7 @@ def _study(
 ) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = _journal(library, run / STUDY)
-    named: dict[str, Any] = {
+    named: dict[str, object] = {
         "storage": storage,
         "study_name": "search",
         "pruner": library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
@@ -256,7 +256,7 @@ def _study(
     return study
 
 
-def _journal(library: Any, path: Path) -> Any:
+def _journal(library: Any, path: Path) -> object:
     """Opens a journal, without a last line that a killed process did not finish. Raises DataError for a damaged one."""
     try:
         for line in whole_lines(path):
@@ -266,7 +266,7 @@ def _journal(library: Any, path: Path) -> Any:
         raise DataError(f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite.") from None
 
 
-def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, Any]] | None) -> "optuna.Trial":
+def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, object]] | None) -> "optuna.Trial":
     """Returns the next trial, which depends only on finished trials.
 
     An interrupted trial is therefore chosen again, and its run resumes from its last checkpoint. A search that was
@@ -293,7 +293,7 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
 
 
-def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[str, Any]:
+def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[str, object]:
     """Writes the results, and copies the best model to RUN/model."""
     done = _done(study)
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}

@@ -219,6 +219,10 @@ def _checkpoint(run: Path, folder: Path) -> str:
 def _results(run: Path) -> str:
     results = read_results(run)
     steps = run_config(run).train.steps
+    if reason := results.get("ended_early"):
+        if not 0 <= results.get("step", 0) <= steps:
+            raise DataError(f"{RESULTS} is of step {results['step']:,}, but {CONFIG} has {steps:,} steps.")
+        return f"ended early, after step {results.get('step', 0):,} of {steps:,}: {reason}"
     if results.get("step", steps) != steps:
         raise DataError(f"{RESULTS} is of step {results['step']:,}, but {CONFIG} has {steps:,} steps.")
     return f"finished after {steps:,} steps"
@@ -311,7 +315,7 @@ def shown(report: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def same_data(run: Path, contents: dict[str, Any]) -> None:
+def same_data(run: Path, contents: dict[str, object]) -> None:
     """Raises DataError unless the inputs of a run are those in `contents`: corpus, tokenizer, models, by their
     fingerprints."""
     before = run_identity(run)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +101,7 @@ def finetuning_work(run: Prepared) -> Work:
     config, train, model = run.config, run.config.train, run.model
     sequences, lengths = run.train.sequences, run.train.sequences.lengths
     tokens = float(lengths.sum() / len(lengths) * train.batch_size)
-    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    micro = min(train.largest_micro_batch or train.batch_size, train.batch_size)
     most, written = _largest(run, micro), run.task.written(run.source.targets) / float(lengths.sum())
     shape, read = JobPhase(train.steps, train.batch_size, most / micro, written), 1.0
     if isinstance(model, Seq2Seq):  # for a class, the decoder reads the text again
@@ -118,7 +117,7 @@ def finetuning_work(run: Prepared) -> Work:
             sequences,
             run.source.targets,
             batch_size=batch_size,
-            micro_batch_size=train.micro_batch_size,
+            micro_batch_size=train.largest_micro_batch,
             seed=train.seed,
         )
         return resized.with_computed(run.task.computed(model, sequences))
@@ -167,7 +166,7 @@ def _job(model: TorchModel, phases: Iterable[JobPhase], train: TrainConfig) -> t
     return job, 0 if device.type == "cuda" else round(meter.resident_bytes() - 4 * all_parameters + LOADED)
 
 
-def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _told(settings: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key not in FREE}
 
 

@@ -81,7 +81,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             shutil.copytree(source, target, dirs_exist_ok=True)
         return Path(folder)
 
-    def _rows(self, X: Texts, **fit: Any) -> list[Row]:
+    def _rows(self, X: Texts, **fit: object) -> list[Row]:
         """Returns the texts of each row. fit: `y`, where the number and the names of columns are learned."""
         learns = bool(fit)
         rows = rows_of(X)

@@ -14,7 +14,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
-from bertie.api.finetune import finetune
+from bertie.api.finetune import Loss, finetune
 from bertie.api.results import Predictions
 from bertie.console import without_notes
 from bertie.errors import Stopped, UsageError
@@ -38,7 +38,7 @@ from bertie.sklearn.inputs import (
 )
 
 NEVER = 10**9  # steps
-WHOLE: dict[str, Any] = {  # settings of a run that learns from all rows and measures nothing
+WHOLE: dict[str, object] = {  # settings of a run that learns from all rows and measures nothing
     "held_out": 0,
     "baselines": False,
     "label_check": "none",
@@ -61,6 +61,9 @@ class FineTuned(TextEstimator):
         max_length: int = 128,
         weight_decay: float | None = None,
         warmup: float | None = None,
+        loss: Loss = "usual",
+        patience: int | None = None,
+        lora: int | None = None,
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
@@ -73,12 +76,15 @@ class FineTuned(TextEstimator):
         self.max_length = max_length
         self.weight_decay = weight_decay
         self.warmup = warmup
+        self.loss = loss
+        self.patience = patience
+        self.lora = lora
         self.seed = seed
         self.device = device
         self.precision = precision
         self.settings = settings
 
-    def _learn(self, rows: Sequence[Row], labels: Sequence[Any], sample_weight: object, **fixed: Any) -> None:
+    def _learn(self, rows: Sequence[Row], labels: Sequence[object], sample_weight: object, **fixed: Any) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
 
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
@@ -86,6 +92,8 @@ class FineTuned(TextEstimator):
         task, texts, weights = fixed.pop("task"), texts_of(rows), weights_of(sample_weight, rows)
         examples = (texts, labels) if weights is None else with_weights(texts, labels, weights)
         fixed |= {} if weights is None else {"weight": WEIGHT}
+        fixed |= {"select_on": "train"}  # rows that select something are never learned from
+        whole = WHOLE if self.patience is None else {key: WHOLE[key] for key in WHOLE if key != "train.eval_every"}
         with _one_run, without_notes(), as_input_errors():
             try:
                 run = finetune(
@@ -98,14 +106,18 @@ class FineTuned(TextEstimator):
                     max_length=self.max_length,
                     weight_decay=self.weight_decay,
                     warmup=self.warmup,
+                    loss=None if self.loss == "usual" else self.loss,
+                    patience=self.patience,
+                    lora=self.lora,
                     seed=self.seed,
                     device=self.device,
                     precision=self.precision,
-                    settings={**WHOLE, **fixed, **(self.settings or {})},
+                    settings={**whole, **fixed, **(self.settings or {})},
                 )
             except Stopped as stopped:
                 raise KeyboardInterrupt(stopped.message) from None
-            if not self.settings and run.results["train_examples"] < len(rows):
+            learned = run.results["train_examples"] + run.results.get("selecting", 0)
+            if not self.settings and learned < len(rows):
                 raise InputError(f"Not all rows can be learned from. {'. '.join(run.results['notes'])}.")
             self._files = ModelFiles.taken(run.folder / MODEL)
 
@@ -125,8 +137,9 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
     """A classifier of texts or pairs of texts, fine-tuned from a pre-trained model.
 
     The arguments are those of `bertie.finetune`. `settings` are others by their dotted names. All rows are learned
-    from; predictions are computed in float32. A 2-D y of 0 and 1 has a column for each of several labels.
-    `class_weight` is "balanced" or a dictionary of labels and weights, as of scikit-learn.
+    from; with `patience`, `optimize` or `calibrate`, but for a tenth that selects. Predictions are computed in float32.
+    A 2-D y of 0 and 1 has a column for each of several labels. `class_weight` is "balanced" or a dictionary of labels
+    and weights, as of scikit-learn. `positive` is the label of the threshold that `optimize` chooses; the second.
 
         TextClassifier("starter-en", epochs=2).fit(texts, labels).predict(["a quiet, lovely film"])
 
@@ -146,10 +159,18 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         weight_decay: float | None = None,
         warmup: float | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
+        sampling: str = "natural",
+        loss: Loss = "usual",
+        label_smoothing: float = 0.0,
+        optimize: str = "",
+        positive: Any = None,
+        calibrate: str | None = None,
+        patience: int | None = None,
+        lora: int | None = None,
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -159,12 +180,20 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
             max_length=max_length,
             weight_decay=weight_decay,
             warmup=warmup,
+            loss=loss,
+            patience=patience,
+            lora=lora,
             seed=seed,
             device=device,
             precision=precision,
             settings=settings,
         )
         self.class_weight = class_weight
+        self.sampling = sampling
+        self.label_smoothing = label_smoothing
+        self.optimize = optimize
+        self.positive = positive
+        self.calibrate = calibrate
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -190,7 +219,8 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
                 raise UsageError("class_weight is for one label a row. Omit it for a 2-D y.")
             names = [str(name) for name in getattr(y, "columns", range(truth.shape[1]))]
             sets = [[name for name, value in zip(names, row, strict=True) if value] for row in truth]
-            self._learn(rows, sets, sample_weight, task="multilabel", **{"task_options.threshold": 0.5})
+            cut = {} if self.optimize else {"task_options.threshold": 0.5}
+            self._learn(rows, sets, sample_weight, task="multilabel", **cut, **self._chosen)
             self.classes_, self._names, self._several = np.arange(len(names)), names, True
             return self
         truth = column_or_1d(truth, warn=True)
@@ -200,9 +230,20 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
             raise InputError(f"A classifier needs at least two classes; y has one class, {classes.tolist()[0]!r}.")
         names = names_of(classes)
         chosen = {} if self.class_weight is None else {"class_weights": self._class_weights(classes, names)}
+        if self.positive is not None:
+            if self.positive not in classes:
+                raise UsageError(f"positive is {self.positive!r}, which is no class of y: {classes.tolist()[:10]}.")
+            chosen["positive"] = dict(zip(classes.tolist(), names, strict=True))[self.positive]
+        chosen |= self._chosen
         self._learn(rows, [names[number] for number in number_N], sample_weight, task="sequence", **chosen)
         self.classes_, self._names, self._several = classes, names, False
         return self
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """The settings of the loss and of what is fitted after training that differ from their defaults."""
+        known = {"sampling": "natural", "label_smoothing": 0.0, "optimize": "", "calibrate": None}
+        return {name: value for name, usual in known.items() if (value := getattr(self, name)) != usual}
 
     def _class_weights(self, classes: Array, names: Sequence[str]) -> str | dict[str, float]:
         """Returns `class_weight` by the names that labels have in the model."""

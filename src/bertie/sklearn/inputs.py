@@ -16,9 +16,9 @@ from bertie.io.memory import PAIR, frame_of, is_missing
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 
-Texts = Any
+Texts = object
 """A list, an array or a Series of texts, or a table of them."""
-Labels = Any
+Labels = object
 """A list, an array or a Series."""
 Row = tuple[Any, ...]
 WEIGHT = "weight"  # the column of the rows' weights
@@ -52,7 +52,7 @@ def rows_of(X: Texts) -> list[Row]:
     return rows
 
 
-def texts_of(rows: Sequence[Row]) -> list[Any]:
+def texts_of(rows: Sequence[Row]) -> list[object]:
     """Returns each row's text, or its tuple of texts. Raises InputError for a row without one."""
     try:
         texts = [*each_row([row if len(row) > 1 else row[0] for row in rows], "X", tuples=True)]
@@ -110,7 +110,9 @@ def weights_of(sample_weight: object, rows: Sequence[Row]) -> list[float] | None
     return list(map(float, weights))
 
 
-def with_weights(texts: Sequence[Any], labels: Sequence[Any], weights: Sequence[float]) -> list[dict[str, Any]]:
+def with_weights(
+    texts: Sequence[object], labels: Sequence[object], weights: Sequence[float]
+) -> list[dict[str, object]]:
     """Returns labeled texts as rows with a column `weight`."""
     rows = []
     for text, label, weight in zip(texts, labels, weights, strict=True):

@@ -85,7 +85,7 @@ class Task(Reader, Learner, Answerer, View):
     # From training examples.
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task for training examples. names: the data set's labels in its own order, if it has any.
 
         options: settings of the user. Raises DataError for unusable examples, UsageError for a bad option.
@@ -115,7 +115,7 @@ class Task(Reader, Learner, Answerer, View):
     # In a model folder.
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task of a saved model with these settings, or None when the model has another task."""
         return cls.make(facts.labels, settings) if cls.head in facts.heads else None
 
@@ -128,7 +128,7 @@ class Task(Reader, Learner, Answerer, View):
         return {}
 
     @classmethod
-    def make(cls, labels: tuple[str, ...], settings: Mapping[str, Any]) -> Self:
+    def make(cls, labels: tuple[str, ...], settings: Mapping[str, object]) -> Self:
         """Returns a task with labels and settings.
 
         Raises UsageError for an unknown or bad setting, DataError for too many labels.

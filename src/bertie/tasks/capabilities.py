@@ -96,7 +96,7 @@ class Parts(Protocol):
     """It consists of several tasks, each with a head of its own."""
 
     @property
-    def members(self) -> Mapping[str, Any]:
+    def members(self) -> Mapping[str, object]:
         """The tasks by name."""
         ...
 

@@ -150,7 +150,7 @@ class EmbedTask(Task):
         return own is RegressionTask or super().reads_sets_of(own)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task. The maximum label means the same text. Raises DataError for single texts, or no label
         above 0."""
         _check_pairs(examples, "trained")
@@ -308,7 +308,7 @@ class EmbedTask(Task):
         return float(example.label) / self.highest, float(prediction.label)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Only where the folder says so: any encoder has vectors, few have good ones.
 
         Settings that `sentence-transformers` reads have precedence over those that Bertie wrote.

@@ -79,7 +79,7 @@ class Learner(ABC):
         return 1
 
     @classmethod
-    def generated(cls, options: Mapping[str, Any]) -> int:
+    def generated(cls, options: Mapping[str, object]) -> int:
         """Returns the most tokens that a model learns to generate for an example. options: settings of the task."""
         return 0
 

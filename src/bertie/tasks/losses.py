@@ -11,7 +11,7 @@ B rows · L labels
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from bertie.errors import UsageError, nearest
 
@@ -80,7 +80,7 @@ class LossOptions:
 def _called(
     function: LossFunction, logits_BL: "Tensor", labels: "Tensor", weights_B: "Tensor"
 ) -> "tuple[Tensor, Tensor | float]":
-    result: Any = function(logits_BL, labels, weights_B)
+    result: object = function(logits_BL, labels, weights_B)
     if not isinstance(result, tuple) or len(result) != 2 or getattr(result[0], "shape", None) != ():
         raise UsageError(
             f"The loss function returned {type(result).__name__}; a tuple (sum, count) was expected, of which sum "

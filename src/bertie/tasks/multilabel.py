@@ -183,7 +183,7 @@ class MultiLabelTask(Task):
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur.
 
         Raises UsageError for a threshold out of range.
@@ -289,15 +289,15 @@ class MultiLabelTask(Task):
 
     def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
         """Returns the scaling with the highest likelihood of all decisions."""
-        kept = Reservoir[tuple[Logits, list[bool]]](KEPT // len(self.labels))
+        sample = Reservoir[tuple[Logits, list[bool]]](KEPT // len(self.labels))
         for examples, encoded, logits in parts:
             for i, one in enumerate(examples):
                 truth = [label in one.label for label in self.labels]
-                kept.add((logits[encoded.windows[i] : encoded.windows[i + 1]], truth))
-        if not self.calibrate or not kept.items:
+                sample.add((logits[encoded.windows[i] : encoded.windows[i + 1]], truth))
+        if not self.calibrate or not sample.items:
             return Scaling()
-        windows = np.cumsum([0, *(len(logits) for logits, _ in kept.items)])[:-1]
-        logits_WL, truth_EL = np.concatenate([one for one, _ in kept.items]), [truth for _, truth in kept.items]
+        windows = np.cumsum([0, *(len(logits) for logits, _ in sample.items)])[:-1]
+        logits_WL, truth_EL = np.concatenate([one for one, _ in sample.items]), [truth for _, truth in sample.items]
         return Scaling.fitted(self.calibrate, logits_WL, truth_EL, windows, exclusive=False)
 
     @property
@@ -309,11 +309,11 @@ class MultiLabelTask(Task):
         """Returns the task with the best thresholds on these examples, unless one was set."""
         if not self.tunes:
             return self
-        kept = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
+        sample = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
         for one, answer in answers:
             truth = np.array([label in one.label for label in self.labels])
-            kept.add((np.fromiter(answer.scores.values(), np.float32), truth))
-        scores_EL, truth_EL = (np.array(part) for part in zip(*kept.items, strict=True))
+            sample.add((np.fromiter(answer.scores.values(), np.float32), truth))
+        scores_EL, truth_EL = (np.array(part) for part in zip(*sample.items, strict=True))
         if not self.per_label and not self.optimize:
             return replace(self, threshold=choose_threshold(scores_EL.ravel(), truth_EL.ravel()).threshold)
         columns = zip(self.labels, scores_EL.T, truth_EL.T, strict=True)
@@ -339,7 +339,7 @@ class MultiLabelTask(Task):
         return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with the problem type multi-label."""
         outputs = facts.heads.get(cls.head)
         if not outputs or facts.problem_type != cls.problem_type:

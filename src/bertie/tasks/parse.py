@@ -132,7 +132,7 @@ class ParseTask(Task):
             yield row
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the relations in the data set's order where it has all; and how words are split."""
         found = {relation for example in examples for _, relation in example.label}
         spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)

@@ -10,7 +10,7 @@ E examples · W sequences, one per example · V vocabulary · L labels
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class PatternTask(SequenceTask):
         super().__post_init__()
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the words of `options`. Raises DataError for a label without a word."""
         task = cls.make((), options)
         found = {example.label for example in examples if example.label is not None}
@@ -93,7 +93,7 @@ class PatternTask(SequenceTask):
             raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Only where the folder names the task: a masked language model has no pattern of its own."""
         return cls.make((), settings) if settings and cls.head in facts.heads else None
 

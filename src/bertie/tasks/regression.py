@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class RegressionTask(Task):
         return replace(found, label=number)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task, whose only output is called score."""
         return cls.make(("score",), options)
 
@@ -131,7 +131,7 @@ class RegressionTask(Task):
         return float(example.label), float(prediction.label)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with one output and no other problem type."""
         if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None

@@ -124,7 +124,7 @@ class SequenceTask(Task):
         return label
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
         found = {example.label for example in examples if example.label is not None}
         return cls.make(names if found <= set(names) else label_names(found), options)
@@ -266,18 +266,18 @@ class SequenceTask(Task):
         assert isinstance(scores, Confusion)
         pairs = [*zip(examples, predictions, strict=True)]
         known = [(one, answer) for one, answer in pairs if answer.probability is not None]
-        given = [pair for pair in pairs if not pair[1].reason]
-        weights = [one.weight for one, _ in given] if "weighted_scores" in self.honours else None
-        scores.add([one.label for one, _ in given], [answer.label for _, answer in given], weights)
+        answered = [pair for pair in pairs if not pair[1].reason]
+        weights = [one.weight for one, _ in answered] if "weighted_scores" in self.honours else None
+        scores.add([one.label for one, _ in answered], [answer.label for _, answer in answered], weights)
         scores.calibration.add(
             (answer.probability or 0.0 for _, answer in known),
-            (self.told(answer) == one.label for one, answer in known),
+            (self.label_of(answer) == one.label for one, answer in known),
         )
         scores.selective.add(
             [answer.probability or 0.0 for _, answer in known],
-            [self.told(answer) == one.label for one, answer in known],
+            [self.label_of(answer) == one.label for one, answer in known],
         )
-        scores.selective.withheld += len(pairs) - len(given)
+        scores.selective.withheld += len(pairs) - len(answered)
         sets = [(one.label, answer.label_set) for one, answer in pairs if answer.label_set is not None]
         scores.sets.add([label for label, _ in sets], [labels for _, labels in sets])
         whole = [(one.label, answer.scores) for one, answer in known if len(answer.scores) == len(self.labels)]
@@ -285,7 +285,7 @@ class SequenceTask(Task):
             truth = [[label == other for other in shares] for label, shares in whole]
             scores.calibration.add_all([[*shares.values()] for _, shares in whole], truth)
 
-    def told(self, answer: Prediction) -> str:
+    def label_of(self, answer: Prediction) -> str:
         """Returns the label that a prediction has, or would have if it were not withheld."""
         if not answer.reason:
             return str(answer.label)
@@ -310,16 +310,16 @@ class SequenceTask(Task):
     def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
         """Returns the scaling with the highest likelihood of the examples whose labels are known."""
         number = {label: i for i, label in enumerate(self.labels)}
-        kept = Reservoir[tuple[Logits, int]](KEPT // len(self.labels))
+        sample = Reservoir[tuple[Logits, int]](KEPT // len(self.labels))
         for examples, encoded, logits in parts:
             for i, example in enumerate(examples):
                 if example.label in number:
-                    kept.add((logits[encoded.windows[i] : encoded.windows[i + 1]], number[example.label]))
-        if not self.calibrate or not kept.items:
+                    sample.add((logits[encoded.windows[i] : encoded.windows[i + 1]], number[example.label]))
+        if not self.calibrate or not sample.items:
             return Scaling()
-        windows = np.cumsum([0, *(len(logits) for logits, _ in kept.items)])[:-1]
-        truth_EL = np.array([label for _, label in kept.items])[:, None] == np.arange(len(self.labels))
-        return Scaling.fitted(self.calibrate, np.concatenate([one for one, _ in kept.items]), truth_EL, windows)
+        windows = np.cumsum([0, *(len(logits) for logits, _ in sample.items)])[:-1]
+        truth_EL = np.array([label for _, label in sample.items])[:, None] == np.arange(len(self.labels))
+        return Scaling.fitted(self.calibrate, np.concatenate([one for one, _ in sample.items]), truth_EL, windows)
 
     @property
     def tunes(self) -> bool:
@@ -330,16 +330,16 @@ class SequenceTask(Task):
         """Returns the task with the threshold that is best for `optimize`."""
         if not self.tunes:
             return self
-        kept = Reservoir[tuple[float, bool, tuple[float, float]]](KEPT)
+        sample = Reservoir[tuple[float, bool, tuple[float, float]]](KEPT)
         own = self.threshold_label
         for example, answer in answers:
             if example.label in self.labels and answer.scores:
                 other = max((label for label in self.labels if label != own), key=answer.scores.__getitem__)
                 costs = cost_of(self.costs, example.label, own), cost_of(self.costs, example.label, other)
-                kept.add((answer.scores[own], example.label == own, costs))
-        if not kept.items:
+                sample.add((answer.scores[own], example.label == own, costs))
+        if not sample.items:
             return self
-        scores, truth, each = zip(*kept.items, strict=True)
+        scores, truth, each = zip(*sample.items, strict=True)
         chosen = choose_threshold(scores, truth, self.optimize, each if self.optimize == COST else None)
         task = replace(self, threshold=chosen.threshold, threshold_of=own)
         return task.with_choices({own: chosen})
@@ -352,7 +352,7 @@ class SequenceTask(Task):
         return replace(self, set_from=set_cut(p, self.coverage))
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head with at least two outputs and no other problem type."""
         if facts.heads.get(cls.head, 0) < 2 or facts.problem_type not in (None, cls.problem_type):
             return None

@@ -155,7 +155,7 @@ class SeveralTask(Task):
         return cls(members=members)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Only where the folder names the task."""
         return cls.make((), settings) if settings and cls.head in facts.heads else None
 

@@ -83,7 +83,7 @@ class SoftTask(SequenceTask):
         return Example(found.texts, SoftLabel.of(found.label, shares), line)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with all labels that have a probability or are a label.
 
         Raises DataError without scores, or if none of the labels has a probability.

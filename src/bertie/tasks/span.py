@@ -208,7 +208,7 @@ class SpanTask(Task):
         return example.texts[CONTEXT] if example.group is None else example.group
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task. With unanswerable questions, predicting no answer is allowed, with a threshold of 0 at
         first."""
         may_be_none = any(not example.label for example in examples)

@@ -318,7 +318,7 @@ class TaggingTask(Task):
         return TagScores(self.labels, self.strict, self.scheme)
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head on tokens, with default names of tags where config.json has none."""
         name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES)), None)
         if name is None:

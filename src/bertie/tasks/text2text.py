@@ -88,7 +88,7 @@ class Text2TextTask(Task):
         return (self.metric, *(name for name in others if name != self.metric))
 
     @classmethod
-    def generated(cls, options: Mapping[str, Any]) -> int:
+    def generated(cls, options: Mapping[str, object]) -> int:
         """The maximum length of a target."""
         return cls.make((), options).max_target_length
 

@@ -108,7 +108,7 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
 
 
-def _growths(part: Any) -> Iterator[int]:
+def _growths(part: object) -> Iterator[int]:
     """Yields how many bytes the replacements in a tokenizer.json write for one character, one after another."""
     if isinstance(part, dict):
         if part.get("type") == "Replace":
@@ -130,7 +130,7 @@ def make_lowercase(engine: tokenizers.Tokenizer) -> bool:
     return True
 
 
-def _charsmaps(normalizer: Any) -> Iterator[str]:
+def _charsmaps(normalizer: object) -> Iterator[str]:
     """Yields the compiled rules in a normalizer of tokenizer.json."""
     if isinstance(normalizer, dict):
         if normalizer.get("type") == "Precompiled":
@@ -201,14 +201,16 @@ def special_token(settings: Mapping[str, Any], name: str, default: str | None = 
     return SPECIAL_TOKENS[name] if default == "" else default
 
 
-def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
+def public_settings(engine: tokenizers.Tokenizer) -> dict[str, object]:
     """Returns tokenizer_config.json for `transformers`.
 
     Its BertTokenizer always builds BERT's own normalization, so a tokenizer that composes (NFC) names the class that
     reads tokenizer.json. The settings also keep BertTokenizer from breaking Hangul.
     """
     parts = state(engine.normalizer) if engine.normalizer else {}
-    bert: dict[str, Any] = next((p for p in parts.get("normalizers", [parts]) if p.get("type") == "BertNormalizer"), {})
+    bert: dict[str, object] = next(
+        (p for p in parts.get("normalizers", [parts]) if p.get("type") == "BertNormalizer"), {}
+    )
     plain = bert is parts and isinstance(engine.model, models.WordPiece)
     return {
         "tokenizer_class": "BertTokenizer" if plain else FILE_CLASS,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers import Regex, normalizers
 
@@ -17,7 +17,7 @@ from bertie.files import read_json
 from bertie.registry import Registry
 from bertie.text.engine import SPECIAL_TOKENS, special_token
 
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
 """(tokenizer_config.json, a SentencePiece model's compiled rules) -> the first normalizer."""
 

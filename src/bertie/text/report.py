@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertie.console import counted
 from bertie.text.encoding import Encoding
@@ -69,7 +69,7 @@ class TokenizerReport:
         names = ScriptCounts.__dataclass_fields__
         return ScriptCounts(**{name: sum(getattr(row, name) for row in self.scripts.values()) for name in names})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns everything as plain values, for JSON and for other reports."""
         total = self.total()
         return {

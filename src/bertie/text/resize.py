@@ -161,7 +161,7 @@ def _renumber(tree: dict[str, Any], new: Mapping[int, int]) -> None:
                 part[role][1] = new[part[role][1]]
 
 
-def _remade(tokenizer: Tokenizer, tree: Mapping[str, Any]) -> Tokenizer:
+def _remade(tokenizer: Tokenizer, tree: Mapping[str, object]) -> Tokenizer:
     """Returns the tokenizer with another tokenizer.json, without settings that contain old ids."""
     settings = {key: value for key, value in tokenizer.settings.items() if key != "added_tokens_decoder"}
     engine = tokenizers.Tokenizer.from_str(json.dumps(tree))

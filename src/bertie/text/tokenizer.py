@@ -111,7 +111,7 @@ class Tokenizer:
             self._words = JapaneseWords(self.settings, () if spelled else [token.content for token in added.values()])
         self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
 
-    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[object, ...]]:
         """Pickles and copies what the tokenizer is made from. The fast encoder and its cache are made again."""
         return _remade, (self.engine, self.settings, self.format, self.files)
 
@@ -160,7 +160,7 @@ class Tokenizer:
         return length if isinstance(length, int) and 3 < length < 1 << 20 else 512
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         facts = self.settings.get("bertie", {})
         return facts if isinstance(facts, dict) else {}
 
@@ -234,7 +234,7 @@ class Tokenizer:
             byte_files(self.engine) if model["type"] == "BPE" and BYTE_VOCABULARY in self.format.files else self.files
         )
 
-    def _named(self, token: str) -> str | dict[str, Any]:
+    def _named(self, token: str) -> str | dict[str, object]:
         """Returns a special token as in tokenizer_config.json: its name, or an object with its flags."""
         added = self.engine.get_added_tokens_decoder().get(self._vocabulary[token])
         if added is None or not (added.lstrip or added.rstrip or added.single_word):

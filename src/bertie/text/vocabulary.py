@@ -299,7 +299,7 @@ def _engine(
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """Returns an untrained tokenizer with the rules of an algorithm, and the arguments of its trainer."""
     unk = family.special.get("unk", "")
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if algorithm.startswith("wordpiece"):
         engine = tokenizers.Tokenizer(models.WordPiece(unk_token=unk, max_input_chars_per_word=MAX_WORD))
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -346,7 +346,7 @@ def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[st
 
 
 def _learn(
-    engine: tokenizers.Tokenizer, options: dict[str, Any], algorithm: Algorithm, words: dict[str, int], scale: float
+    engine: tokenizers.Tokenizer, options: dict[str, object], algorithm: Algorithm, words: dict[str, int], scale: float
 ) -> tokenizers.Tokenizer:
     """Trains on words that are split already."""
     trainer_of = {

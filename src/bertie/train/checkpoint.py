@@ -146,7 +146,7 @@ def verify(folder: Path) -> Checkpoint:
         raise DataError(f"{folder / MANIFEST} is damaged.") from None
 
 
-def _verify_file(path: Path, entry: Mapping[str, Any]) -> None:
+def _verify_file(path: Path, entry: Mapping[str, object]) -> None:
     if not path.is_file():
         raise DataError(f"{path} is missing.")
     if (size := path.stat().st_size) != entry["size"]:
@@ -176,7 +176,7 @@ def _sweep(run: Path) -> None:
                 console.warn(f"{leftover} could not be deleted: {error}")
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
 
 
@@ -186,7 +186,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     Format: length of the header as 8 bytes, little endian; the header in JSON; the tensors.
     https://github.com/huggingface/safetensors#format
     """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, tensor in sorted(tensors.items()):
         stop = start + tensor.numel() * tensor.itemsize
@@ -199,7 +199,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         yield whole(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
-def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, object]:
     """Writes a file and flushes it to the disk. -> its size and hash, of the bytes to be written"""
     digest, size = xxhash.xxh3_128(), 0
     with open(path, "wb") as file:

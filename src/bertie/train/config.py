@@ -58,9 +58,13 @@ class TrainConfig(Config):
     batch_size: int = Field(256, ge=1, le=MOST_SEQUENCES)
     """Sequences per step, over all micro-batches and processes. Source: Devlin et al. 2018, A.2: 256; fine-tuning A.3:
     16, 32."""
-    micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
+    micro_batch_size: Annotated[int, Field(ge=1, le=MOST_SEQUENCES)] | Literal["auto"] | None = None
     """Sequences per forward pass. Gradients are accumulated up to batch_size, so it changes memory, and of the result
-    only the draws of dropout. Not set: as many as fit the process's share."""
+    only the draws of dropout. auto (in fine-tuning): when memory is full, half as many, until it fits. Not set: all of
+    a process's share."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer for the backward pass, and compute the rest again: less memory, more time, the
+    same gradients. Source: Chen et al. 2016."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Compute precision; master weights are always float32. auto: bf16 where it is faster on this machine. Source:
     Kalamkar et al. 2019."""
@@ -95,3 +99,8 @@ class TrainConfig(Config):
     track: tuple[Literal["tensorboard", "mlflow", "wandb", "trackio"], ...] = ()
     """Experiment trackers that mirror the run: tensorboard, mlflow, wandb or trackio. Each needs the extra of its
     name."""
+
+    @property
+    def largest_micro_batch(self) -> int | None:
+        """The most sequences of a forward pass that the settings allow; None: all of a share."""
+        return None if self.micro_batch_size == "auto" else self.micro_batch_size

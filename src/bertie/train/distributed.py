@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -88,7 +88,7 @@ class World:
             dist.all_gather(parts, torch.nn.functional.pad(data, (0, longest - len(data))))
         return [json.loads(bytes(part[:size].tolist())) for part, size in zip(parts, sizes, strict=True)]
 
-    def agree(self, facts: Mapping[str, Any]) -> None:
+    def agree(self, facts: Mapping[str, object]) -> None:
         """Raises UsageError on all ranks when a rank differs from rank 0, with the differences."""
         everyone = self.gathered(dict(facts))
         first = everyone[0]

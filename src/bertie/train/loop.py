@@ -60,12 +60,16 @@ TOKENS, STOP, END = "/tokens", "/stop", "/end"  # keys that no name of a part ca
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run: its last step, and its last lines of metrics. reason: why a callback ended it early."""
+    """The end of a run: its last step, and its last lines of metrics. reason: why a callback ended it early.
+
+    micro_batch: sequences of a forward pass, where memory did not suffice for more.
+    """
 
     step: int
     train: Mapping[str, Any]
     valid: Mapping[str, Any]
     reason: str = ""
+    micro_batch: int | None = None
 
 
 @arguments()
@@ -154,7 +158,9 @@ def fit(
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
-            if train.graphs and world.size == 1 and RecordedPasses.fits(model, objective, device, dtype):
+            if train.gradient_checkpointing:
+                stack.enter_context(_recomputing(model))
+            elif train.graphs and world.size == 1 and RecordedPasses.fits(model, objective, device, dtype):
                 loop.recorded = RecordedPasses(model, objective, device)
             elif train.graphs and world.size == 1 and graphs.can_record(device, dtype):
                 stack.enter_context(graphs.graphed_layers(model.encoder))
@@ -169,9 +175,27 @@ def fit(
             save_model(run / "model")
         lines = log.read(run)
     last = {line["kind"]: line for line in lines}
-    result = Result(loop.done, last.get("train", {}), last.get("valid", {}), loop.reason)
+    result = Result(loop.done, last.get("train", {}), last.get("valid", {}), loop.reason, loop.micro_batch)
     loop.callbacks.end({"step": result.step, "train": result.train, "valid": result.valid})
     return result
+
+
+@contextmanager
+def _recomputing(model: TorchModel) -> Iterator[None]:
+    """Context in which layers are computed again in the backward pass. Raises UsageError for other encoders."""
+    encoder = model.encoder
+    if not hasattr(encoder, "recomputes"):
+        raise UsageError("train.gradient_checkpointing is not supported for this model. Omit it.")
+    encoder.recomputes = True
+    try:
+        yield
+    finally:
+        encoder.recomputes = False
+
+
+def _memory_is_full(error: BaseException) -> bool:
+    """Whether an error is that of a GPU or of the system without free memory."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
 @contextmanager
@@ -214,6 +238,7 @@ class _Loop:
         self.lr, self.saved_at, self.evaluated_at, self.before_s = 0.0, -1, -1, 0.0
         self.meter, self.callbacks, self.reason = Meter(), Callbacks(()), ""
         self.recorded: RecordedPasses | None = None
+        self.micro_batch: int | None = None
 
     def start(
         self,
@@ -273,7 +298,7 @@ class _Loop:
                 advance(1, **self._shown())
                 self._now_and_then(step)
 
-    def _tell(self, step: int, event: Callable[..., None], *values: Any) -> None:
+    def _tell(self, step: int, event: Callable[..., None], *values: object) -> None:
         """Calls an event of the callbacks, on rank 0. Where one raises StopTraining, no other step follows."""
         if not self.world.main:
             return
@@ -285,26 +310,57 @@ class _Loop:
 
     def _step(self, step: int, part: RankBatch, counts: dict[str, float], tokens: int) -> None:
         """Runs one update. counts, tokens: over all ranks."""
-        self.model.zero_grad(set_to_none=True)
-        seed = (self.train.seed, step, self.world.rank)
-        sums = backward(
-            self.model,
-            self.objective,
-            part.batches,
-            counts,
-            seed=seed,
-            device=self.world.device,
-            passes=self.ranks.passes(len(part.batches)),
-            recorded=self.recorded,
-            run=self.ranks.run,
-        )
+        sums = None
+        while sums is None:
+            part = self._small_enough(step, part)
+            self.model.zero_grad(set_to_none=True)
+            with self._halving(step, part):
+                sums = backward(
+                    self.model,
+                    self.objective,
+                    part.batches,
+                    counts,
+                    seed=(self.train.seed, step, self.world.rank),
+                    device=self.world.device,
+                    passes=self.ranks.passes(len(part.batches)),
+                    recorded=self.recorded,
+                    run=self.ranks.run,
+                )
         figures = sums.tensor()
         norm = self.ranks.add_up(self.parameters, figures, max_norm=self.optim.max_grad_norm)
         self.metrics.add(PendingStep(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
         self.updates.step(self.lr)
 
-    def _shown(self) -> dict[str, Any]:
+    def _small_enough(self, step: int, part: RankBatch) -> RankBatch:
+        """Returns a part of a step in micro-batches that fit: it may have been made before memory was full."""
+        if self.micro_batch is None or max(len(batch.sample_ids) for batch in part.batches) <= self.micro_batch:
+            return part
+        return share(self.source, self.objective, step - 1, self.world)
+
+    @contextmanager
+    def _halving(self, step: int, part: RankBatch) -> Iterator[None]:
+        """Context in which full memory halves the micro-batches of this and the later steps, under "auto"."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            source = vars(self.source)  # those of a run have the attribute
+            largest = max(len(batch.sample_ids) for batch in part.batches)
+            size = min(largest, source.get("micro_batch_size", 1) or largest)
+            if self.train.micro_batch_size != "auto" or size < 2 or not _memory_is_full(error):
+                raise
+            self.micro_batch = source["micro_batch_size"] = size // 2
+            error.__traceback__ = None  # it keeps what filled the memory
+        else:
+            return
+        if self.world.device.type == "cuda":
+            torch.cuda.empty_cache()
+        console.warn(
+            f"memory is full at step {step:,}: forward passes now have {self.micro_batch} sequences, and a step as "
+            "many as before"
+        )
+
+    def _shown(self) -> dict[str, object]:
         now, read = time.monotonic(), self.metrics.tokens
         self.recent.append((now, read))
         while len(self.recent) > 2 and now - self.recent[1][0] > RECENT_S:

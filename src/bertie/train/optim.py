@@ -118,7 +118,7 @@ def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlic
     modules = dict(model.named_modules())
     layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
+        if not parameter.requires_grad or getattr(parameter, "is_derived", False):
             continue
         module = modules[name.rpartition(".")[0]]
         linear = isinstance(module, nn.Linear) and parameter is module.weight

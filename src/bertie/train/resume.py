@@ -21,15 +21,15 @@ FREE = frozenset(
 ) | {"corpora", "baselines", "label_check"}  # where corpora are, as what they hold, and their shares, is under "corpus"
 
 
-def is_free(key: str, identity: Mapping[str, Any]) -> bool:
+def is_free(key: str, identity: Mapping[str, object]) -> bool:
     """Returns whether a setting may change when a run is resumed, since it changes no result."""
     looks = identity.get("select") == "best" or identity.get("train.patience") is not None
     return key in FREE and not (key == "train.eval_every" and looks)
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as in JSON."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{key}.")
@@ -38,7 +38,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _as_lists(value: Any) -> Any:
+def _as_lists(value: object) -> object:
     return [_as_lists(one) for one in value] if isinstance(value, list | tuple) else value
 
 
@@ -89,7 +89,7 @@ def check_resume(resume: str) -> None:
 
 def check_identity(
     saved: Checkpoint,
-    identity: Mapping[str, Any],
+    identity: Mapping[str, object],
     allow_change: Collection[str] | None = (),
 ) -> None:
     """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
@@ -136,7 +136,7 @@ def ways_on(changed: Collection[str], allow_change: Collection[str] | None, *way
     return f"{', '.join(ways[:-1])} or {ways[-1]}."
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, str]:
+def changes(before: Mapping[str, object], now: Mapping[str, object], allowed: Collection[str] = ()) -> dict[str, str]:
     """Returns "key: before -> now" for keys that matter, are not allowed to differ, and do."""
     return {
         key: f"{key}: {before.get(key)} -> {now.get(key)}"

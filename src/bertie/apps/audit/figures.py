@@ -12,7 +12,7 @@ from bertie.platform import Bootstrap
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
 RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
-Scored = tuple[list[Any], list[Score]]
+Scored = tuple[list[object], list[Score]]
 """Items and their scores."""
 
 
@@ -70,14 +70,14 @@ def figures(
     return [_figure(name, one, other.get(name), chance.get(name), audited.scale) for name, one in own.items()]
 
 
-def scored(items: Sequence[Any], scores: Sequence[Score]) -> Scored:
+def scored(items: Sequence[object], scores: Sequence[Score]) -> Scored:
     """Returns the items that have a score, and their scores."""
     kept = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
     return [item for item, _ in kept], [score for _, score in kept]
 
 
 def _shuffled(
-    audited: AuditSet[Any], items: Sequence[Any], scores: Sequence[Score], shuffles: int, seed: int
+    audited: AuditSet[Any], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
 ) -> dict[str, Control]:
     rng, found = np.random.default_rng(seed), dict[str, list[float]]()
     for _ in range(shuffles):

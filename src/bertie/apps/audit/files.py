@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -51,7 +51,7 @@ def check_names(names: Iterable[str]) -> None:
         raise DataError(f"Several tests or templates of --data are called {twice[0]!r}. Give each a name of its own.")
 
 
-def validated(kind: type[T], raw: Any, path: Path) -> list[T]:
+def validated(kind: type[T], raw: object, path: Path) -> list[T]:
     """Returns a list of dataclasses from the values of a file. Raises DataError that names the wrong value."""
     try:
         return TypeAdapter(list[kind]).validate_python(raw)  # type: ignore[valid-type]

@@ -202,7 +202,7 @@ class _Run:
 
     def result(
         self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
-    ) -> dict[str, Any] | str:
+    ) -> dict[str, object] | str:
         """Returns the results of one set as JSON values, or the reason why it has none."""
         items = self._limited(read)
         if not items:
@@ -230,7 +230,7 @@ class _Run:
             "examples": examples and {"title": examples.title, "columns": examples.columns, "rows": examples.rows},
         }
 
-    def _limited(self, read: Read[Any]) -> list[Any]:
+    def _limited(self, read: Read[Any]) -> list[object]:
         limit = self.asked.limit
         if limit is None or len(read.items) <= limit:
             return read.items
@@ -239,9 +239,9 @@ class _Run:
         return [read.items[i] for i in sorted(chosen.tolist())]
 
     def _scores(
-        self, name: str, audited: AuditSet[Any], items: Sequence[Any], subject: Subject, journal: Journal
-    ) -> list[Any]:
-        def compute(chunk: Sequence[Any]) -> list[Any]:
+        self, name: str, audited: AuditSet[Any], items: Sequence[object], subject: Subject, journal: Journal
+    ) -> list[object]:
+        def compute(chunk: Sequence[object]) -> list[Any]:
             return audited.scores(subject, chunk)
 
         return journal.scores(name, items, compute, audited.chunk, "items")
@@ -251,7 +251,7 @@ def _skipped(read: Read[Any]) -> list[str]:
     return [f"{file}: {report}" for file, report in read.skipped.items() if report.total]
 
 
-def _left_out(scores: Sequence[Any]) -> list[str]:
+def _left_out(scores: Sequence[object]) -> list[str]:
     reasons = [score for score in scores if isinstance(score, str)]
     return [f"{reasons.count(one):,} of {len(scores):,} items left out: {one}." for one in dict.fromkeys(reasons)]
 
@@ -288,7 +288,7 @@ def bertie_version() -> str:
 
 
 @contextmanager
-def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) -> Iterator[Journal]:
+def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: bool) -> Iterator[Journal]:
     """Context with the journal of a locked folder. Raises UsageError for the folder of another audit."""
     if out is None:
         yield Journal(None)

@@ -215,7 +215,7 @@ def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
-    raw: Any = (
+    raw: object = (
         [_published(path)]
         if path.suffix != ".yaml" and path.suffix != ".yml"
         else Settings.read_yaml(path).get("tests")

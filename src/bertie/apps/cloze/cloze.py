@@ -57,7 +57,7 @@ class Count:
 
 def cloze(
     corpus: Shards, *, rows: int, words: int = 130, seed: int = 0, count: Count | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yields up to `rows` questions about the sentences of a corpus, in random order, each sentence at most once.
 
     words: the most words of a context; each draws its own length, from half of it up. A row is that of SQuAD: id,
@@ -101,7 +101,7 @@ def _shuffled(n: int, seed: int, block: int = 1 << 16) -> Iterator[Any]:
         yield from order[np.arange(start, min(n, start + block))]
 
 
-def _row(corpus: Shards, j: int, bounds: Any, rng: random.Random, words: int) -> dict[str, Any] | None:
+def _row(corpus: Shards, j: int, bounds: Any, rng: random.Random, words: int) -> dict[str, object] | None:
     sentence = _text(corpus, j)
     if len(sentence.split()) < SHORTEST_SENTENCE:
         return None

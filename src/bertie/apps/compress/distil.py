@@ -249,7 +249,7 @@ def distil(
     )
     targets = TaskSource.Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
     source = TaskSource(
-        encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
+        encoded, targets, batch_size=train.batch_size, micro_batch_size=train.largest_micro_batch, seed=train.seed
     )
     fit(student, objective, source, train=train, optim=optim, run=run, callbacks=callbacks, allow_change=None)
     student.compute_dtype = None

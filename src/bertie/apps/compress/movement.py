@@ -112,6 +112,8 @@ class Masks(nn.Module):
             factors = factors.repeat_interleave(self.head_size)
         return (read[0] * factors.to(read[0].dtype), *read[1:])
 
-    def _skip(self, number: int, module: nn.Module, read: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _skip(
+        self, number: int, module: nn.Module, read: tuple[object, ...], made: tuple[Any, ...]
+    ) -> tuple[object, ...]:
         hidden, new = read[0], made[0]
         return (hidden + self.factors(LAYERS)[number].to(new.dtype) * (new - hidden), *made[1:])

@@ -92,7 +92,7 @@ def _front(points: Mapping[str, tuple[float, float]]) -> list[str]:
     ]
 
 
-def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> list[Any]:
+def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> list[object]:
     apart, speed = row["difference"], row["rate"]
     first = number == 0
     words = ["front"] * bool(row["front"]) + ["within limits"] * bool(row["kept"]) if not first else []

@@ -207,7 +207,7 @@ class _Search:
         where.parent.mkdir(exist_ok=True)
         with FolderKind.named("model").new(where, keep_strangers=True) as made:
             ModelFiles.save_like(small, made, self.folder)
-        row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
+        row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
         row |= {"cosines": near.as_json()} if near else {}
@@ -230,7 +230,7 @@ class _Search:
         return {"max_length": self.predictor.max_length, "too_long": "truncate"}
 
     @console.working("measuring")
-    def _measured(self, small: TorchModel, folder: Path) -> dict[str, Any]:
+    def _measured(self, small: TorchModel, folder: Path) -> dict[str, object]:
         predictor = Predictor(small, pipeline=self.predictor.pipeline)
         rows = [
             (example, ours, theirs)
@@ -257,7 +257,7 @@ class _Search:
         self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
         return float(scores.compute()[self.metric])
 
-    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, Any]:
+    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, object]:
         """Chooses a model, and writes it with results and report."""
         rows = list(self.tried.values())
         teacher = self._measured(self.model, self.folder)
@@ -336,7 +336,7 @@ def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float 
     return sum(bool(ours == theirs) for ours, theirs in pairs) / max(1, len(pairs))
 
 
-def _named(label: Any) -> Any:
+def _named(label: object) -> object:
     """Returns an answer without the numbers of a model of several tasks; None for a number alone."""
     if isinstance(label, dict):
         return {name: one for name, one in label.items() if not isinstance(one, float)} or None

@@ -66,7 +66,7 @@ def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
         hidden = layer(hidden, *reads[1:], **options)[0]
 
 
-def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> dict[nn.Linear, Tensor]:
+def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
     """Returns the inputs of a layer's matrices."""
     found: dict[nn.Linear, Tensor] = {}
 

@@ -3,7 +3,6 @@
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from bertie.apps.demo import settings
 from bertie.platform import cores
 
 
-def described(text: str | None) -> dict[str, Any]:
+def described(text: str | None) -> dict[str, object]:
     """Returns the description of a run: the text, the settings, the machine, the versions."""
     packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
     return {

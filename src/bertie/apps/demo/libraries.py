@@ -109,7 +109,7 @@ def _read(file: tuple[Path, str, Path]) -> PythonModule | None:
         return PythonModule.read(*file)
 
 
-def account(modules: Iterable[PythonModule]) -> list[list[Any]]:
+def account(modules: Iterable[PythonModule]) -> list[list[object]]:
     """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:

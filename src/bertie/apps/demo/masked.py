@@ -74,6 +74,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes JSON Lines atomically."""
     disk.write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

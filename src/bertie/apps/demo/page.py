@@ -155,7 +155,7 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [row[name] for row in rows]
 
 
-def _looks(run: Path) -> list[dict[str, Any]]:
+def _looks(run: Path) -> list[dict[str, object]]:
     """Returns guesses.jsonl in the format of the report's section of masked tokens."""
     looks = []
     for row in read_lines(run / "guesses.jsonl"):

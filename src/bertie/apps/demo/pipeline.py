@@ -310,7 +310,7 @@ class DemoPipeline:
             about=pairs.ABOUT.format(train=count, test=settings.TEST, seen=seen),
         )
 
-    def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: Any) -> None:
+    def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: object) -> None:
         """Writes the task's files, and task.json last."""
         folder = self.run / "task"
         folder.mkdir(exist_ok=True)

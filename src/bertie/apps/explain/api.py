@@ -12,7 +12,7 @@ from bertie.platform import TorchModel, console
 
 def explain(
     model: TorchModel, texts: Sequence[str], *, method: str, label: str, word: int | None, max_length: int | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the words that a prediction rests on, and leaves the model as it is. Raises as `question_of`."""
     compute, trained = method_named(method), [one for one in model.parameters() if one.requires_grad]
     was_training = model.training

@@ -42,5 +42,5 @@ def write_graph(
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 
-    facts: dict[str, Any] = FolderKind.named("model").made_once(output, seal, write, overwrite=overwrite)
+    facts: dict[str, object] = FolderKind.named("model").made_once(output, seal, write, overwrite=overwrite)
     return facts

@@ -13,7 +13,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -169,10 +169,10 @@ def _forget(model: "onnx_ir.Model") -> None:
     model.metadata_props.clear()
 
 
-def _example(graph: Graph) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _example(graph: Graph) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Returns a batch of two to trace with, and its dynamic axes."""
     shape: tuple[int, ...] = (2, 9)
-    axes: dict[int, Any] = {
+    axes: dict[int, object] = {
         0: torch.export.Dim("batch_size", min=1, max=MOST_SEQUENCES),
         1: torch.export.Dim("sequence_length", min=1, max=graph.model.config.max_length),
     }

@@ -127,7 +127,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
     return _ids(ids, types, lengths, last=bool(sequences[0].extra))
 
 
-def _ids(ids: Any, types: Any, lengths: Any, *, last: bool) -> Sequences:
+def _ids(ids: object, types: object, lengths: object, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
     extra: dict[str, NDArray[Any]] = {ParseHead.LAST: np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)

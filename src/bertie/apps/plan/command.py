@@ -158,7 +158,7 @@ def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
     return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
 
 
-def _facts(job: "Job") -> dict[str, Any]:
+def _facts(job: "Job") -> dict[str, object]:
     return {
         "parameters": job.parameters,
         "tokens": job.tokens,
@@ -168,7 +168,7 @@ def _facts(job: "Job") -> dict[str, Any]:
     }
 
 
-def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, Any]:
+def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
     return {
         "name": one.device.name,
         "count": given.count,

@@ -181,7 +181,7 @@ def _mean_cosine(vectors: NDArray[np.float32]) -> float:
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
-def _layer(layer: int, vectors: NDArray[np.float32], rows: NDArray[np.int64], chance: float) -> dict[str, Any]:
+def _layer(layer: int, vectors: NDArray[np.float32], rows: NDArray[np.int64], chance: float) -> dict[str, object]:
     x = VectorMath.unit(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)

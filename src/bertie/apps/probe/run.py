@@ -150,7 +150,7 @@ class Unit:
 
 def probe(
     model: TorchModel, settings: Settings, run: Path, *, name: str = "", overwrite: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Probes every layer of a model and of the same model with random weights. Returns the contents of results.json.
 
     A run that was stopped continues with the next layer. name: of the model in the report. Raises UsageError for wrong
@@ -186,7 +186,7 @@ def probe(
     return results
 
 
-def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
+def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
@@ -199,7 +199,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | None:
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
@@ -207,11 +207,11 @@ def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     if not (run / FolderKind.CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, Any] = disk.read_json(run / RESULTS)
+    results: dict[str, object] = disk.read_json(run / RESULTS)
     return results
 
 
-def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, object]]]:
     """Returns the finished layers of a run. A line that was cut when its process was killed is removed."""
     found = {}
     if path.exists():
@@ -291,7 +291,7 @@ def random_weights(model: TorchModel, seed: int) -> TorchModel:
     return found
 
 
-def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, object]:
     """Returns the results of a probe: its best layer by the main metric, its baseline, and every layer."""
     baseline, values = unit.probe.baseline(unit.train, unit.test)
     times = 2 if unit.probe.whole else 1  # each sentence is there in order and shuffled

@@ -33,7 +33,7 @@ def row(index: int, rng: random.Random) -> dict[str, Any]:
     return _row(rng, _about_towers, _about_items)
 
 
-def simple(index: int, rng: random.Random) -> dict[str, Any]:
+def simple(index: int, rng: random.Random) -> dict[str, object]:
     """A statement that there is an item of a color, or of a color and a shape: to begin with."""
     return _row(rng, _simple("block"), _simple("item"))
 
@@ -73,7 +73,7 @@ Statement = tuple[str, Callable[[Scene], bool]]
 
 def _row(
     rng: random.Random, towers: Callable[[random.Random], Statement], items: Callable[[random.Random], Statement]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     high, wanted = rng.random() < TOWERS, rng.random() < 0.5
     while True:
         text, true = (towers if high else items)(rng)

@@ -27,7 +27,7 @@ def evaluate(
     sample: int | None = None,
     seed: int = 0,
     script: str = "squad2.0",
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Measures every stage of a search.
 
     Args:
@@ -98,7 +98,7 @@ def _counted(rows: Sequence[tuple[float, ...]]) -> Float:
 
 def _report(
     rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable], names: Sequence[str] = NAMES
-) -> dict[str, Any]:
+) -> dict[str, object]:
     counts_NK = _counted(rows)
     figures = {name: float(value) for name, value in means(counts_NK.sum(0), names).items()}
     return {**figures, "interval_95": Bootstrap.intervals(counts_NK, lambda sums: means(sums, names), groups=groups)}

@@ -9,7 +9,7 @@ A passage that contains one of the known answers is left out, since it may answe
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Left:
 
 def negatives(
     searcher: Searcher, questions: Sequence[Question], *, count: int, form: Form = "lists", seed: int = 0, left: Left
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yields the rows of each question.
 
     Args:

@@ -52,7 +52,7 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     return disk.hash(path)
 
 
-def opened(path: Path) -> Any:
+def opened(path: Path) -> object:
     """Returns a graph, memory-mapped. Raises DataError when it is damaged, Gone when it is missing."""
     if not path.is_file():
         raise Gone(path)

@@ -57,7 +57,7 @@ class OpenSearch(Remote):
         found = self._best({"knn": {"vector": {"vector": vector.tolist(), "k": top}}}, top)
         return [(passage, score - 1 if score >= 1 else 1 - 1 / score) for passage, score in found]
 
-    def _best(self, query: dict[str, Any], top: int) -> Ranking:
+    def _best(self, query: dict[str, object], top: int) -> Ranking:
         body = {"query": query, "size": min(top, MOST), "_source": False}
         found = self.called(self.client.search, index=self.name, body=body)
         return [(int(hit["_id"]), float(hit["_score"])) for hit in found["hits"]["hits"]]
@@ -74,11 +74,11 @@ class OpenSearch(Remote):
         kept: dict[str, Any] = next(iter(found.values()))["mappings"].get("_meta", {}).get(META, {})
         return kept
 
-    def store_settings(self, settings: dict[str, Any]) -> None:
+    def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings, which are kept with the mapping."""
         self.called(self.client.indices.put_mapping, index=self.name, body={"_meta": {META: settings}})
 
-    def create(self, settings: dict[str, Any], width: int | None) -> None:
+    def create(self, settings: dict[str, object], width: int | None) -> None:
         """Makes an empty index. width: of its vectors, None without."""
         near = {"vector": {"type": "knn_vector", "dimension": width, "method": _NEIGHBORS}} if width else {}
         body = {
@@ -145,7 +145,7 @@ class OpenSearch(Remote):
         """Waits until searches see what was added."""
         self.called(self.client.indices.refresh, index=self.name)
 
-    def _bulk(self, lines: list[dict[str, Any]]) -> None:
+    def _bulk(self, lines: list[dict[str, object]]) -> None:
         found = self.called(self.client.bulk, index=self.name, body=lines)
         for item in found["items"] if found.get("errors") else ():
             (one,) = item.values()

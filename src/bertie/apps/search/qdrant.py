@@ -57,7 +57,7 @@ class Qdrant(Remote):
         """Returns the passages with the nearest vectors. (H,)"""
         return self._best(vector.tolist(), NEAR, top)
 
-    def _best(self, query: Any, using: str, top: int) -> Ranking:
+    def _best(self, query: object, using: str, top: int) -> Ranking:
         asked = {"query": query, "using": using, "limit": top, "with_payload": False}
         found = self.called(self.client.query_points, self.name, **asked)
         return [(int(point.id), float(point.score)) for point in found.points]
@@ -75,11 +75,11 @@ class Qdrant(Remote):
         found: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
         return found
 
-    def store_settings(self, settings: dict[str, Any]) -> None:
+    def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings."""
         self.called(self.client.update_collection, self.name, metadata=settings)
 
-    def create(self, settings: dict[str, Any], width: int | None) -> None:
+    def create(self, settings: dict[str, object], width: int | None) -> None:
         """Makes an empty collection. width: of its vectors, None without."""
         models = self.models
         near = {NEAR: models.VectorParams(size=width, distance=models.Distance.DOT)} if width else {}
@@ -109,7 +109,7 @@ class Qdrant(Remote):
         condition = models.FieldCondition(key=field, match=models.MatchValue(value=value))
         return [point.payload for point in self._all(models.Filter(must=[condition]), payload=True)]
 
-    def _all(self, condition: Any, *, payload: bool) -> list[Any]:
+    def _all(self, condition: object, *, payload: bool) -> list[Any]:
         found, after = list[Any](), None
         while True:
             asked = {"scroll_filter": condition, "limit": MOST, "offset": after, "with_payload": payload}

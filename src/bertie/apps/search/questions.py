@@ -89,7 +89,7 @@ def _grades(value: Any) -> dict[str, float]:
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping):  # {"text": [...], "answer_start": [...]}
         value = value["text"]
-    values: Sequence[Any] = [value] if isinstance(value, str) else value or ()
+    values: Sequence[object] = [value] if isinstance(value, str) else value or ()
     return tuple(str(one["text"] if isinstance(one, Mapping) else one) for one in values)
 
 

@@ -98,7 +98,7 @@ class Remote(ABC):
         """Returns the passages of a document in order."""
         return sorted(map(passage_of, self.rows("document", document)), key=lambda one: one.start)
 
-    def called(self, request: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def called(self, request: Callable[..., Any], *given: object, **named: object) -> Any:
         """Returns what a function of the client returns. Raises DataError for its failures."""
         try:
             return request(*given, **named)
@@ -126,11 +126,11 @@ class Remote(ABC):
         """Returns the settings of the index; None where there is no such index."""
 
     @abstractmethod
-    def store_settings(self, settings: dict[str, Any]) -> None:
+    def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings."""
 
     @abstractmethod
-    def create(self, settings: dict[str, Any], width: int | None) -> None:
+    def create(self, settings: dict[str, object], width: int | None) -> None:
         """Makes an empty index. width: of its vectors, None without."""
 
     @abstractmethod

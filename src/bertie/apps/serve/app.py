@@ -34,7 +34,7 @@ from bertie.platform import BertieError, DataError, TooLong, nearest
 ERRORS = {status: kind for kind, status in STATUS.items() if kind != "Tokenizer"}
 POLICIES: dict[bool | None, TooLong | None] = {None: None, True: "truncate", False: "error"}
 """What a body's `truncate` says of long texts."""
-Told = dict[str, Any]
+Told = dict[str, object]
 
 
 class Json(Response):
@@ -42,7 +42,7 @@ class Json(Response):
 
     media_type = "application/json"
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         """Returns the bytes."""
         return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -107,13 +107,13 @@ class Application:
         return Route("/search", ANY, SearchBody, work, OWN, {"query": "Where is the library?"})
 
     def _add(self, row: Route, path: str) -> None:
-        async def endpoint(body: Any) -> Any:
+        async def endpoint(body: object) -> object:
             return None
 
         async def work(request: Request) -> Response:
             return await self.answer(row, request, row.path)
 
-        endpoint.__annotations__ = {"body": row.body, "return": Any}
+        endpoint.__annotations__ = {"body": row.body, "return": object}
         endpoint.__name__ = path.strip("/").replace("/", "_")
         extra = {"requestBody": {"content": {"application/json": {"example": row.example}}}}
         self.app.router.add_api_route(
@@ -130,7 +130,7 @@ class Application:
     def _add_any(self) -> None:
         """POST / and POST /models/NAME: the pipeline of the model's own task. A name may have slashes."""
 
-        async def endpoint(body: AnyBody) -> Any:
+        async def endpoint(body: AnyBody) -> object:
             return None
 
         async def work(request: Request) -> Response:
@@ -353,7 +353,7 @@ def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
     return Taking
 
 
-def responses() -> dict[int | str, dict[str, Any]]:
+def responses() -> dict[int | str, dict[str, object]]:
     """Returns the responses of a route other than 200."""
     schema = {"type": "object", "properties": {"error": {}, "error_type": {"type": "string"}}, "required": ["error"]}
     content = {"application/json": {"schema": schema}}

@@ -6,7 +6,6 @@ K versions of the text · S tokens · L labels
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ Chosen = tuple[NDArray[np.float32], str]
 """The logit of each version (K,), and what it is of."""
 
 
-async def explain(call: Call, body: schemas.ExplainBody) -> Any:
+async def explain(call: Call, body: schemas.ExplainBody) -> object:
     """Returns what the logit of the prediction, or of `label`, loses without each word."""
     examples = single_example(call, body.inputs)
     texts = examples[0].texts

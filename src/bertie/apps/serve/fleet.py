@@ -151,7 +151,7 @@ class Fleet:
         self.metrics.counts.add("bertie_worker_restarts_total", name)
         self._tell("worker_restart", model=name, reason=why)
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _tell(self, event: str, **fields: object) -> None:
         if self.log is not None:
             self.log(event, **fields)
 

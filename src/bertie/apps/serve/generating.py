@@ -52,7 +52,7 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     return Generated(call.model.tokenizer, writing, work, tokens_of, first)
 
 
-async def generate_stream(call: Call, body: schemas.GenerateBody) -> Any:
+async def generate_stream(call: Call, body: schemas.GenerateBody) -> object:
     """Returns the generated text of one text as server-sent events."""
     return await generate(call, body.model_copy(update={"stream": True}))
 
@@ -82,7 +82,7 @@ class Generated:
     tokens: "asyncio.Queue[int | None]"
     first: int | None
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self) -> AsyncIterator[dict[str, object]]:
         """Yields one record per token; the last one has the whole text, or an error."""
         words, token, text, count = WrittenWords(self.tokenizer), self.first, "", 0
         while token is not None:
@@ -101,7 +101,7 @@ class Generated:
         yield event(count, token, text + words.rest(), generated_text=words.text, details=details)
 
 
-def event(index: int, token: int | None, text: str, **last: Any) -> dict[str, Any]:
+def event(index: int, token: int | None, text: str, **last: object) -> dict[str, object]:
     """Returns the record of one token; None: there was none. Probabilities are not returned."""
     one = {"id": token, "text": text, "logprob": None, "special": token is None}
     return {"index": index, "token": one, "generated_text": None, "details": None, **last}

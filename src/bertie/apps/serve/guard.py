@@ -27,7 +27,7 @@ from bertie.apps.serve.served import refused
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+App = Callable[[MutableMapping[str, object], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
 """What GET and HEAD answer without a key: probes, and pages that hold no answer of a model. All else needs the key."""

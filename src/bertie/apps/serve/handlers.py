@@ -67,7 +67,7 @@ def single_example(call: Call, inputs: str | Sequence[str]) -> list[Example]:
     return examples_of(call, [texts])
 
 
-def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inputs") -> None:
+def check_count(inputs: Sequence[object], most: int = MOST_INPUTS, name: str = "inputs") -> None:
     """Raises Refusal for no input, and for more than `most`."""
     if not inputs:
         raise Refusal("Empty", f"`{name}` is empty.", param=name)
@@ -104,7 +104,9 @@ def as_list(call: Call, inputs: Any, name: str = "inputs") -> tuple[list[Any], b
 # Vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> NDArray[np.float32]:
+async def vectors(
+    call: Call, inputs: Sequence[object], task: EmbedTask, *, most: int, name: str
+) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
     return task.finished(await call.logits(encoded, task))
@@ -172,7 +174,7 @@ async def embed(call: Call, body: schemas.EmbedBody) -> Any:
     return await vectors(call, inputs, task, most=MOST_INPUTS, name="inputs")
 
 
-async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
+async def embed_all(call: Call, body: schemas.EmbedAllBody) -> object:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, _ = as_list(call, body.inputs)
     task = embedder(call, prompt_name=body.prompt_name)
@@ -195,7 +197,7 @@ def layer_named(call: Call, layer: int) -> str:
     return Facts.layer_output(layer % (layers + 1))
 
 
-async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
+async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> object:
     """Returns embeddings of length one in OpenAI's form. base64 is little-endian float32."""
     single = isinstance(body.input, str) or bool(body.input and isinstance(body.input[0], int))
     inputs: list[Any] = [body.input] if single else list(body.input)
@@ -224,7 +226,7 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
 # One label or number for a text or a pair ----------------------------------------------------------------------------
 
 
-def ranked(prediction: Prediction) -> list[dict[str, Any]]:
+def ranked(prediction: Prediction) -> list[dict[str, object]]:
     """Returns labels with probabilities, the most probable first; a number is the score of its name.
 
     Where a threshold decides, the predicted label is the first one.
@@ -244,7 +246,7 @@ def raw_scores(call: Call, answer: Answer) -> Answer:
     )
 
 
-async def classified(call: Call, examples: Sequence[Example], *, raw: bool = False) -> list[list[dict[str, Any]]]:
+async def classified(call: Call, examples: Sequence[Example], *, raw: bool = False) -> list[list[dict[str, object]]]:
     """Returns the labels of each example, best first."""
     check_texts(call, examples)
     answers = await call.predict(examples)
@@ -411,7 +413,7 @@ async def token_classification(call: Call, body: schemas.TagBody) -> Any:
     return found[0] if single else found
 
 
-def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> list[dict[str, Any]]:
+def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> list[dict[str, object]]:
     """Returns the words of a sentence with their tags, or its entities with the mean score of their words."""
     assert isinstance(prediction, TagPrediction)
     sure, spans, text, found = prediction.probabilities, prediction.spans, prediction.text, []
@@ -472,14 +474,14 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
     return found[0] if single else found
 
 
-def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: NDArray[np.float32], top: int) -> Any:
+def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: NDArray[np.float32], top: int) -> object:
     """Returns the tokens for the mask of a text; for several masks, a list for each."""
     best = one.proposals(logits_NV, tokenizer, top=top)
     masks = [[filled(tokenizer, token) for token in tokens] for tokens in best]
     return masks[0] if len(masks) == 1 else masks
 
 
-def filled(tokenizer: Tokenizer, one: MaskPrediction) -> dict[str, Any]:
+def filled(tokenizer: Tokenizer, one: MaskPrediction) -> dict[str, object]:
     """Returns a token for a mask as transformers' pipeline does."""
     token = tokenizer.token_to_id(one.token)
     return {"score": one.probability, "token": token, "token_str": one.token, "sequence": one.text}

@@ -106,7 +106,7 @@ class Log:
         return True
 
 
-def line_of(event: str, **fields: Any) -> bytes:
+def line_of(event: str, **fields: object) -> bytes:
     """Returns a line of JSON."""
     record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
     return orjson.dumps(record, default=str, option=orjson.OPT_APPEND_NEWLINE)

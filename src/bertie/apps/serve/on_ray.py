@@ -202,7 +202,7 @@ def deploy(options: Options, most: int | None) -> None:
     threads = options.worker.threads or 1
     own = replace(options, worker=replace(options.worker, threads=threads), replicas=1, host="", hosts=(), keys=())
     scaled = {"min_replicas": options.replicas, "max_replicas": most, "target_ongoing_requests": TARGET * threads}
-    size: dict[str, Any] = {"num_replicas": options.replicas}
+    size: dict[str, object] = {"num_replicas": options.replicas}
     if most is not None:
         size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 3 * SCALE_S}}
     needed = {"CPU": threads, "GPU": int(options.worker.device.startswith("cuda"))}

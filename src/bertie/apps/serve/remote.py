@@ -208,7 +208,7 @@ class Worker:
         return await asyncio.to_thread(self._process.wait)
 
 
-async def _passed_on(stderr: Any) -> None:
+async def _passed_on(stderr: object) -> None:
     """Hands a process's messages to the log, until it ends: one that writes to a full pipe would wait for ever."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)

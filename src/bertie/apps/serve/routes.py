@@ -32,7 +32,7 @@ class Route:
     work: Callable[[Call, Any], Awaitable[Any]]
     tag: str
     example: Any = None
-    responses: dict[int | str, dict[str, Any]] = field(default_factory=dict)
+    responses: dict[int | str, dict[str, object]] = field(default_factory=dict)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:

@@ -27,7 +27,7 @@ class Keys(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _omit_nulls(cls, keys: Any) -> Any:
+    def _omit_nulls(cls, keys: object) -> object:
         if not isinstance(keys, dict) or None not in keys.values():
             return keys
         required = {name for name, field in cls.model_fields.items() if field.is_required()}
@@ -41,7 +41,7 @@ class Body(Keys):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_candidates(cls, body: Any) -> Any:
+    def _check_candidates(cls, body: object) -> object:
         """Raises an error for labels to choose from, which would be ignored as unknown keys."""
         for keys in (body, body.get("parameters")) if isinstance(body, dict) else ():
             if isinstance(keys, dict) and any(keys.get(name) is not None for name in ZERO_SHOT):

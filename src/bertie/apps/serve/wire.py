@@ -26,7 +26,7 @@ AT_ONCE = 1 << 16  # bytes that are copied sooner than sent in parts
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
+def packed(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryview]:
     """Returns one message in parts to write. A small message is one part, so that its reader wakes once."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]

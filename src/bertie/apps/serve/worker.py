@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bertie.platform import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
-Attend = Callable[[Sequences], Mapping[str, Any]]
+Attend = Callable[[Sequences], Mapping[str, object]]
 YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
@@ -152,7 +152,7 @@ def _prefer_to_die() -> None:
         return  # not Linux, or not allowed
 
 
-def _send(connection: socket.socket, header: Mapping[str, Any], arrays: wire.Arrays) -> None:
+def _send(connection: socket.socket, header: Mapping[str, object], arrays: wire.Arrays) -> None:
     try:
         for part in wire.packed(header, arrays):
             connection.sendall(part)

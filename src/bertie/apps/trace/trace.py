@@ -192,7 +192,7 @@ def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterat
     """Each layer; values: which token the first predicted one attends to most, on average over heads."""
     position, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
     for i, (probs, hidden) in enumerate(zip(output.attentions or (), output.all_states[1:], strict=True), 1):
-        row: dict[str, Any] = {"numbers": _numbers(hidden[0, position])}
+        row: dict[str, object] = {"numbers": _numbers(hidden[0, position])}
         if probs.shape[-1] == len(ids):  # not where each token attends to a window
             mean_S = probs[0].mean(0)[position]
             most = int(mean_S.argmax())

@@ -126,7 +126,7 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
     return found
 
 
-def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
+def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
     length, tokenizer = _length(model, max_length), model.text_tokenizer
     examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
     if skipped.total:

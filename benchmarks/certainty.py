@@ -1,0 +1,150 @@
+"""Do probabilities hold, are promises of coverage kept, and what does LoRA cost? Three real sets, several seeds.
+
+    python -m benchmarks.certainty --glue GLUE --nsmc NSMC     measures what is not in results/certainty.jsonl yet
+    python -m benchmarks.certainty --table                     prints the tables that the log shows
+
+Each seed draws training and test rows from the training files. Test rows are used for nothing else.
+
+    calibration     expected calibration error and Brier score on test rows, before and after
+    coverage        the share of test rows whose set has the true label, and the mean size of a set
+    lora            accuracy beside that of training all weights
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any
+
+import bertie
+from bertie import console
+from bertie.errors import UsageError
+from bertie.evaluation.compare import over_seeds
+from bertie.io.table_format import TableFormat
+from bertie.io.tables import read
+
+RESULTS = Path(__file__).parent / "results" / "certainty.jsonl"
+Rows = list[tuple[str, str]]
+METHODS: dict[str, dict[str, Any]] = {
+    "all weights": {},
+    "temperature": {"calibrate": "temperature"},
+    "vector": {"calibrate": "vector"},
+    "coverage 0.9": {"coverage": 0.9},
+    "coverage 0.95": {"coverage": 0.95},
+    "lora 8": {"lora": 8},
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A set: its model, its file below the folder that is passed, and how the file is read."""
+
+    model: str
+    file: str
+    format: TableFormat
+
+
+SOURCES = {
+    "SST-2": Source("starter-en", "SST-2/train.tsv", TableFormat.of(kind="tsv")),
+    "CoLA": Source(
+        "starter-en", "CoLA/train.tsv", TableFormat.of(columns=("source", "label", "star", "text"), kind="tsv")
+    ),
+    "NSMC": Source("starter-ko", "", TableFormat.of(kind="tsv")),
+}
+
+
+def main() -> None:
+    """Measures, or prints the tables."""
+    parser = argparse.ArgumentParser(description="Measures calibration, coverage and LoRA.")
+    parser.add_argument("--glue", type=Path)
+    parser.add_argument("--nsmc", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--train", type=int, default=4000)
+    parser.add_argument("--test", type=int, default=2000)
+    parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    if options.table:
+        print("\n".join(tables([*lines(options.results)])))
+        return
+    if options.glue is None or options.nsmc is None:
+        raise UsageError("Pass --glue FOLDER and --nsmc FILE.")
+    known = {(one["set"], one["method"], one["seed"], one["train"]) for one in lines(options.results)}
+    for seed, (name, source) in product(range(options.seeds), SOURCES.items()):
+        file = options.glue / source.file if source.file else options.nsmc
+        train, test = drawn(file, source.format, options.train, options.test, seed)
+        for method, settings in METHODS.items():
+            if (name, method, seed, options.train) not in known:
+                line = {"set": name, "method": method, "seed": seed, "train": options.train}
+                line |= measured(source.model, train, test, settings, seed, options.epochs)
+                console.show(str(line))
+                with options.results.open("a") as results:
+                    results.write(json.dumps(line) + "\n")
+
+
+def drawn(file: Path, format: TableFormat, train: int, test: int, seed: int) -> tuple[Rows, Rows]:
+    """Returns training and test rows, of which no two have the same text."""
+    examples, _ = read(file, format)
+    labels = {example.texts[0].strip(): str(example.label) for example in examples}
+    rows = Random(seed).sample(sorted(labels.items()), train + test)
+    return rows[:train], rows[train:]
+
+
+def measured(
+    model: str, train: Rows, test: Rows, settings: dict[str, Any], seed: int, epochs: float
+) -> dict[str, float]:
+    """Returns the figures of a run on the test rows."""
+    plain = {"baselines": False, "label_check": "none", "train.eval_every": 10**6, "train.save_every": 10**6}
+    options: dict[str, Any] = {"epochs": epochs, "batch_size": 16, "max_length": 48, "seed": seed, "precision": "fp32"}
+    run = bertie.finetune(model, train, test, settings=plain | {"select_on": "train"}, **options, **settings)
+    scores, before = run.scores, run.results.get("untuned", {}).get("dev", {})
+    figures = {name: scores[name] for name in ("accuracy", "ece", "brier")}
+    figures |= {f"{name}_before": before[name] for name in ("ece", "brier") if "calibrate" in settings}
+    if sets := scores.report.get("prediction_sets"):
+        figures |= {"covered": sets["covered"], "size": sets["mean_size"]}
+        figures["least_covered"] = min(row["covered"] for row in sets["per_label"].values())
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+def lines(results: Path) -> Iterator[dict[str, Any]]:
+    """Yields the results so far."""
+    if results.exists():
+        yield from map(json.loads, results.read_text().splitlines())
+
+
+def tables(found: list[dict[str, Any]]) -> list[str]:
+    """Returns Markdown tables: means over seeds, with 95% intervals."""
+    shown = {
+        "calibration": ("temperature", "vector"),
+        "coverage": ("coverage 0.9", "coverage 0.95"),
+        "lora": ("all weights", "lora 8"),
+    }
+    columns = {
+        "calibration": ("ece_before", "ece", "brier_before", "brier", "accuracy"),
+        "coverage": ("covered", "least_covered", "size"),
+        "lora": ("accuracy", "ece", "brier"),
+    }
+    rows: list[str] = []
+    for part, methods in shown.items():
+        rows += ["", f"| set | {part} | {' | '.join(columns[part])} |", f"|---|---|{'---|' * len(columns[part])}"]
+        for name, method in product(SOURCES, methods):
+            runs = [one for one in found if (one["set"], one["method"]) == (name, method)]
+            if runs:
+                cells = (_cell([run[column] for run in runs]) for column in columns[part])
+                rows.append(f"| {name} | {method} | {' | '.join(cells)} |")
+    return rows[1:]
+
+
+def _cell(values: list[float]) -> str:
+    summary = over_seeds(values)
+    between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
+    return f"{mean(values):.3f}{between}"
+
+
+if __name__ == "__main__":
+    main()
