@@ -22,18 +22,9 @@ _MODULES = {
     "data.batch": "Batch",
     "data.corpus": "CorpusFolder",
     "data.executors": "cores",
-    "io.fields": "Fields",
-    "io.lines": "BadRecord",
     "data.order": "permutation",
-    "io.parsed": "Trees",
-    "io.pydocs": "PythonModule=Module",
-    "io.questions": "read_questions=questions",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
-    "io.sources": "SourceFile",
-    "io.table_format": "Columns TableFormat",
-    "io.tables": "Example SkipReport",
-    "io.tagged": "TaggedFile",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "Paired",
     "families": "Families",
@@ -54,6 +45,15 @@ _MODULES = {
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
     "infer.write": "WrittenWords=Words",
+    "io.conll": "Trees",
+    "io.fields": "Fields",
+    "io.lines": "BadRecord",
+    "io.pydocs": "PythonModule=Module",
+    "io.questions": "read_questions=questions",
+    "io.sources": "SourceFile",
+    "io.table_format": "Columns TableFormat",
+    "io.tables": "Example SkipReport",
+    "io.tagged": "TaggedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
     "models.encoder": "Encoder EncoderOutput",
@@ -171,9 +171,9 @@ if TYPE_CHECKING:
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.write import Words as WrittenWords
+    from bertie.io.conll import Trees
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
-    from bertie.io.parsed import Trees
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.questions import questions as read_questions
     from bertie.io.sources import SourceFile

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertie.errors import BertieError
-from bertie.io import parsed, questions, rows, sources, tables, tagged
+from bertie.io import conll, questions, rows, sources, tables, tagged
 from bertie.io.blocks import ReadOptions
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -86,7 +86,7 @@ def mangled(draw: st.DrawFn) -> bytes:
 TABLES = [*rows.FORMATS, ""]
 READERS: dict[str, Callable[[Path], Iterable[object]]] = {
     **{
-        f"table {kind or 'recognised'}": lambda path, kind=kind: tables.stream(
+        f"table {kind or 'recognised'}": lambda path, kind=kind: tables.stream_examples(
             path, TableFormat.of(kind=kind, labelled=False)
         )
         for kind in TABLES
@@ -95,10 +95,7 @@ READERS: dict[str, Callable[[Path], Iterable[object]]] = {
         f"tags {kind}": lambda path, kind=kind: tagged.sentences(path, TableFormat.of(kind=kind))
         for kind in tagged.FORMATS
     },
-    **{
-        f"trees {kind}": lambda path, kind=kind: parsed.trees(path, TableFormat.of(kind=kind))
-        for kind in parsed.FORMATS
-    },
+    **{f"trees {kind}": lambda path, kind=kind: conll.trees(path, TableFormat.of(kind=kind)) for kind in conll.FORMATS},
     "questions": questions.questions,
     "questions a line": lambda path: questions.questions(path.rename(path.with_suffix(".jsonl"))),
 }

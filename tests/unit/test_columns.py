@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bertie import console, load
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.columns import find_columns
+from bertie.io.fields import Template, columns_in, is_template
 from bertie.io.memory import open_as
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import read, stream
-from bertie.io.templates import Template, columns_in, is_template
+from bertie.io.tables import read, stream_examples
 from toys import CommandLine, toy_model
 
 WORDS = "the a film plot is was rather good bad long short funny and of music".split()
@@ -126,7 +126,7 @@ def test_rows_that_are_looked_at_are_read_once_and_in_order(tmp_path: Path) -> N
     (tmp_path / "a.csv").write_text(
         "said,y\n" + "".join(f"the film number {i} is fine,{i % 2}\n,\n" for i in range(300))
     )
-    records = [*stream(tmp_path / "a.csv")]
+    records = [*stream_examples(tmp_path / "a.csv")]
     assert [one.line for one in records] == [*range(2, 602)]
     assert sum(hasattr(one, "texts") for one in records) == 300
 

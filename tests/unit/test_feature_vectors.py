@@ -28,7 +28,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.io.features import BadFeaturesError, frames, log_mel, patches, vectors_of
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import Example, stream
+from bertie.io.tables import Example, stream_examples
 from bertie.models.kinds import Inputs
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
@@ -248,7 +248,7 @@ def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
 def test_a_row_without_vectors_is_skipped_with_its_reason(tmp_path: Path) -> None:
     rows = [{"image": [[1, 2]], "label": "a"}, {"image": "nowhere.npy", "label": "b"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    good, bad = stream(tmp_path / "a.jsonl", TableFormat.of(features=COLUMN))
+    good, bad = stream_examples(tmp_path / "a.jsonl", TableFormat.of(features=COLUMN))
     assert isinstance(good, Example)
     assert good.texts == ("",)  # there is no text column, only vectors
     assert isinstance(bad, BadRecord)
@@ -394,7 +394,7 @@ def test_a_table_without_texts_says_so(tmp_path: Path) -> None:
     row = {"question": "is it high ?", "label": "no", "image": [[0, 0, 0]]}
     (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
     found = list[Columns]()
-    assert [*stream(tmp_path / "a.jsonl", TableFormat.of(features=COLUMN), on_columns=found.append)]
+    assert [*stream_examples(tmp_path / "a.jsonl", TableFormat.of(features=COLUMN), on_columns=found.append)]
     assert str(found[0]) == "no text column, label column `label`"
 
 

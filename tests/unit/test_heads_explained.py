@@ -53,7 +53,7 @@ def conllu(folder: Path, sentences: int) -> Path:
 
 
 def read(file: Path) -> list[Any]:
-    from bertie.io.parsed import trees
+    from bertie.io.conll import trees
     from bertie.io.table_format import TableFormat
 
     return list(trees(file, TableFormat()))

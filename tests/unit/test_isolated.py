@@ -109,12 +109,12 @@ def test_no_text_of_nested_elements_is_lost_without_a_word(tmp_path: Path, tag: 
     if depth < 2000:
         assert isinstance(found, Document)
         assert all(WEATHER.format(n) in found.text for n in range(3))
-        assert all(WEATHER.format(n) in books.paragraphs(page.encode()) for n in range(3))
+        assert all(WEATHER.format(n) in books.chapter_paragraphs(page.encode()) for n in range(3))
     else:
         assert isinstance(found, BadRecord)
         assert "its elements are nested more than 2,048 deep" in found.reason
         with pytest.raises(Unreadable, match="2,048"):
-            books.paragraphs(page.encode())
+            books.chapter_paragraphs(page.encode())
 
 
 def test_a_workbook_of_empty_rows_takes_no_memory(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score
 
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
+from bertie.io.conll import is_tree, trees
 from bertie.io.lines import BadRecord
-from bertie.io.parsed import is_tree, trees
 from bertie.io.table_format import TableFormat
 from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores

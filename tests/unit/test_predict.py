@@ -312,8 +312,8 @@ def test_usage_errors(run, folder, tmp_path):
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
 def test_a_real_file_is_answered_row_by_row(model):
     path = Path(os.environ["BERTIE_DATA"]) / "nsmc" / "ratings_test.txt"
-    from bertie.io.tables import stream
+    from bertie.io.tables import stream_examples
 
-    rows = Predictor(model).stream(stream(path, TableFormat.of(labelled=False)))
+    rows = Predictor(model).stream(stream_examples(path, TableFormat.of(labelled=False)))
     lines = [row.line for (row, _), _ in zip(rows, range(3000), strict=False)]
     assert lines == list(range(2, 3002))

@@ -9,6 +9,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+import openpyxl
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -350,3 +351,18 @@ def test_the_documentation_of_a_package_is_a_source():
     found = read("python:json")
     assert any("JSON" in document for document in texts(found))
     assert {reason for reason, _ in dropped(found)} <= {"a module without documentation"}
+
+
+def test_any_format_of_tables_is_a_source(tmp_path):
+    """Also one that corpora do not name, by its extension or by --format."""
+    book = openpyxl.Workbook()
+    for row in (("id", "text"), (1, "one"), (2, None), (3, "three")):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    assert texts(read(tmp_path / "a.xlsx")) == ["one", "", "three"]
+    (tmp_path / "b.csv").write_text("id,text,text\n1,a,b\n")
+    assert [reason for reason, _ in dropped(read(tmp_path / "b.csv"))] == [
+        f"{tmp_path / 'b.csv'}: columns 2 and 3 have the same name 'text'. Rename or remove all but one."
+    ]
+    names, _, _ = sources.expand([str(tmp_path)], sources.formats())
+    assert [Path(name).name for name in names] == ["a.xlsx", "b.csv"]

@@ -15,7 +15,7 @@ from bertie.io import blocks, books, sources, streams
 from bertie.io.blocks import ReadOptions
 from bertie.io.dumps import plain_text
 from bertie.io.lines import BadRecord
-from bertie.io.pages import decoded, main_text
+from bertie.io.pages import decode_page, main_text
 from bertie.io.streams import Unreadable
 
 HEAD = (
@@ -294,10 +294,10 @@ def test_a_web_page_in_the_encoding_that_it_names(tmp_path):
     (tmp_path / "a.html").write_bytes(text.replace("<head>", "<head><meta charset='EUC-KR'>").encode("cp949"))
     assert "방앗간은" in texts(read(tmp_path / "a.html"))[0]
     assert main_text(text.encode())[0] == "T 1"
-    assert decoded(b"\xff\xfe\x00", "nonsense") == b"\xff\xfe\x00"
-    assert decoded(b"don\x92t", "ISO-8859-1") == decoded(b"<meta charset=latin1>don\x92t")[21:] == "don’t"
-    assert decoded("朱镕基".encode("gbk"), "gb2312") == "朱镕基"
-    assert decoded("①髙".encode("cp932"), "Shift_JIS") == "①髙"
+    assert decode_page(b"\xff\xfe\x00", "nonsense") == b"\xff\xfe\x00"
+    assert decode_page(b"don\x92t", "ISO-8859-1") == decode_page(b"<meta charset=latin1>don\x92t")[21:] == "don’t"
+    assert decode_page("朱镕基".encode("gbk"), "gb2312") == "朱镕基"
+    assert decode_page("①髙".encode("cp932"), "Shift_JIS") == "①髙"
 
 
 def test_prose_has_no_tables(tmp_path):
@@ -405,7 +405,7 @@ def test_a_range_of_members_has_its_own_guard_against_bombs(tmp_path, monkeypatc
     path = tmp_path / "a.bz2"
     first = bz2.compress(bytes(range(256)) * 4000)
     path.write_bytes(first + bz2.compress(b" " * (1 << 22)))
-    with streams.opened(path, len(first), path.stat().st_size) as stream, pytest.raises(streams.Unreadable):
+    with streams.open_bytes(path, len(first), path.stat().st_size) as stream, pytest.raises(streams.Unreadable):
         stream.read()
 
 

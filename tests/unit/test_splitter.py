@@ -5,8 +5,8 @@ import csv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertie.io.delimited import LONGEST, RETURN, RecordSplitter, separator_of, split_records
 from bertie.io.lines import BadRecord
-from bertie.io.splitter import LONGEST, RETURN, RecordSplitter, separator_of, split_records
 
 END = "\0no more"
 OPEN = "a quotation mark left open"

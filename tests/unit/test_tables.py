@@ -24,10 +24,10 @@ from bertie.errors import DataError, UsageError
 from bertie.io import lines, sources
 from bertie.io.blocks import ReadOptions
 from bertie.io.lines import BadRecord
-from bertie.io.rows import kind_of, records
+from bertie.io.rows import records, table_kind
 from bertie.io.sheets import new_sheet, sheet_rows
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import Example, read, stream
+from bertie.io.tables import Example, read, stream_examples
 
 UNLABELLED = TableFormat.of(labelled=False)
 
@@ -85,7 +85,7 @@ def test_columns_are_recognised_by_name(tmp_path, header, text):
     names = header.split()
     path = write(tmp_path, "a.tsv", "\t".join(names) + "\n" + "\t".join(f"<{n}>" for n in names) + "\n")
     found = []
-    (only,) = stream(path, on_columns=found.append)
+    (only,) = stream_examples(path, on_columns=found.append)
     assert found[0].text == text
     assert only == Example(tuple(f"<{n}>" for n in text), f"<{names[-1]}>", 2)
 
@@ -174,7 +174,7 @@ def test_lines_end_as_on_any_system(tmp_path, name, end):
 def test_carriage_returns_end_lines_wherever_a_file_is_looked_at(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("첫 줄\rsecond\tline\r".encode())
-    assert kind_of(path) == "lines"
+    assert table_kind(path) == "lines"
     assert lines.texts_of(path) == ["첫 줄", "second\tline"]
     path.write_bytes("첫 줄\r".encode("cp949"))
     with pytest.raises(DataError, match=r"convert it: iconv -f cp949"):
@@ -226,7 +226,7 @@ def test_a_pipe_is_read_once_and_a_device_never(tmp_path):
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text("one\ntwo\n"))
     writer.start()
-    examples, _ = read(pipe, TableFormat.of(labelled=False, kind=kind_of(pipe)))
+    examples, _ = read(pipe, TableFormat.of(labelled=False, kind=table_kind(pipe)))
     writer.join()
     assert [example.texts for example in examples] == [("one",), ("two",)]
     with pytest.raises(DataError, match="is a device"):
@@ -256,7 +256,7 @@ def test_a_parquet_file_of_the_library_datasets_has_names_of_classes(tmp_path):
     for features, labels in (({"label": kind}, ["pos", "neg", None, None]), ({"label": 3}, ["1", "0", "-1", "7"])):
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
-        rows = [*stream(tmp_path / "a.parquet", TableFormat())]
+        rows = [*stream_examples(tmp_path / "a.parquet", TableFormat())]
         assert [row.label if isinstance(row, Example) else None for row in rows] == labels
 
 
@@ -348,13 +348,13 @@ def test_a_compressed_table_that_is_damaged_is_one_error(tmp_path):
 
 def test_plain_lines_and_pairs_between_tabs(tmp_path):
     path = write(tmp_path, "a.txt", "first\n\nthird\n")
-    assert list(stream(path, UNLABELLED)) == [
+    assert list(stream_examples(path, UNLABELLED)) == [
         Example(("first",), None, 1),
         BadRecord(2, "empty text"),
         Example(("third",), None, 3),
     ]
     pairs = TableFormat.of(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
-    rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
+    rows = list(stream_examples(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
     assert rows == [Example(("x", "y"), None, 1), BadRecord(2, "1 column instead of 2")]
 
 
@@ -371,7 +371,7 @@ def test_a_csv_file_separated_by_semicolons_or_tabs_is_read(tmp_path, mark):
     examples, skipped = read(path, TableFormat.of(keep=True))
     assert [(one.texts, one.label) for one in examples] == [((f'good, {mark} and "bad"{mark}\n0,5',), "1")]
     assert skipped.counts == {"3 columns instead of 2": 1}
-    (*_, bad) = stream(path, TableFormat.of(keep=True))
+    (*_, bad) = stream_examples(path, TableFormat.of(keep=True))
     assert bad.source == {"text": "one", "label": f"two{mark}three"}
     headless, _ = read(write(tmp_path, "b.csv", f"good{mark}1\n"), TableFormat.of(columns=("text", "label")))
     assert headless == [Example(("good",), "1", 1)]
@@ -383,7 +383,7 @@ def test_a_csv_file_separated_by_semicolons_or_tabs_is_read(tmp_path, mark):
 def test_a_row_of_too_many_cells_keeps_them_all(tmp_path, name, line, last):
     header = "text,label" if name == "a.csv" else "text\tlabel"
     path = write(tmp_path, name, f"{header}\n{line}\n")
-    (row,) = stream(path, TableFormat.of(keep=True))
+    (row,) = stream_examples(path, TableFormat.of(keep=True))
     assert row.source == {"text": "a", "label": last}
 
 

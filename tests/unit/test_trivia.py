@@ -7,8 +7,8 @@ import pytest
 
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
+from bertie.io.questions import trivia
 from bertie.io.tables import Example
-from bertie.io.trivia import trivia
 from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS
 from toys import FAST, CommandLine, toy_model

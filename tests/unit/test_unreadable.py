@@ -16,7 +16,7 @@ from bertie.data.corpus import build
 from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
-from bertie.io.brat import documents
+from bertie.io.brat import annotation_files
 from bertie.models.weights import INDEX, WEIGHTS, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.models import load
@@ -111,9 +111,9 @@ def test_weights_that_may_not_be_read_are_not_called_missing(folder: Path, shard
 def test_a_closed_folder_among_annotations_is_named(folder: Path) -> None:
     (folder / "d" / "a.ann").write_text("")
     with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
-        documents(folder / "d")
+        annotation_files(folder / "d")
     with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
-        documents(folder / "d" / "closed")
+        annotation_files(folder / "d" / "closed")
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {

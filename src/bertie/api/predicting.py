@@ -25,7 +25,7 @@ from bertie.infer.texts import Row, tell_unread
 from bertie.io import memory
 from bertie.io.lines import BadRecord, check_encoding
 from bertie.io.memory import Rows
-from bertie.io.rows import kind_of
+from bertie.io.rows import table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.tasks import Prediction
@@ -75,7 +75,7 @@ class Source:
 
     def kind_of_file(self, path: str) -> str:
         """Returns the format of a file. Raises UsageError for a column of one that has one text per line."""
-        kind = self.format or kind_of(path)
+        kind = self.format or table_kind(path)
         if kind == "lines" and len(self.text) == 1 and not self.columns:
             raise UsageError(
                 f"{self.name} is read as one text per line, without columns. "

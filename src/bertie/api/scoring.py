@@ -11,7 +11,7 @@ from bertie.infer.engine import Engine
 from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity
 from bertie.infer.texts import each_row
 from bertie.io.lines import BadRecord
-from bertie.io.tables import Example, SkipReport, stream
+from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -25,7 +25,7 @@ def perplexity_of(
     skipped = SkipReport()
     with source.table(keep=False) as (path, format):
         try:
-            texts = _texts(stream(path, format), limit, skipped)
+            texts = _texts(stream_examples(path, format), limit, skipped)
             scores = pseudo_perplexity(engine, texts, tokenizer=tokenizer, max_length=max_length)
         except DataError as error:
             raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None

@@ -14,10 +14,11 @@ from bertie.console import counted
 from bertie.data import corpus
 from bertie.errors import DataError, arguments
 from bertie.folders import made_once
-from bertie.io.lines import BadRecord, decoded, opened
+from bertie.io.lines import BadRecord, open_file, text_lines
 from bertie.io.memory import table_of
 from bertie.io.sources import formats as formats_of_documents
-from bertie.io.streams import format_of
+from bertie.io.streams import format_by_name
+from bertie.io.table_format import FileFormat
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.report import TokenizerReport, report
@@ -165,8 +166,8 @@ def lines_of(texts: object, encoding: str = "utf-8") -> Iterator[str]:
             raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
         check_lines(source)
         bad = 0
-        with opened(source) as file:
-            for _, line in decoded(file, encoding, str(source)):
+        with open_file(source) as file:
+            for _, line in text_lines(file, str(source), FileFormat(encoding=encoding)):
                 if isinstance(line, BadRecord):
                     bad += 1
                 else:
@@ -181,7 +182,7 @@ def _text(row: Mapping[str, Any]) -> object:
 
 def check_lines(source: Path) -> None:
     """Raises DataError for a table, a dump or another file whose lines are not texts, by its name."""
-    if (kind := format_of(source)) != "txt" and kind in formats_of_documents():
+    if (kind := format_by_name(source)) != "txt" and kind in formats_of_documents():
         raise DataError(
             f"{source} is a file of {kind}, not of lines of text. Build a corpus first, and pass its folder: "
             f"bertie corpus {source} -o corpora/mine"

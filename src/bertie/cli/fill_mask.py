@@ -11,7 +11,7 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import emit
 from bertie.errors import DataError
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
 
 if TYPE_CHECKING:
     from bertie.infer.fill import MaskPrediction
@@ -36,7 +36,7 @@ def fill_mask(
         _answer(opened.fill_mask(text, top=top), text)
         return
     left_out = number = 0
-    for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
+    for number, line in text_lines(sys.stdin.buffer, "standard input"):
         try:
             if isinstance(line, BadRecord):
                 raise DataError(f"It is {line.reason}.")

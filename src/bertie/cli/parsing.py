@@ -3,12 +3,11 @@
 Any setting of a run can be written as an option too: --optim.weight-decay 0.1 is optim.weight_decay=0.1.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer.core
 
-if TYPE_CHECKING:
-    from bertie.runs.config import FinetuneConfig, PretrainConfig
+import bertie
 
 PANELS = {
     "Data": "train dev data data-dir split task text label label-names label-separator weight group time columns "
@@ -74,11 +73,9 @@ class Command(typer.core.TyperCommand):
                     formatter.write_dl(records)
 
 
-def config_of(command: str | None) -> "type[FinetuneConfig | PretrainConfig]":
+def config_of(command: str | None) -> "type[bertie.FinetuneConfig | bertie.PretrainConfig]":
     """Returns the class of the settings of a command that trains."""
-    from bertie.runs.config import FinetuneConfig, PretrainConfig
-
-    return PretrainConfig if command == "pretrain" else FinetuneConfig
+    return bertie.PretrainConfig if command == "pretrain" else bertie.FinetuneConfig
 
 
 def _key(option: str) -> str:

@@ -27,8 +27,6 @@ def show_prediction(texts: Sequence[str], prediction: "Prediction") -> None:
     """Prints the label, its probability and the text on one line, with entities and answers marked in the text."""
     from rich.text import Text
 
-    from bertie.tasks.render import clipped
-
     if prediction.error:
         console.show(Text.assemble((f"no answer: {prediction.error}", "red"), f"  {' | '.join(texts)}".rstrip()))
         return
@@ -39,9 +37,9 @@ def show_prediction(texts: Sequence[str], prediction: "Prediction") -> None:
     if shown.probability is not None:
         color = "green" if shown.probability >= SURE else "red" if shown.probability < UNSURE else "yellow"
         line.append(f"{shown.probability:z5.3f}  ", color)
-    for number, text in enumerate(shown.texts):
+    for number, text in enumerate(shown.short_texts):
         line.append(" | " if number else "", "dim")
-        for part in clipped(text):
+        for part in text:
             _append(line, part)
     console.show(line)
 

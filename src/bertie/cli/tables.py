@@ -183,10 +183,10 @@ def unlabelled(
 
     Raises UsageError for a column of a file that has one text per line.
     """
-    from bertie.io.rows import kind_of
+    from bertie.io.rows import table_kind
     from bertie.io.table_format import TableFormat
 
-    named, kind = tuple(text or ()), kind or kind_of(file)
+    named, kind = tuple(text or ()), kind or table_kind(file)
     if kind == "lines" and len(named) == 1 and not columns:
         raise UsageError(
             f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "

@@ -10,7 +10,7 @@ import bertie
 from bertie import console
 from bertie.cli.app import Commands, Overwrite, emit
 from bertie.cli.tables import Encoding
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
 
 group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 
@@ -127,7 +127,7 @@ def encode(
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     tokenizer = bertie.load_tokenizer(folder)
-    given = decoded(sys.stdin.buffer, "utf-8", "standard input") if text == "-" else [(1, text)]
+    given = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
     for number, line in given:
         if isinstance(line, BadRecord):
             console.warn(f"line {number}: {line.reason}")

@@ -13,7 +13,7 @@ from bertie.cli import tables
 from bertie.cli.app import emit
 from bertie.cli.options import grouped
 from bertie.errors import BertieError, DataError
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
 
 
 @grouped
@@ -84,7 +84,7 @@ def write(
         _warn(writer.notes)
         return
     reasons, number = Counter[str](), 0
-    for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
+    for number, line in text_lines(sys.stdin.buffer, "standard input"):
         try:
             if isinstance(line, BadRecord) or not line.strip():
                 raise DataError(line.reason if isinstance(line, BadRecord) else "empty text")

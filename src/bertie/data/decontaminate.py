@@ -29,7 +29,7 @@ from bertie.data.ngrams import runs, words
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
 from bertie.io import rows, tagged
-from bertie.io.lines import BadRecord, opened, read_whole
+from bertie.io.lines import BadRecord, open_file, read_whole
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.text.normalize import clean
@@ -152,7 +152,7 @@ def _is_json_lines(data: bytes) -> bool:
 
 def _is_utf8(path: Path) -> bool:
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             return all(True for _ in io.TextIOWrapper(cast(io.BufferedReader, file), "utf-8"))
     except (DataError, UnicodeDecodeError):  # the reader says what is wrong with the file
         return False

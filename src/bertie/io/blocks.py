@@ -11,7 +11,7 @@ from typing import IO, Any, Literal
 
 from bertie.errors import DataError
 from bertie.io.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, BadRecord, old_mac, reads_as_korean, reads_as_utf8
-from bertie.io.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
+from bertie.io.streams import FAILURES, MEMBERS, Unreadable, compression, members, open_bytes
 
 UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
 READ = 4 << 20  # bytes read at once
@@ -91,7 +91,7 @@ def file_size(path: str) -> int:
 
 def _line_ends(path: str) -> bytes:
     """Returns the byte that ends the lines of a file: a line feed, or a carriage return in files of old Macs."""
-    with suppress(*FAILURES), opened(path) as stream:
+    with suppress(*FAILURES), open_bytes(path) as stream:
         return b"\r" if old_mac(stream.readline(LIMIT)) else b"\n"
     return b"\n"  # reading it will say what is wrong
 
@@ -122,14 +122,14 @@ class LineNumbers:
         return self._line
 
 
-def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | BadRecord]]:
+def record_blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | BadRecord]]:
     """Yields (number of its first line, block of whole records) of a part of a file; lines count from the part's start.
 
     A document longer than LIMIT is split at a line end, and counted; a longer line is dropped.
     """
     path, start, stop = item
     ends = _line_ends(path)
-    with opened(path, start, stop) as stream:
+    with open_bytes(path, start, stop) as stream:
         rest: bytes | None = b""
         line = 1
         for number, piece in enumerate(_pieces(stream)):
@@ -198,7 +198,7 @@ def _without_mark(head: bytes) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8)
 
 
-def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | BadRecord:
+def decode_record(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | BadRecord:
     """Returns the text of a record. Its encoding is never guessed, but CP949 and UTF-8 are named."""
     try:
         return raw.decode(reading.encoding)

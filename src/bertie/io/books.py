@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from bertie.io import isolated, pages
 from bertie.io.blocks import NEVER, Item, ReadOptions, Source, file_size, spans
 from bertie.io.lines import LIMIT, UTF16, BadRecord
-from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
+from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, open_bytes
 from bertie.registry import library
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -23,7 +23,7 @@ BREAK = "\u2029"  # Unicode's end of a paragraph
 BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "body", "figure", "aside", "hr")
 
 
-def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+def book_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a book as one item."""
     library("lxml", "Electronic books (.epub)", "documents")
     yield from spans(path, NEVER)
@@ -36,16 +36,16 @@ def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     yield text or BadRecord(0, "a book without text", where=item[0])
 
 
-EPUB = Source(files, book)
+EPUB = Source(book_files, book)
 
 
 def _text(path: str) -> tuple[str, Counter[str]]:
     """Returns the text of a book, and counts what was removed."""
     counts = Counter[str]()
-    with opened(path, seekable=True) as file:
+    with open_bytes(path, seekable=True) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                return "\n\n".join(filter(None, map(paragraphs, _chapters(archive, counts)))), counts
+                return "\n\n".join(filter(None, map(chapter_paragraphs, _chapters(archive, counts)))), counts
         except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
             reason = ENCRYPTED if "encrypted" in str(error) else f"not a readable epub ({error})"
             raise Unreadable(reason) from None
@@ -95,7 +95,7 @@ def _xml(archive: zipfile.ZipFile, name: str) -> Any:
         raise Unreadable(f"not a readable epub: {name} is not XML ({error})") from None
 
 
-def paragraphs(chapter: bytes) -> str:
+def chapter_paragraphs(chapter: bytes) -> str:
     """Returns the paragraphs of a chapter, separated by blank lines."""
     from lxml import etree
 

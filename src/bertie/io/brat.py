@@ -14,16 +14,15 @@ from pathlib import Path
 from bertie.errors import DataError
 from bertie.files import files_in, some_of
 from bertie.io.entities import Mark, marked
-from bertie.io.lines import BadRecord, check_encoding, read_whole
-from bertie.io.offsets import placed, unit_of
+from bertie.io.lines import BadRecord, read_text
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import unit_of as script_unit
+from bertie.io.words import placed, script_unit, unit_of
 
 TEXT, MARKS = ".txt", ".ann"
 
 
-def documents(path: Path | str) -> list[Path]:
+def annotation_files(path: Path | str) -> list[Path]:
     """Returns the files of entities in a folder, in any depth, or the one that a file belongs to.
 
     Raises DataError for a folder with parts that cannot be read.
@@ -41,8 +40,7 @@ def documents(path: Path | str) -> list[Path]:
 
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
-    check_encoding(format.file.encoding)
-    found = documents(path)
+    found = annotation_files(path)
     if not found:
         raise DataError(
             f"{path} is a folder without files of brat (NAME.txt with NAME.ann). Pass a file with labeled examples, or "
@@ -50,19 +48,12 @@ def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]
         )
     before = 0
     for marks in found:
-        text = _text(marks.with_suffix(TEXT), format.file.encoding)
+        text = read_text(marks.with_suffix(TEXT), format.file.encoding)
         lines = text.split("\n")
         yield from _document(
-            text, lines, _text(marks, format.file.encoding) if format.columns.labelled else None, before, format
+            text, lines, read_text(marks, format.file.encoding) if format.columns.labelled else None, before, format
         )
         before += len(lines)
-
-
-def _text(path: Path, encoding: str) -> str:
-    try:
-        return read_whole(path).decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not {encoding} text ({error.reason} at byte {error.start:,}).") from None
 
 
 def _document(

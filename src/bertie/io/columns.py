@@ -10,22 +10,21 @@ from shlex import quote
 from bertie.console import choose
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import PROGRAM
-from bertie.io.fields import Fields
+from bertie.io.fields import Fields, columns_in
 from bertie.io.header import LABELS, NAMELESS, PAIRS, SINGLES
 from bertie.io.table_format import Columns
-from bertie.io.templates import columns_in
 
-Look = Callable[[], Sequence[Fields]]
+LookAhead = Callable[[], Sequence[Fields]]
 """Returns the first rows of a table."""
 LABEL_NAMES = (  # of columns of labels, where several have few values
     *("class", "category", "sentiment", "target", "topic", "intent", "emotion", "rating", "stars", "score"),
     *("분류", "카테고리", "감정", "의도", "주제", "평점", "별점", "점수"),
 )
-FEW = 50  # different values of a label at most, in the first rows
-SENTENCE = 20  # characters of a value on average that make a column one of texts
+FEW_VALUES = 50  # different values of a label at most, in the first rows
+SENTENCE_LENGTH = 20  # characters of a value on average that make a column one of texts
 CLEARLY = 2  # times as long as any other: the column of the texts
 DATE = re.compile(r"\d{4}([-./년])\s?\d{1,2}(\1|월)\s?\d{1,2}\b.*|\d{1,2}([-./])\d{1,2}\3\d{2,4}\b.*")
-IDENTIFIER = re.compile(r"(?:.*[\W_])?(?:ids?|idx|index|no|nr|key|uuid|guid|urls?|uri|link|date|time|timestamp)", re.I)
+ID_NAME = re.compile(r"(?:.*[\W_])?(?:ids?|idx|index|no|nr|key|uuid|guid|urls?|uri|link|date|time|timestamp)", re.I)
 PROSE = re.compile(r"\s.*[.!]$|[,;!]\s")  # what few names of columns have
 KOREAN_IDENTIFIER = re.compile(r".*(?:번호|순번|아이디|날짜|일자|일시)|Unnamed: \d+")
 
@@ -35,7 +34,7 @@ def no_rows() -> Sequence[Fields]:
     return ()
 
 
-def find_columns(names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
     """Returns the columns to read. look: for those that no name tells.
 
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
@@ -90,13 +89,13 @@ class _Column:
     @property
     def few(self) -> bool:
         """Whether values repeat, as those of a label do."""
-        return 1 < self.kinds < self.rows and self.kinds <= min(FEW, max(2, self.rows // 2))
+        return 1 < self.kinds < self.rows and self.kinds <= min(FEW_VALUES, max(2, self.rows // 2))
 
     @property
     def sentences(self) -> bool:
         """Whether the values are texts of some length, and differ."""
-        repeated = self.few and self.length < 2 * SENTENCE
-        return self.plain and self.length >= SENTENCE and not repeated
+        repeated = self.few and self.length < 2 * SENTENCE_LENGTH
+        return self.plain and self.length >= SENTENCE_LENGTH and not repeated
 
 
 def _columns_of(names: Sequence[str], own: Columns, rows: Sequence[Fields]) -> list[_Column]:
@@ -122,7 +121,7 @@ def _is_a_row(names: Sequence[str], values: Sequence[_Column]) -> bool:
 
 def _identifies(name: str, texts: Sequence[str]) -> bool:
     """Returns whether a column has dates, or names or numbers of its rows."""
-    if IDENTIFIER.fullmatch(name) or KOREAN_IDENTIFIER.fullmatch(name) or (texts and all(map(DATE.fullmatch, texts))):
+    if ID_NAME.fullmatch(name) or KOREAN_IDENTIFIER.fullmatch(name) or (texts and all(map(DATE.fullmatch, texts))):
         return True
     if any(text.startswith(("http://", "https://")) for text in texts):
         return all(" " not in text for text in texts)

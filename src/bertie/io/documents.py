@@ -23,31 +23,31 @@ from bertie.io.blocks import (
     Item,
     LineNumbers,
     ReadOptions,
-    blocks,
-    decoded,
+    decode_record,
     file_size,
+    record_blocks,
     spans,
 )
 from bertie.io.fields import as_text
 from bertie.io.lines import BadRecord
 from bertie.io.rows import records
-from bertie.io.streams import FAILURES, Unreadable, opened
+from bertie.io.streams import FAILURES, Unreadable, open_bytes
 from bertie.io.table_format import TableFormat
 
-ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
+DOCUMENT_ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
 ONE_LIST = "not JSON lines: the file is one list; write one object per line"
 
 
 def text_spans(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a plain text in parts of whole documents."""
-    yield from spans(path, ENDS[reading.documents])
+    yield from spans(path, DOCUMENT_ENDS[reading.documents])
 
 
 def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Plain text: a document ends at a blank line, at every line end, or with the file."""
-    end, path = ENDS[reading.documents], item[0]
-    for line, block in blocks(item, end, counts):
+    end, path = DOCUMENT_ENDS[reading.documents], item[0]
+    for line, block in record_blocks(item, end, counts):
         if isinstance(block, BadRecord):
             yield block
             continue
@@ -55,7 +55,7 @@ def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
         for stop in [match.end() for match in end.finditer(block)] + [len(block)]:
             raw = block[start:stop]
             if raw and not raw.isspace():
-                document = decoded(raw, reading, path, 0)
+                document = decode_record(raw, reading, path, 0)
                 if isinstance(document, BadRecord):
                     document = replace(document, line=document.line + lines.at(start))
                 yield document
@@ -65,14 +65,14 @@ def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """One JSON object per line, with the text in one of its fields."""
     path, field = item[0], reading.text
-    for first, block in blocks(item, LINE, counts):
+    for first, block in record_blocks(item, LINE, counts):
         if isinstance(block, BadRecord):
             yield block
             continue
         for line, raw in enumerate(block.split(b"\n"), first):
             if not raw or raw.isspace():
                 continue
-            text = decoded(raw, reading, path, line)
+            text = decode_record(raw, reading, path, line)
             if isinstance(text, BadRecord):
                 yield text
                 continue
@@ -130,7 +130,7 @@ def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
 
     size = file_size(path)
     try:
-        with opened(path, seekable=True) as file:
+        with open_bytes(path, seekable=True) as file:
             table = pyarrow.parquet.ParquetFile(file)
             metadata = table.metadata
             if reading.text not in (names := table.schema_arrow.names):
@@ -151,7 +151,7 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
     path, group, row = item
     column = reading.text
     try:
-        with opened(path, seekable=True) as stream:
+        with open_bytes(path, seekable=True) as stream:
             file = pyarrow.parquet.ParquetFile(stream)
             for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
                 for value in batch.column(0).to_pylist():
@@ -183,7 +183,7 @@ def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | BadRecord]:
     """Yields the title and the text of each article in WikiExtractor's output."""
     path = item[0]
-    for line, block in blocks(item, WIKI_END, counts):
+    for line, block in record_blocks(item, WIKI_END, counts):
         if isinstance(block, BadRecord):
             yield block
             continue
@@ -198,7 +198,7 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
                 last = head.start()
                 break
             last = stop + len(b"</doc>")
-            document = decoded(block[head.end() : stop], reading, path, 0)
+            document = decode_record(block[head.end() : stop], reading, path, 0)
             if isinstance(document, BadRecord):
                 yield replace(document, line=document.line + lines.at(head.end()))
                 continue
@@ -222,11 +222,11 @@ def _outside(block: bytes, start: int, stop: int, path: str, lines: LineNumbers)
         )
 
 
-def modules(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+def package_items(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields the files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
     for package in filter(None, map(str.strip, packages.split(","))):
         root = str(pydocs.locate(package))
-        for path in pydocs.files(package):
+        for path in pydocs.package_files(package):
             yield [str(path), package, root], path.stat().st_size
 
 

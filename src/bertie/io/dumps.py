@@ -13,10 +13,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from bertie.io import isolated
-from bertie.io.blocks import EXCERPT, Item, ReadOptions, Source, blocks, parts
+from bertie.io.blocks import EXCERPT, Item, ReadOptions, Source, parts, record_blocks
 from bertie.io.documents import WIKI_MARKUP
 from bertie.io.lines import BadRecord
-from bertie.io.streams import FAILURES, Unreadable, opened
+from bertie.io.streams import FAILURES, Unreadable, open_bytes
 from bertie.registry import library
 
 BEGIN = rb"<page(?:\s[^>]*)?>"
@@ -32,11 +32,11 @@ def pages(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from parts(path, PAGE_END, PAGE_BEGINS)
 
 
-def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def dump_articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the text of the articles in a part of a dump. Redirects and pages of other namespaces are dropped."""
     path, start, _ = item
     hidden = _hidden_links(path)
-    for number, (_, block) in enumerate(blocks(item, PAGE_END, counts)):
+    for number, (_, block) in enumerate(record_blocks(item, PAGE_END, counts)):
         if isinstance(block, BadRecord):
             yield replace(block, line=0)
             continue
@@ -53,7 +53,7 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
             yield BadRecord(0, "a page without its end", excerpt, where=path)
 
 
-MEDIAWIKI = Source(pages, articles)
+MEDIAWIKI = Source(pages, dump_articles)
 
 
 def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]) -> str | BadRecord:
@@ -93,7 +93,7 @@ def _hidden_links(path: str) -> frozenset[str]:
     """Returns the names of the namespaces of files and categories, from the head of the dump, and in English."""
     names = {"file", "image", "media", "category"}
     try:
-        with opened(path) as stream:
+        with open_bytes(path) as stream:
             head = stream.read(1 << 16)
         for key, name in re.findall(rb'<namespace key="(\d+)"[^>]*>([^<]*)</namespace>', head):
             names |= {name.decode("utf-8", "replace").lower()} if key.decode() in (FILES, CATEGORIES) else set()

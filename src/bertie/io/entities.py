@@ -18,13 +18,22 @@ from bertie.errors import DataError
 from bertie.io.annotations import PROGRAM, cell_labels, is_annotated, why_unused
 from bertie.io.fields import source_of
 from bertie.io.lines import BadRecord
-from bertie.io.offsets import Place, in_characters, unit_of, whole
 from bertie.io.rows import FORMATS as rows_of
 from bertie.io.rows import records, without_header
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import TaggedExample, are_texts, cut, of_words, places_of
-from bertie.io.words import unit_of as script_unit
+from bertie.io.words import (
+    Place,
+    TaggedExample,
+    are_texts,
+    cut,
+    in_characters,
+    of_words,
+    places_of,
+    script_unit,
+    unit_of,
+    whole,
+)
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one

@@ -25,9 +25,9 @@ PAIRS = (  # the column names data sets use, the longest match first: a file wit
 SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
 LABELS = ("label", "labels", "레이블", "라벨")
 USUAL = {*LABELS, *itertools.chain(*PAIRS, *SINGLES)}
-Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
-Values = Sequence[Any]
-Numbered = tuple[int, Values | BadRecord]
+ByteLines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
+Cells = Sequence[Any]
+Numbered = tuple[int, Cells | BadRecord]
 
 
 class Header(tuple[str, ...]):
@@ -44,7 +44,7 @@ def known_names(format: TableFormat) -> set[str]:
     return USUAL | {*columns.text, columns.label or "", *columns.usual_text, columns.usual_label} - {""}
 
 
-def header(names: Values, where: str) -> Header:
+def header(names: Cells, where: str) -> Header:
     """Returns the names of columns, composed; one without a name is called by its number.
 
     Raises DataError for a name that occurs twice.
@@ -97,7 +97,7 @@ def tabular(rows: Iterator[Numbered], format: TableFormat, where: str, separator
 
 def _header(
     rows: Iterator[Numbered], format: TableFormat
-) -> tuple[Sequence[Numbered], Values | None, Iterator[Numbered]]:
+) -> tuple[Sequence[Numbered], Cells | None, Iterator[Numbered]]:
     """Returns the rows above the names of the columns, the names (None without rows), and the rows below.
 
     It reads ahead only where the first row has a single value that is not a usual name.
@@ -116,11 +116,11 @@ def _header(
     at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, BadRecord)), None)
     if at is None:
         return first, None, rows
-    return first[:at], cast(Values, first[at][1]), itertools.chain(first[at + 1 :], rows)
+    return first[:at], cast(Cells, first[at][1]), itertools.chain(first[at + 1 :], rows)
 
 
 def fields_of(
-    values: Values, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
+    values: Cells, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
 ) -> Fields | BadRecord:
     """Returns the fields of a row. needed: the number of columns that a row must have; the ones after it are nameless.
 

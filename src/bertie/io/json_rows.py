@@ -17,7 +17,7 @@ from bertie.errors import DataError
 from bertie.io.annotations import records_of
 from bertie.io.fields import Fields, Flat, composed, flat
 from bertie.io.header import Row, fields_of, header, known_names
-from bertie.io.lines import WHOLE, BadRecord, check_characters, decoded, json_line
+from bertie.io.lines import WHOLE, BadRecord, check_characters, json_line, text_lines
 from bertie.io.table_format import TableFormat
 
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
@@ -26,7 +26,7 @@ NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
 def read_jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON object per line."""
     names: tuple[str, ...] = ()
-    for number, line in decoded(file, format.file.encoding, where, usual=format.file.usual_encoding):
+    for number, line in text_lines(file, where, format.file):
         if isinstance(line, BadRecord):
             yield number, line
             continue
@@ -54,7 +54,7 @@ def _fields(record: Any) -> Flat | None:
     return flat(record) if isinstance(record, dict) else None
 
 
-def read_json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
+def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
     """One JSON list of objects, as KLUE's files are, or a table in another orientation (orientations.py). Not streamed.
 
     The line is the object's number, from 1.
@@ -63,7 +63,7 @@ def read_json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]
     if len(data) > WHOLE:
         raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
     lines = []
-    for number, line in decoded(data.splitlines(), format.file.encoding, where, usual=format.file.usual_encoding):
+    for number, line in text_lines(data.splitlines(), where, format.file):
         if isinstance(line, BadRecord):  # without it, the list may still be valid, with fewer rows
             raise DataError(f"{where}, line {number}: {line.reason}. Convert the file to UTF-8, or pass --encoding.")
         lines.append(line)

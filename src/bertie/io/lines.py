@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 from bertie.errors import DataError, UsageError
 from bertie.io import memory, streams
+from bertie.io.table_format import UTF8, FileFormat
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
 WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
@@ -52,7 +53,7 @@ def where_of(path: Path | str) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
+def open_file(path: Path | str) -> AbstractContextManager[IO[bytes]]:
     """Context with a file, or standard input ("-"), which stays open.
 
     A file is decompressed by its extension, and read as UTF-8 where it is UTF-16 with a byte order mark, as Windows
@@ -80,7 +81,7 @@ def _plain(path: Path | str) -> io.BufferedReader:
 def _decompressed(path: Path | str) -> Iterator[IO[bytes]]:
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(streams.opened(path))
+            stream = stack.enter_context(streams.open_bytes(path))
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}.") from None
         yield _in_utf8(io.BufferedReader(_Damaged(stream, path), 1 << 16), path)
@@ -135,8 +136,8 @@ class _Recoded(io.RawIOBase):
 
 def valid_lines(path: Path | str) -> Iterator[str]:
     """Yields the lines of a text file. Raises DataError for a line that is not UTF-8, or too long."""
-    with opened(path) as file:
-        for number, line in decoded(file, "utf-8", where_of(path), f"convert it: iconv -f cp949 -t utf-8 {path}"):
+    with open_file(path) as file:
+        for number, line in text_lines(file, where_of(path), korean=f"convert it: iconv -f cp949 -t utf-8 {path}"):
             if isinstance(line, BadRecord):
                 raise DataError(f"{where_of(path)}, line {number}: {line.reason}.")
             yield line
@@ -156,7 +157,7 @@ def standard_input() -> IO[bytes]:
 
 def read_whole(path: Path | str) -> bytes:
     """Returns all bytes of a file of at most WHOLE. Raises DataError."""
-    with opened(path) as file:
+    with open_file(path) as file:
         data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
         raise DataError(
@@ -164,6 +165,15 @@ def read_whole(path: Path | str) -> bytes:
             "object per line."
         )
     return data
+
+
+def read_text(path: Path | str, encoding: str) -> str:
+    """Returns the text of a file of at most WHOLE. Raises DataError; UsageError for an unknown encoding."""
+    check_encoding(encoding)
+    try:
+        return read_whole(path).decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not {encoding} text ({error.reason} at byte {error.start:,}).") from None
 
 
 def check_encoding(encoding: str) -> None:
@@ -179,22 +189,20 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-def decoded(
+def text_lines(
     file: IO[bytes] | Iterable[bytes | None],
-    encoding: str,
     where: str,
+    format: FileFormat = UTF8,
     korean: str = "pass --encoding cp949.",
-    *,
-    usual: str = "",
 ) -> Iterator[tuple[int, str | BadRecord]]:
     """Yields (line number, text without its line end); undecodable and too long lines are `BadRecord`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
     at its first line that is not ASCII. It is refused with the name of the encoding, since another encoding would turn
     every text into noise. A UTF-8 file is refused too, at the first line that another encoding cannot read: CP949 can
-    read some lines of Korean UTF-8. korean: what to do about CP949, for the message. usual: the encoding of a file that
-    is not UTF-8, where none is named: that of the training file.
+    read some lines of Korean UTF-8. korean: what to do about CP949, for the message.
     """
+    encoding, usual = format.encoding, format.usual_encoding
     check_encoding(encoding)
     seen_unicode = False
     lines: Iterable[bytes | None] = _lines(cast(IO[bytes], file)) if hasattr(file, "readline") else file

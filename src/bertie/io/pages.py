@@ -9,7 +9,7 @@ from typing import Any
 from bertie.io import isolated
 from bertie.io.blocks import NEVER, Item, ReadOptions, Source, spans
 from bertie.io.lines import LIMIT, BadRecord
-from bertie.io.streams import Unreadable, opened
+from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
 
 NO_TEXT = "a page without text"
@@ -40,7 +40,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
     from trafilatura import extract
     from trafilatura.utils import decode_file
 
-    text = decoded(page, charset)
+    text = decode_page(page, charset)
     text = text if isinstance(text, str) else decode_file(text)
     if not text.strip():
         return "", ""
@@ -79,7 +79,7 @@ def _title(page: str) -> str:
     return " ".join(html.unescape(page[begin.end() : end.start()]).split()) if begin and end else ""
 
 
-def decoded(page: bytes, charset: str = "") -> str | bytes:
+def decode_page(page: bytes, charset: str = "") -> str | bytes:
     """Returns a page as text in the encoding that the server or the page names, or as bytes if that one is wrong."""
     named = CHARSET.search(page, 0, 4096)
     for name in (charset, named[1].decode("ascii", "replace") if named else "", "utf-8"):
@@ -92,7 +92,7 @@ def decoded(page: bytes, charset: str = "") -> str | bytes:
 
 def read_page(path: str) -> bytes:
     """Returns the bytes of a file. Raises Unreadable for one that is longer than LIMIT."""
-    with opened(path) as file:
+    with open_bytes(path) as file:
         page = file.read(LIMIT + 1)
     if len(page) > LIMIT:
         raise Unreadable(f"the file is a page of more than {LIMIT >> 20} MiB")
@@ -104,7 +104,7 @@ def no_text(page: bytes) -> str:
     return f"{NO_TEXT} that can be read, of {len(page) / 1e6:,.0f} MB" if len(page) >= 1e6 else NO_TEXT
 
 
-def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+def page_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a file of HTML as one item."""
     needed()
     yield from spans(path, NEVER)
@@ -118,4 +118,4 @@ def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     yield text or BadRecord(0, no_text(content), where=item[0])
 
 
-HTML = Source(files, page)
+HTML = Source(page_files, page)

@@ -70,7 +70,7 @@ class Module:
     @staticmethod
     def files(package: str) -> list[Path]:
         """Returns the files of a package that may have documentation."""
-        return files(package)
+        return package_files(package)
 
     @staticmethod
     def read(path: Path, package: str, root: Path) -> "Module | None":
@@ -89,7 +89,7 @@ def modules(package: str) -> Iterator[Module]:
     Files that are not Python of this version, or not UTF-8, are skipped. Raises DataError for an unknown package.
     """
     root = locate(package)
-    for path in files(package):
+    for path in package_files(package):
         module = read(path, package, root)
         if module is not None:
             yield module
@@ -117,7 +117,7 @@ def locate(package: str) -> Path:
     )
 
 
-def files(package: str) -> list[Path]:
+def package_files(package: str) -> list[Path]:
     """Yields the files of a package that may have documentation, in a fixed order."""
     root = locate(package)
     if root.is_file():

@@ -8,9 +8,18 @@ A parquet file has one question in a row, with these columns.
 An example's texts are (question, context). Its label is every accepted answer as (text, start), empty for an
 unanswerable question. Without `answer_start`, the text's only place is taken. A start of -1 means that the text is not
 at the given position, or has several places; such a question is scored, but not used for training.
+
+TriviaQA has the documents that were found for a question, and answers without a place (distant supervision):
+
+    qa/wikipedia-train.json      {"Data": [{"Question", "QuestionId", "Answer": {"Value", "Aliases"}, "EntityPages"}]}
+    evidence/wikipedia/NAME.txt  a document; web-*.json has "SearchResults" and evidence/web
+
+Each pair of a question and a document is an example: the first 400 words of the document, where they contain the answer
+or one of its aliases (Devlin et al. 2018, section 4.2). Its label is their first places. Joshi et al. 2017.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +28,12 @@ from typing import Any
 from bertie.errors import DataError
 from bertie.io.fields import first_given, source_of
 from bertie.io.json_rows import NO_TEXT
-from bertie.io.lines import BadRecord, check_characters, check_encoding, decoded, opened, read_whole, where_of
-from bertie.io.offsets import UNITS, whole
-from bertie.io.rows import kind_of, records
+from bertie.io.lines import BadRecord, check_characters, open_file, read_text, read_whole, text_lines, where_of
+from bertie.io.rows import records, table_kind
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
-from bertie.io.trivia import KIND as TRIVIA
-from bertie.io.trivia import trivia
+from bertie.io.words import UNITS, whole
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
@@ -40,26 +47,20 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
 
     Raises DataError for a missing file, or another format.
     """
-    if format.file.kind == TRIVIA:
+    if format.file.kind == TRIVIA_KIND:
         yield from trivia(path)
         return
     suffix = suffix_of(path)
     if suffix in LINES or (suffix != "json" and format.file.kind in LINES):  # SQuAD's frame is one object on one line
-        with opened(path) as file:
-            for number, line in decoded(file, format.file.encoding, where_of(path), usual=format.file.usual_encoding):
+        with open_file(path) as file:
+            for number, line in text_lines(file, where_of(path), format.file):
                 yield line if isinstance(line, BadRecord) else _of_line(line, number, format)
         return
-    if (format.file.kind or kind_of(path)) == "parquet":
+    if (format.file.kind or table_kind(path)) == "parquet":
         for number, row in records(path, format):
             yield row if isinstance(row, BadRecord) else _of_fields(source_of(row), number, format)
         return
-    check_encoding(format.file.encoding)
-    try:
-        text = read_whole(path).decode(format.file.encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not {format.file.encoding} text ({error.reason} at byte {error.start:,})."
-        ) from None
+    text = read_text(path, format.file.encoding)
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -154,3 +155,52 @@ def _place(text: str, context: str, start: int) -> int:
         if at is not None and start < len(at) and at[start] >= 0 and context.startswith(text, at[start]):
             return at[start]
     return MISPLACED
+
+
+TRIVIA_KIND = "triviaqa"  # of a table's format
+WORDS = 400  # of a document
+DOCUMENTS = {"EntityPages": "wikipedia", "SearchResults": "web"}
+"""Key of a question's documents -> the folder of their files."""
+_BEGINNING = re.compile(rf"\s*(?:\S+\s+){{0,{WORDS - 1}}}\S+")
+
+
+def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
+    """Yields the pairs of a file in order; `line` counts pairs from 1. Raises DataError for another format."""
+    try:
+        asked = json.loads(read_whole(path).decode("utf-8-sig"))["Data"]
+        pairs = [(one, folder, page) for one in asked for key, folder in DOCUMENTS.items() for page in one.get(key, ())]
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error}). The file may be truncated.") from None
+    except (KeyError, TypeError, AttributeError):
+        raise DataError(f'{path} is not in the format of TriviaQA: {{"Data": [{{"Question", "Answer"}}]}}.') from None
+    evidence = Path(path).parent.parent / "evidence"
+    for number, (one, folder, page) in enumerate(pairs, 1):
+        try:
+            yield _pair(one, evidence / folder, str(page["Filename"]), number)
+        except (KeyError, TypeError, AttributeError):
+            yield BadRecord(number, "no question, answer or name of a document")
+
+
+def _pair(asked: Mapping[str, Any], folder: Path, name: str, number: int) -> Example | BadRecord:
+    question, answer = str(asked["Question"]), asked["Answer"]
+    names = list(dict.fromkeys(str(alias) for alias in (answer["Value"], *answer.get("Aliases", ()))))
+    file = (folder / name).resolve()
+    if not file.is_relative_to(folder.resolve()):
+        return BadRecord(number, "a document outside the folder of evidence")
+    try:
+        found = _BEGINNING.match(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return BadRecord(number, "no file of the document")
+    context = found[0] if found else ""
+    places = [
+        (context[m.start() : m.end()], m.start()) for alias in names if alias.strip() and (m := _at(alias, context))
+    ]
+    if not places:
+        return BadRecord(number, f"no answer in the first {WORDS} words")
+    first = sorted(set(places), key=lambda place: (place[1], -len(place[0])))
+    return Example((question, context), tuple(first), number, f"{asked['QuestionId']}--{name}")
+
+
+def _at(alias: str, context: str) -> re.Match[str] | None:
+    """Returns the first place of an alias as whole words, in any case."""
+    return re.search(rf"(?<!\w){re.escape(alias.strip())}(?!\w)", context, re.IGNORECASE)

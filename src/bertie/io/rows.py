@@ -18,12 +18,12 @@ from bertie.files import exists
 from bertie.io.delimited import FASTTEXT, read_csv, read_fasttext, read_text_lines, read_tsv
 from bertie.io.fields import Fields
 from bertie.io.header import Header, Row
-from bertie.io.json_rows import read_json, read_jsonl
-from bertie.io.lines import LINE_END, BadRecord, opened, standard_input, where_of
+from bertie.io.json_rows import read_json_table, read_jsonl
+from bertie.io.lines import LINE_END, BadRecord, open_file, standard_input, where_of
 from bertie.io.memory import in_memory
 from bertie.io.parquet import read_parquet
 from bertie.io.sheets import read_xlsx
-from bertie.io.streams import format_of, suffix_of
+from bertie.io.streams import format_by_name, suffix_of
 from bertie.io.table_format import FileFormat, TableFormat
 from bertie.registry import Registry
 
@@ -57,7 +57,7 @@ FORMATS: Registry[Reader] = Registry(
     [
         ("csv", read_csv),
         ("tsv", read_tsv),
-        ("json", read_json),
+        ("json", read_json_table),
         ("jsonl", read_jsonl),
         ("parquet", read_parquet),
         ("xlsx", read_xlsx),
@@ -71,12 +71,12 @@ FORMATS: Registry[Reader] = Registry(
 def rows_and_header(path: Path | str, format: TableFormat) -> Iterator[Row]:
     """Yields the rows of a file as `records` does, and before them the names of its columns, where it has a header."""
     check_known(path, format.file)
-    kind = format.file.kind or kind_of(path)
+    kind = format.file.kind or table_kind(path)
     if not kind:
         raise DataError(f"{path} is a folder; a file with a row for each example was expected.")
     if kind not in FORMATS:
         raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
-    with opened(path) as file:
+    with open_file(path) as file:
         yield from FORMATS[kind](file, format, where_of(path))
 
 
@@ -106,7 +106,7 @@ def check_known(path: Path | str, format: FileFormat) -> None:
         raise UsageError(f"{path} is {program}, which is not read. {remedy}")
 
 
-def kind_of(path: Path | str) -> str:
+def table_kind(path: Path | str) -> str:
     """Returns the format of a file from its name without .gz, .zst, .xz or .bz2, or from its first line.
 
     When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files, unless it is
@@ -115,7 +115,7 @@ def kind_of(path: Path | str) -> str:
     if in_memory(path):
         return "jsonl"
     stdin = str(path) == "-"
-    kind = "txt" if stdin else format_of(path)
+    kind = "txt" if stdin else format_by_name(path)
     if not stdin and exists(path) and Path(path).is_dir():
         return ""
     if kind in ("txt", "json"):
@@ -142,7 +142,7 @@ def first_line(path: Path | str) -> bytes:
         file.seek(-len(line), io.SEEK_CUR)
         return line
     if exists(path) and Path(path).is_file():  # what a look takes from a pipe would be gone
-        with suppress(OSError, DataError), opened(path) as file:  # records() says what is wrong with the file
+        with suppress(OSError, DataError), open_file(path) as file:  # records() says what is wrong with the file
             line = bytes(file.readline(1 << 20))
             return line + bytes(file.read(16)).strip() if line.endswith(b"\n") else line
     return b""

@@ -26,7 +26,7 @@ from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, file_size, spans
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord, check_encoding, texts_of
-from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_of, opened, suffix_of
+from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_by_name, open_bytes, suffix_of
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.registry import Later, Registry
 
@@ -64,7 +64,7 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Input
     size = 0  # of the last unit
     files = expand(inputs, formats(reading))
     for name in files.names:
-        kind, about = kind_of(name, reading)
+        kind, about = source_kind(name, reading)
         for item, bytes_ in _source(kind).plan(about, reading):
             if not units or units[-1].source != kind or size >= UNIT:
                 units.append(Unit(kind, [], 0))
@@ -95,7 +95,11 @@ SOURCES: Registry[Source] = Registry(
     [
         (
             "txt",
-            Source(lambda path, reading: spans(path, documents.ENDS[reading.documents]), documents.text, spans=True),
+            Source(
+                lambda path, reading: spans(path, documents.DOCUMENT_ENDS[reading.documents]),
+                documents.text,
+                spans=True,
+            ),
         ),
         ("wiki", Source(lambda path, reading: spans(path, documents.WIKI_END), documents.wiki, spans=True)),
         ("jsonl", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
@@ -105,7 +109,7 @@ SOURCES: Registry[Source] = Registry(
         ("warc", Later("bertie.io.warc", "WARC")),
         ("html", Later("bertie.io.pages", "HTML")),
         ("epub", Later("bertie.io.books", "EPUB")),
-        ("python", Source(documents.modules, documents.documentation, scheme=True)),
+        ("python", Source(documents.package_items, documents.documentation, scheme=True)),
     ],
     group="bertie.sources",
 )
@@ -146,7 +150,7 @@ def expand(inputs: Iterable[str], known: Collection[str]) -> Inputs:
         elif Path(name).is_dir():
             visible, hidden = files_in(Path(name))
             unreadable += hidden
-            readable = {p: None for p in visible if not known or format_of(p) in known}
+            readable = {p: None for p in visible if not known or format_by_name(p) in known}
             if not readable:
                 reason = f" Some of it cannot be read: {some_of(hidden)}." if hidden else ""
                 endings = ", ".join(endings_of(known))
@@ -191,14 +195,14 @@ def _none(name: str, closed: list[str]) -> str:
     return f"{name} does not exist{_hint(name)}"
 
 
-def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
+def source_kind(name: str, reading: ReadOptions) -> tuple[str, str]:
     """Returns the row of SOURCES that reads `name`, and its argument. Raises UsageError for an unknown format."""
     scheme, colon, rest = name.partition(":")
     if colon and _is_scheme(scheme):
         return scheme, rest
     if reading.format:
         return reading.format, name
-    kind, known = format_of(name), formats()
+    kind, known = format_by_name(name), formats()
     if kind not in known:
         endings = [*endings_of(known), *(f"each also .{c}" for c in COMPRESSIONS)]
         raise UsageError(
@@ -208,7 +212,7 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
     if kind != "txt":
         return kind, name
     try:
-        with opened(name) as stream:
+        with open_bytes(name) as stream:
             head = stream.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
     except FAILURES:
         head = b""  # reading it will say what is wrong
@@ -247,13 +251,13 @@ class SourceFile:
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         self.path = path
-        known = format_of(self.path) in formats()
+        known = format_by_name(self.path) in formats()
         self.options = ReadOptions("" if known else "txt", encoding=encoding, documents="file")
 
     @property
     def format(self) -> str:
         """The format by the extension: "jsonl" of a.ndjson.gz, "txt" without one."""
-        return format_of(self.path)
+        return format_by_name(self.path)
 
     @property
     def size(self) -> int:
@@ -263,12 +267,12 @@ class SourceFile:
     @property
     def kind(self) -> str:
         """The format, by the extension and the first bytes: "txt", "wiki", "jsonl" ..."""
-        return kind_of(self.path, self.options)[0]
+        return source_kind(self.path, self.options)[0]
 
     @property
     def table_kind(self) -> str:
         """The format of a table, by the extension or the first line: "csv", "lines" ..."""
-        return rows.kind_of(self.path)
+        return rows.table_kind(self.path)
 
     def rows(self, format: TableFormat = RECOGNISED) -> Iterator[tuple[int, Fields | BadRecord]]:
         """Yields (line, fields by column name) of every row of a table."""
@@ -276,11 +280,11 @@ class SourceFile:
 
     def open(self, *, seekable: bool = False) -> AbstractContextManager[IO[bytes]]:
         """Opens the file for reading bytes, uncompressed."""
-        return opened(self.path, seekable=seekable)
+        return open_bytes(self.path, seekable=seekable)
 
     def documents(self) -> Iterator[tuple[str, str] | BadRecord]:
         """Yields the title, or "", and the text of each document: the articles of a wiki, else the file as a whole."""
-        kind, about = kind_of(self.path, self.options)
+        kind, about = source_kind(self.path, self.options)
         items = [item for item, _ in _source(kind).plan(about, self.options)]
         if kind == "wiki":
             yield from chain.from_iterable(documents.articles(item, self.options, Counter()) for item in items)

@@ -83,7 +83,7 @@ def suffix_of(path: str | Path) -> str:
     return uncompressed(path).suffix.lower().removeprefix(".")
 
 
-def format_of(path: str | Path) -> str:
+def format_by_name(path: str | Path) -> str:
     """Returns the name of a file's format from its extension: "jsonl" of a.ndjson.gz, "txt" of a name like wiki_00."""
     suffix = suffix_of(path)
     return ALIASES.get(suffix, suffix)
@@ -96,7 +96,7 @@ def endings_of(formats: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
+def open_bytes(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
     """Context with a file's bytes, decompressed by its extension; only those of [start, stop) when stop is not -1.
 
     A range of a compressed file consists of whole members (`members`). Reading raises one of FAILURES where the file is
@@ -147,7 +147,7 @@ def _found(file: IO[bytes], magic: re.Pattern[bytes], position: int) -> Iterator
 
 def _begins(path: str, position: int, begins: re.Pattern[bytes]) -> bool:
     try:
-        with opened(path, position) as stream:
+        with open_bytes(path, position) as stream:
             return begins.match(stream.read(64)) is not None
     except FAILURES:
         return False

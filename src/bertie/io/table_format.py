@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
-from bertie.io.fields import composed, flat, source_of
-from bertie.io.templates import columns_in
+from bertie.io.fields import columns_in, composed, flat, source_of
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -196,4 +195,4 @@ class TableFormat:
         )
 
 
-RECOGNISED = TableFormat()
+RECOGNISED, UTF8 = TableFormat(), FileFormat()

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from bertie.errors import DataError
 from bertie.io.annotations import cell_labels, why_unused
-from bertie.io.columns import Look, find_columns
+from bertie.io.columns import LookAhead, find_columns
 from bertie.io.features import BadFeaturesError, vectors_of
-from bertie.io.fields import Fields, as_text, source_of
+from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
 from bertie.io.rows import rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
-from bertie.io.templates import Template, is_template
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ class Example:
         path: Path | str, format: TableFormat, *, on_columns: "Callable[[Columns], None]" = lambda columns: None
     ) -> "Iterator[Example | BadRecord]":
         """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
-        return stream(path, format, on_columns=on_columns)
+        return stream_examples(path, format, on_columns=on_columns)
 
 
 @dataclass
@@ -124,10 +123,10 @@ class SkipReport:
 
 def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
     """Returns all examples of a file, and the skipped rows. Raises DataError without examples."""
-    return SkipReport.collect(stream(path, format), str(path))
+    return SkipReport.collect(stream_examples(path, format), str(path))
 
 
-def stream(
+def stream_examples(
     path: Path | str,
     format: TableFormat = RECOGNISED,
     *,
@@ -269,5 +268,5 @@ def time_of(fields: Fields, column: str, where: str) -> tuple[bool, float]:
     return True, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
-FindColumns = Callable[[Sequence[str], Columns, str, Look], Columns]
+FindColumns = Callable[[Sequence[str], Columns, str, LookAhead], Columns]
 MakeExample = Callable[[Fields, Columns, int], Example | BadRecord]

@@ -3,31 +3,33 @@
     conll, conllu, klue        lines of words with tags (conll.py)
     jsonl, json, parquet       {"tokens": [...], "tags": [...]}, or {"text": ..., "entities": [{"start": 0, "end": 3,
                                "label": ...}]}; for prediction also {"text": ...} (entities.py)
-    csv, tsv, xlsx             a word per row, or a text per row with such a list in a cell (word_tables.py)
+    csv, tsv, xlsx             a word per row, or a text per row with such a list in a cell
     brat, webanno              the formats of brat, and of INCEpTION and WebAnno
 
 An empty line ends a sentence. An example's text is the original sentence, or its words separated by spaces. `spans` are
 the characters of each word, and its label is the words' tags, those of BILOU in BIOES.
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, NamedTuple, TypeAlias
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.io.brat import brat
 from bertie.io.conll import conll, conllu, klue
 from bertie.io.entities import has_places, objects
-from bertie.io.lines import BadRecord, opened, where_of
-from bertie.io.rows import check_known, first_line, kind_of
-from bertie.io.streams import format_of, suffix_of
+from bertie.io.fields import Fields
+from bertie.io.lines import BadRecord, open_file, where_of
+from bertie.io.rows import FORMATS as rows_of
+from bertie.io.rows import check_known, column_names, first_line, table_kind, without_header
+from bertie.io.streams import format_by_name, suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.webanno import BEGINS, webanno
-from bertie.io.word_tables import WORD_TABLES, word_rows, word_table
-from bertie.io.words import TaggedExample, in_bioes
+from bertie.io.words import TaggedExample, in_bioes, of_words
 
 TABLES = ("jsonl", "json", "parquet")
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
@@ -37,17 +39,17 @@ FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | Ba
     "webanno": webanno,
     **{kind: partial(objects, kind) for kind in TABLES},
 }
-FOLDER = "brat"  # the only format that is read from several files
+FOLDER_FORMAT = "brat"  # the only format that is read from several files
 
 
 def kind_of_words(path: Path | str) -> str:
     """Returns the format of tagged words of a file, from its name or its first line; "" for an unknown one."""
     if Path(path).is_dir():
-        return FOLDER
-    kind = format_of(path)
-    kind = kind if kind in ("conll", "conllu", FOLDER, *TABLES) else ""
+        return FOLDER_FORMAT
+    kind = format_by_name(path)
+    kind = kind if kind in ("conll", "conllu", FOLDER_FORMAT, *TABLES) else ""
     if kind == "json":
-        return kind_of(path)
+        return table_kind(path)
     if kind or not Path(path).is_file():
         return kind
     first = first_line(path).removeprefix(b"\xef\xbb\xbf")
@@ -65,7 +67,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRe
     """
     check_known(path, format.file)
     kind = format.file.kind or kind_of_words(path) or suffix_of(path)
-    if kind == FOLDER:
+    if kind == FOLDER_FORMAT:
         yield from _in_bioes(brat(path, format))
         return
     places = kind in WORD_TABLES and has_places(path, kind, format)
@@ -73,11 +75,11 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRe
     if not format.file.kind and not table and not places and kind not in FORMATS:
         kind = "conll"
     if kind not in FORMATS and not table and not places:
-        raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER))}")
+        raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER_FORMAT))}")
     if not table and not places and (format.file.names or (format.columns.text and kind not in TABLES)):
         option = "--columns" if format.file.names else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
-    with opened(path) as file:
+    with open_file(path) as file:
         read = partial(word_rows, table) if table else partial(objects, kind) if places else FORMATS[kind]
         for row in _in_bioes(read(file, format, where_of(path))):
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
@@ -100,3 +102,73 @@ class TaggedFile:
     Example: TypeAlias = TaggedExample
     FORMATS, TABLES = FORMATS, TABLES
     read = staticmethod(sentences)
+
+
+EMPTY_LINE = "empty line"
+WORD_TABLES = ("csv", "tsv", "xlsx")
+WORD, TAG = ("word", "token", "단어"), ("tag", "label", "ner_tag", "태그", "라벨")
+SENTENCE = ("sentence #", "sentence#", "sentence_id", "sentence id", "sentence_idx", "sent_id")
+LONGEST = 1000  # words of a sentence: a table that has no ends of sentences is one
+
+
+class WordTable(NamedTuple):
+    """A table with a word per row: its format and its columns; "" for one that it does not have."""
+
+    kind: str
+    word: str
+    tag: str
+    sentence: str
+
+
+def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
+    """Returns the columns of a table with a word per row, from its header; None for another file.
+
+    The word is in columns.text, or in a recognized column. Without labels, the columns of the word and of the
+    sentence must have known names, since other tables have texts.
+    """
+    kind = format.file.kind or suffix_of(path)
+    if kind not in WORD_TABLES or not Path(path).is_file():
+        return None
+    names = format.file.names or column_names(path, replace(format, file=replace(format.file, kind=kind)))
+    lower = {name.strip().lower(): name for name in names}
+
+    def column(given: Sequence[str], known: Sequence[str]) -> str:
+        return next((name for name in given if name), "") or next((lower[name] for name in known if name in lower), "")
+
+    usual = [name for name in (*format.columns.usual_text[:1], format.columns.usual_label) if name in names]
+    word = column((*format.columns.text[:1], *usual[:1]), WORD)
+    tag, sentence = column((format.columns.label or "", *usual[1:]), TAG), column((), SENTENCE)
+    if not word or (not format.columns.labelled and not (sentence and word.strip().lower() in WORD)):
+        return None
+    if missing := next((name for name in (word, tag) if name and name not in names), ""):
+        raise DataError(f"{path} has no column {missing!r}. {nearest(missing, names)}")
+    if format.columns.labelled and not tag:
+        raise DataError(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
+    return WordTable(kind, word, tag, sentence)
+
+
+def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
+    """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
+    found, bad, first, current, ends = list[Fields](), None, 0, None, 0
+    for number, row in itertools.chain(
+        without_header(rows_of[table.kind](file, format, where)), [(0, BadRecord(0, EMPTY_LINE))]
+    ):
+        empty = row.reason == EMPTY_LINE if isinstance(row, BadRecord) else not any(row.values())
+        name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
+        if (found or bad) and (empty or (name is not None and name != current)):
+            if not table.sentence and not ends and len(found) > LONGEST:
+                raise DataError(
+                    f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
+                    "after each sentence."
+                )
+            words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
+            yield bad or of_words(words, tags if format.columns.labelled else None, first)
+            found, bad, ends = [], None, ends + 1
+        if empty:
+            continue
+        first = first if found or bad else number
+        if isinstance(row, BadRecord):
+            bad = bad or row
+        else:
+            found.append(row)
+            current = name if name is not None else current

@@ -8,9 +8,9 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import EXCERPT, NEVER, Item, ReadOptions, Source, decoded, parts
+from bertie.io.blocks import EXCERPT, NEVER, Item, ReadOptions, Source, decode_record, parts
 from bertie.io.lines import LIMIT, BadRecord
-from bertie.io.streams import Unreadable, opened
+from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
 
 RECORD_BEGINS = re.compile(rb"(?:\r\n)*WARC/1")
@@ -24,14 +24,14 @@ def archives(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from parts(path, NEVER, RECORD_BEGINS)
 
 
-def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def page_texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the text of every page in a part of an archive. Records that are no pages are dropped, by their type."""
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
     from warcio.statusandheaders import StatusAndHeadersParserException
 
     path = item[0]
-    with opened(*item) as stream:
+    with open_bytes(*item) as stream:
         records = ArchiveIterator(_Truncated(stream))
         records.INC_RECORD = ""  # its own message on standard error
         faults = 0
@@ -45,7 +45,7 @@ def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
             raise Unreadable(f"not a web archive, or damaged ({' '.join(str(error).split())[:EXCERPT]})") from None
 
 
-WARC = Source(archives, texts)
+WARC = Source(archives, page_texts)
 
 
 def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
@@ -72,8 +72,8 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
         return BadRecord(0, "a page in a compression that is not read (Content-Encoding)", address, where=path)
     charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
     if kind == PLAIN:
-        text = pages.decoded(content, charset)
-        found = text if isinstance(text, str) else decoded(content, reading, path, 0)
+        text = pages.decode_page(content, charset)
+        found = text if isinstance(text, str) else decode_record(content, reading, path, 0)
     else:
         try:
             found = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]

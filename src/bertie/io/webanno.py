@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import IO
 
 from bertie.errors import DataError, nearest
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, of_words, places_of
@@ -23,7 +23,7 @@ from bertie.io.words import TaggedExample, of_words, places_of
 BEGINS, TEXT = "#FORMAT=WebAnno TSV", "#Text="
 LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
 NUMBERED = re.compile(r"(.*)\[(\d+)\]$")
-ESCAPED = re.compile(r"\\(.)")
+BACKSLASHED = re.compile(r"\\(.)")
 USUAL = ("value", "label", "PosValue")  # features whose values are labels
 OWN = ("NamedEntity", "POS")  # layers, the first of which is taken
 Lines = list[tuple[int, str]]
@@ -36,9 +36,7 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     """
     columns: dict[str, int] = {}
     width, column, block, text, bad = 3, -1, Lines(), list[str](), None
-    for number, line in itertools.chain(
-        decoded(file, format.file.encoding, where, usual=format.file.usual_encoding), [(0, "")]
-    ):
+    for number, line in itertools.chain(text_lines(file, where, format.file), [(0, "")]):
         if isinstance(line, BadRecord):
             bad = bad or line
         elif layer := LAYER.fullmatch(line):
@@ -48,7 +46,7 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
                     columns[f"{name}.{feature}" if feature else name] = width + i
             width += max(1, len(features))
         elif line.startswith("#") and not block:
-            text += [ESCAPED.sub(r"\1", line.removeprefix(TEXT))] if line.startswith(TEXT) else []
+            text += [BACKSLASHED.sub(r"\1", line.removeprefix(TEXT))] if line.startswith(TEXT) else []
         elif line.strip():
             block.append((number, line))
         elif block or bad:
@@ -86,13 +84,13 @@ def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFor
             continue
         if len(cells) <= max(2, column):
             return BadRecord(block[0][0], "a word without its columns")
-        words.append(ESCAPED.sub(r"\1", cells[2]))
+        words.append(BACKSLASHED.sub(r"\1", cells[2]))
         value = re.split(r"(?<!\\)\|", cells[column])
         if len(value) > 1 and format.columns.labelled:
             return BadRecord(block[0][0], "entities that share a word")
         numbered = NUMBERED.fullmatch(value[0])
         kind, name = (numbered[1], numbered[2]) if numbered else (value[0], "")
-        kind = ESCAPED.sub(r"\1", kind)
+        kind = BACKSLASHED.sub(r"\1", kind)
         if kind in ("_", ""):
             tags.append("O")
         elif kind == "*" and not layer and format.columns.labelled:

@@ -1,12 +1,17 @@
-"""A sentence as an example: its text, the characters of each word, and the words' tags."""
+"""A sentence as an example: its text, the characters of each word, and the words' tags; places in texts.
+
+Offsets count characters, UTF-16 units as JavaScript and Java count them, or bytes. A file that has the text of each
+place too says by it how its offsets count.
+"""
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeGuard
 
-from bertie.io.lines import BadRecord, decoded
+from bertie.io.lines import BadRecord, text_lines
+from bertie.io.table_format import FileFormat
 from bertie.io.tables import Example
 
 Span = tuple[int, int]
@@ -33,13 +38,11 @@ class TaggedExample(Example):
         return spaced(words, (), 0)
 
 
-def blocks(
-    file: IO[bytes], encoding: str, where: str, *, comment: str = "", usual: str = ""
-) -> Iterator[Lines | BadRecord]:
+def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[Lines | BadRecord]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""
     lines: Lines = []
     bad: BadRecord | None = None
-    for number, line in itertools.chain(decoded(file, encoding, where, usual=usual), [(0, "")]):
+    for number, line in itertools.chain(text_lines(file, where, format), [(0, "")]):
         if isinstance(line, BadRecord):
             bad = bad or line
         elif line.strip():
@@ -97,8 +100,81 @@ def cut(text: str, unit: str) -> tuple[Span, ...]:
     return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
-def unit_of(texts: Iterable[Any]) -> str:
+def script_unit(texts: Iterable[Any]) -> str:
     """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
     since Korean words end in particles; else "word"."""
     letters = "".join(filter(str.isalpha, "".join(text for text in texts if isinstance(text, str))))
     return "character" if 2 * len(UNSPACED.findall(letters)) > len(letters) else "word"
+
+
+Place = tuple[int, int, str | None]
+"""The first offset, the one after the last, and the text there, if the file has it."""
+SPACE = re.compile(r"\s+")
+WHOLE = re.compile(r"(-?\d{1,15})(?:\.0+)?")
+
+
+def whole(value: object) -> int | None:
+    """Returns an offset as a whole number: 3, "3", and 3.0, as pandas writes a column with gaps; None for another."""
+    match = WHOLE.fullmatch(str(value).strip())
+    return int(match[1]) if match else None
+
+
+def _characters(text: str) -> Sequence[int] | None:
+    return None
+
+
+def _utf16(text: str) -> Sequence[int] | None:
+    return _offsets(text, lambda character: 1 + (character > "\uffff"))
+
+
+def _utf8(text: str) -> Sequence[int] | None:
+    return _offsets(text, lambda character: len(character.encode("utf-8", "surrogatepass")))
+
+
+def _offsets(text: str, size: Callable[[str], int]) -> Sequence[int] | None:
+    """Returns the character at each offset, -1 within one, and the end; None where all are of size 1."""
+    sizes = [size(character) for character in text]
+    if sum(sizes) == len(text):
+        return None
+    return [at for i, count in enumerate(sizes) for at in (i, *[-1] * (count - 1))] + [len(text)]
+
+
+UNITS: dict[str, Callable[[str], Sequence[int] | None]] = {"characters": _characters, "utf-16": _utf16, "bytes": _utf8}
+"""Name -> the character at each offset of a text; None: the offset itself."""
+
+
+def placed(text: str, places: Sequence[Place], unit: str) -> list[tuple[int, int]] | None:
+    """Returns the places in characters, from offsets in a unit; None where one is not there or has another text."""
+    at, found = UNITS[unit](text), list[tuple[int, int]]()
+    for start, end, own in places:
+        if at is not None:
+            if not (0 <= start < len(at) and 0 <= end < len(at)) or -1 in (at[start], at[end]):
+                return None
+            start, end = at[start], at[end]
+        if not 0 <= start < end <= len(text):
+            return None
+        if own is not None and _plain(text[start:end]) != _plain(own):
+            return None
+        found.append((start, end))
+    return found
+
+
+def unit_of(text: str, places: Sequence[Place]) -> str:
+    """Returns the only unit in which all places have their texts; "" for none, several, or places without texts."""
+    own = [place for place in places if place[2] is not None]
+    fits = {unit: found for unit in UNITS if (found := placed(text, own, unit)) is not None}
+    return next(iter(fits)) if own and len(fits) == 1 else ""
+
+
+def in_characters(text: str, places: Sequence[Place], usual: str) -> list[tuple[int, int]] | None:
+    """Returns places in characters: in the usual unit of the file, or in another one where that alone has their texts.
+
+    None: they fit in none, or one is outside of the text.
+    """
+    units = [usual, *UNITS] if any(own is not None for _, _, own in places) else [usual]
+    return next((found for unit in units if (found := placed(text, places, unit)) is not None), None)
+
+
+def _plain(text: str) -> str:
+    """Returns a text with single spaces: programs write line ends within a text in their own ways."""
+    return SPACE.sub(" ", text.replace("\\n", "\n")).strip()

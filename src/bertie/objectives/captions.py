@@ -25,7 +25,7 @@ from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
 from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import SkipReport, stream
+from bertie.io.tables import SkipReport, stream_examples
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_INSTANCES, VALIDATION_SEED, CorpusSource
 from bertie.text.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ class Captions:
                 f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
             )
         examples, skipped = SkipReport.collect(
-            stream(path, TableFormat.of(labelled=False, features=features)), str(path)
+            stream_examples(path, TableFormat.of(labelled=False, features=features)), str(path)
         )
         notes = [f"{path}: {note}" for note in skipped.notes]
         ids = tokenizer.ids([" ".join(example.texts) for example in examples])

@@ -14,7 +14,7 @@ from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
-from bertie.io.streams import FAILURES, opened, suffix_of
+from bertie.io.streams import FAILURES, open_bytes, suffix_of
 from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
@@ -373,7 +373,7 @@ def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     if format.file.encoding == "utf-8":
         return format
     try:
-        with opened(file) as stream:
+        with open_bytes(file) as stream:
             head = stream.read(1 << 20)
     except FAILURES:
         return format  # the reader says what is wrong with the file

@@ -20,7 +20,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, nearest
-from bertie.io.columns import Look, no_rows
+from bertie.io.columns import LookAhead, no_rows
 from bertie.io.fields import Fields, as_text
 from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
@@ -63,7 +63,7 @@ class ChoiceTask(Task):
     baselines = ("first", "overlap")
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the column of the context, and one column per choice (ending0, ending1 ...) or one column of lists.
 
         `columns.text` names them: the context first, then the choices.

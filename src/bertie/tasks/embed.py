@@ -21,7 +21,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
@@ -104,7 +104,7 @@ class EmbedTask(Task):
     example = RegressionTask.example
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of a pair and its score; of positive pairs; or of an anchor, a positive and a negative.
 
         Two texts without a label are a positive pair.

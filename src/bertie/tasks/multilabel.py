@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import cell_labels, is_annotated
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, TableFormat
@@ -134,7 +134,7 @@ class MultiLabelTask(Task):
             yield replace(row, label=format.labels.of(label) if type(label) is tuple else label)
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns one label column of lists, or (`label` with several comma-separated names) a column of 0 and 1 per
         label."""
         usual = [name.strip() for name in columns.usual_label.split(",")]  # those of the training file

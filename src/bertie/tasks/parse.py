@@ -20,8 +20,8 @@ from pydantic import Field
 
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
+from bertie.io.conll import FORMATS, is_tree, trees
 from bertie.io.lines import BadRecord
-from bertie.io.parsed import FORMATS, is_tree, trees
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
@@ -119,7 +119,7 @@ class ParseTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | BadRecord]:
-        """Reads parsed sentences (io/parsed.py), and for prediction also texts from tables, lines and standard
+        """Reads parsed sentences (io/conll.py), and for prediction also texts from tables, lines and standard
         input."""
         if not format.columns.labelled and format.file.kind not in FORMATS and suffix_of(path) != "conllu":
             yield from super().rows(path, format, on_columns=on_columns)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import Example, example, stream
+from bertie.io.tables import Example, example, stream_examples
 
 
 class Reader:
@@ -35,10 +35,10 @@ class Reader:
 
         `on_columns` is called with the columns. By default, the file is a table (io/tables.py).
         """
-        return stream(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
+        return stream_examples(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns to read. Raises DataError with the available names."""
         return find_columns(names, columns, where, look)
 

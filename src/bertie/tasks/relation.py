@@ -16,10 +16,10 @@ from typing import Literal
 from bertie.data.sequences import Sequences
 from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
-from bertie.io.offsets import in_characters, whole
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.io.tables import example as table_example
+from bertie.io.words import in_characters, whole
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction

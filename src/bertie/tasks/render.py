@@ -36,9 +36,14 @@ class RenderedExample:
     scores: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
+    @property
+    def short_texts(self) -> tuple[tuple[TextSpan, ...], ...]:
+        """The texts, long ones shortened to the context of their marks."""
+        return tuple(map(clipped, self.texts))
+
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values. Long texts are shortened to the context of their marks."""
-        return {**asdict(self), "texts": [[asdict(part) for part in clipped(text)] for text in self.texts]}
+        return {**asdict(self), "texts": [[asdict(part) for part in text] for text in self.short_texts]}
 
 
 def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> RenderedExample:

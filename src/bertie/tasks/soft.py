@@ -18,7 +18,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, SoftLabel
@@ -59,7 +59,7 @@ class SoftTask(SequenceTask):
             raise UsageError(f"task_options.truth is {self.truth}; it must be between 0 and 1.")
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of texts and label, which are found as for classification."""
         return find_columns([name for name in names if not name.startswith(SCORES)], columns, where, look)
 

@@ -22,10 +22,10 @@ from pydantic import Field
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.lines import BadRecord
 from bertie.io.questions import MISPLACED, questions
-from bertie.io.rows import kind_of
+from bertie.io.rows import table_kind
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
@@ -160,7 +160,7 @@ class SpanTask(Task):
         """Reads questions in SQuAD format (.json), one in a line (.jsonl) or in a row (.parquet); without answers also
         from other tables."""
         named = bool(format.columns.text or format.file.names) and not format.columns.labelled  # columns of a table
-        kind = format.file.kind or kind_of(path)
+        kind = format.file.kind or table_kind(path)
         framed = kind in FRAMES or suffix_of(path) == "json" or (kind == "parquet" and format.columns.labelled)
         if named or not framed:
             if format.columns.labelled:
@@ -186,7 +186,7 @@ class SpanTask(Task):
             yield BadRecord(row.line, "no answers") if unlabelled else row
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of a question and its context."""
         found = find_columns(names, columns, where, look)
         if len(found.text) != 2:

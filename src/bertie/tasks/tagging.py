@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from bertie import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
-from bertie.io.columns import Look, no_rows
+from bertie.io.columns import LookAhead, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
-from bertie.io.rows import kind_of
+from bertie.io.rows import table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.io.tagged import FOLDER, FORMATS, kind_of_words, sentences
-from bertie.io.word_tables import word_table
+from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, word_table
 from bertie.io.words import Span, TaggedExample, cut, of_words
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
 from bertie.models.facts import Facts
@@ -144,14 +143,14 @@ class TaggingTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Reads tagged sentences (io/tagged.py), and for prediction also texts from tables, lines and standard
         input."""
-        if format.file.kind in ("", kind_of(path)):  # as its name says; the first line may say more
+        if format.file.kind in ("", table_kind(path)):  # as its name says; the first line may say more
             format = replace(format, file=replace(format.file, kind=kind_of_words(path) or format.file.kind))
         kind = format.file.kind
         table = word_table(path, format)
         if (
             not table
             and not format.columns.labelled
-            and (kind not in (*FORMATS, FOLDER) or kind in ("json", "parquet"))
+            and (kind not in (*FORMATS, FOLDER_FORMAT) or kind in ("json", "parquet"))
         ):
             yield from super().rows(path, format, on_columns=on_columns)
             return
@@ -166,7 +165,7 @@ class TaggingTask(Task):
             yield row
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the column of the text, or of its words."""
         words = SPLIT in names and "text" not in names and not (columns.text or columns.labelled)
         return Columns((SPLIT,), None) if words else super().columns(names, columns, where, look)

@@ -17,7 +17,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
 from bertie.errors import UsageError
-from bertie.io.columns import Look, find_columns, no_rows
+from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.metrics.written import MEASURES, WrittenScores, available
@@ -116,7 +116,7 @@ class Text2TextTask(Task):
         return True
 
     @classmethod
-    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: Look = no_rows) -> Columns:
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of the source and of the target; `source` and `target` are recognized too."""
         if SOURCE in names and not columns.text:
             columns = replace(columns, text=(SOURCE,))

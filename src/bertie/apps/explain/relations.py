@@ -120,7 +120,7 @@ def counted(
     max_length: int,
     statistics: HeadStatistics | None = None,
 ) -> Counts:
-    """Counts the right guesses of every head for every relation of parsed sentences (io/parsed.py).
+    """Counts the right guesses of every head for every relation of parsed sentences (io/conll.py).
 
     Words that are cut at max_length, and words whose head is cut, do not count. statistics: also receives the
     attention. Raises UsageError as `attentions`.
