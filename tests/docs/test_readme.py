@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NOTEBOOK = DOCS / "tutorials" / "bert-in-ten-minutes.ipynb"
+NOTEBOOKS = [DOCS / "tutorials" / name for name in ("bert-in-ten-minutes.ipynb", "dataframe.ipynb")]
 BLOCK = re.compile(r"(<!-- not run here: .*? -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 PAGES = ["README.md", "README.ko.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
@@ -97,26 +97,33 @@ def test_every_tutorial_is_tested():
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_and_its_outputs_are_small(tmp_path: Path):
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_outputs_are_those_that_it_shows(notebook: Path, tmp_path: Path):
     pytest.importorskip("nbconvert")
     pytest.importorskip("ipykernel")
-    path = tmp_path / NOTEBOOK.name
-    path.write_bytes(NOTEBOOK.read_bytes())
+    path = tmp_path / notebook.name
+    path.write_bytes(notebook.read_bytes())
     command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "notebook", "--execute", "--inplace", path.name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
-    kinds = [[output["output_type"] for output in cell["outputs"]] for cell in cells(NOTEBOOK)]
+    kinds = [[output["output_type"] for output in cell["outputs"]] for cell in cells(notebook)]
     assert kinds == [[output["output_type"] for output in cell["outputs"]] for cell in cells(path)]
+
+
+def test_the_notebook_of_a_data_frame_has_at_most_25_lines_of_code():
+    lines = [line for cell in cells(NOTEBOOKS[1]) for line in "".join(cell["source"]).splitlines() if line.strip()]
+    assert len(lines) <= 25
 
 
 def cells(notebook: Path) -> list[dict]:
     return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
 
 
-def test_the_notebook_was_executed_and_is_small():
-    assert NOTEBOOK.stat().st_size < 100_000
-    assert [cell["execution_count"] for cell in cells(NOTEBOOK)] == list(range(1, len(cells(NOTEBOOK)) + 1))
-    assert not any(output["output_type"] == "error" for cell in cells(NOTEBOOK) for output in cell["outputs"])
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_was_executed_and_is_small(notebook: Path):
+    assert notebook.stat().st_size < 100_000
+    assert [cell["execution_count"] for cell in cells(notebook)] == list(range(1, len(cells(notebook)) + 1))
+    assert not any(output["output_type"] == "error" for cell in cells(notebook) for output in cell["outputs"])
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
