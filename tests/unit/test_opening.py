@@ -5,6 +5,7 @@ import json
 import pytest
 
 import bertie as library
+from bertie import platform
 from bertie.apps.serve.worker import load
 from bertie.errors import UsageError
 from bertie.hub.names import bundled
@@ -30,7 +31,7 @@ def test_python_and_the_server_run_the_same_engine(name):
     served, _, _ = load(str(bundled()[name]), "fp32", "auto", "auto", None)
     engine, tokenizer = open_engine(name)
     assert type(engine) is type(served)
-    ours, theirs = (library.Predictor(one, tokenizer).predict([TEXTS[name]]) for one in (engine, served))
+    ours, theirs = (platform.Predictor(one, tokenizer).predict([TEXTS[name]]) for one in (engine, served))
     assert ours == theirs
 
 

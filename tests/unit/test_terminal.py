@@ -114,7 +114,7 @@ def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("bertie.io.documents.blocks", fail)
+    monkeypatch.setattr("bertie.io.documents.record_blocks", fail)
     with pytest.raises(OSError, match="Too many open files"):
         list(read(str(tmp_path / "a.txt"), Reading()))
 
