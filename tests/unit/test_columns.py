@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie import console, load
+from bertie import console, finetune, load
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.columns import find_columns
 from bertie.io.fields import Template, columns_in, is_template
 from bertie.io.memory import open_as
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import read, stream_examples
+from bertie.io.tables import Example, read, stream_examples
+from bertie.tasks import TASKS
 from toys import CommandLine, toy_model
 
 WORDS = "the a film plot is was rather good bad long short funny and of music".split()
@@ -189,6 +190,36 @@ def test_a_table_with_a_template(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", TableFormat.of(("title", "body", "label")))
 
 
+def test_several_templates_are_suggested_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title,body,label\nGood,Very good.,y\n")
+    for texts in (("{title}", "{body}", "{label}"), ("title", "{body}", "label")):
+        with pytest.raises(UsageError, match=r"--text '{title} {body} {label}'"):
+            read(tmp_path / "a.csv", TableFormat.of(texts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "label"),
+    [
+        ("sequence", ("{title} {label}",), ""),
+        ("sequence", ("label",), ""),
+        ("sequence", ("{title} {kind}",), "kind"),
+        ("sequence", ("title", "kind"), "kind"),
+        ("regression", ("{title}. {kind}",), "kind"),
+        ("multilabel", ("{title}. {kind}",), "kind,label"),
+        ("multilabel", ("{title}. {label}",), ""),
+        ("choice", ("title", "body", "kind"), "kind"),
+    ],
+)
+def test_a_text_without_the_label(kind: str, text: tuple[str, ...], label: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title,body,label,kind\nGood,Very good.,1,0\nBad,Very bad.,0,1\n")
+    with pytest.raises(UsageError, match=r"label column '(kind|label)' is in the text.*would read the answer"):
+        [*TASKS[kind].rows(tmp_path / "a.csv", TableFormat.of(text, label))]
+    unlabelled = TableFormat.of(text, label, labelled=False)
+    assert [one.label for one in TASKS[kind].rows(tmp_path / "a.csv", unlabelled) if isinstance(one, Example)][:1] == [
+        None
+    ]
+
+
 def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("{x},label\nGood,y\n")
     assert read(tmp_path / "a.csv", TableFormat.of(("{x}",)))[0][0].texts == ("Good",)
@@ -247,6 +278,42 @@ def test_a_template_is_remembered(start: Path, tmp_path: Path, bertie: CommandLi
     assert (code, "has no column 'titel'. Did you mean 'title'" in err) == (3, True)
     report = json.loads(bertie.good("evaluate", tmp_path / "run", file, "--json"))
     assert report["examples"] == 40
+
+
+def test_a_table_without_a_column_of_the_template_is_refused(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    row = "{0},{1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}"
+    file = table(tmp_path / "a.csv", "title,body,kind", row)
+    arguments = ("--text", "{title}. {body}", "--label", "kind", "-o", tmp_path / "run", *FAST)
+    code, _, err = bertie("finetune", start, "--train", file, "--text", "{title} {kind}", *arguments[2:])
+    assert (code, "label column 'kind' is in the text '{title} {kind}'" in err) == (2, True), err
+    with pytest.raises(UsageError, match="would read the answer"):
+        finetune(start, pd.read_csv(file), text="{title} {kind}", label="kind")
+    bertie.good("finetune", start, "--train", file, *arguments)
+    model = load(tmp_path / "run")
+    for names, odd in (
+        ("title,bdy,kind", "Did you mean 'bdy'? "),
+        ("title,body_text,kind", ""),
+        ("title,text,kind", ""),
+    ):
+        other = table(tmp_path / "other.csv", names, row)
+        message = f"the model was trained with '{{title}}. {{body}}', and the table has no column 'body'. {odd}"
+        for command in ("predict", "evaluate"):
+            code, _, err = bertie(command, tmp_path / "run", other)
+            assert (code, message in err, "--text" in err) == (3, True, True), err
+        with pytest.raises(DataError, match="has no column 'body'"):
+            model.predict(pd.read_csv(other))
+        with pytest.raises(DataError, match="has no column 'body'"):
+            model.evaluate(pd.read_csv(other))
+    (tmp_path / "new.jsonl").write_text('{"text": "a. b c"}\n')
+    assert bertie("predict", tmp_path / "run", tmp_path / "new.jsonl")[0] == 3
+    (tmp_path / "new.txt").write_text("a. b c\nb\n")
+    scores = [one.as_json()["scores"] for one in model.predict(["a. b c", "b"])]
+    lines = bertie.good("predict", tmp_path / "run", tmp_path / "new.txt").splitlines()
+    assert [json.loads(line)["scores"] for line in lines] == scores
+    lines = bertie.good("predict", tmp_path / "run", "-", stdin="a. b c\nb\n").splitlines()
+    assert [json.loads(line)["scores"] for line in lines] == scores
+    lines = bertie.good("predict", tmp_path / "run", other, "--text", "{title}. {text}").splitlines()
+    assert len(lines) == 40
 
 
 def test_recognized_columns_are_remembered(start: Path, tmp_path: Path, bertie: CommandLine) -> None:

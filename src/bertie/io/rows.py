@@ -29,6 +29,8 @@ from bertie.registry import Registry
 
 OBJECT = re.compile(rb'\s*\{\s*["}]')
 """The beginning of a JSON object."""
+PLAIN_PAIR = ("text1", "text2")
+"""The names of two texts of a line, between tabs."""
 AS_CSV = "Save it as .csv (UTF-8) or .xlsx."
 BY_PANDAS = "Convert it: pandas.{}(FILE).to_csv(NEW, index=False)."
 REFUSED = {
@@ -129,6 +131,12 @@ def table_kind(path: Path | str) -> str:
             return "fasttext"
         return "tsv" if b"\t" in first and not stdin else "lines"
     return kind
+
+
+def has_plain_texts(path: Path | str, format: FileFormat) -> bool:
+    """Returns whether the rows of a file are texts, or pairs of texts, without columns that somebody named."""
+    kind = format.kind or table_kind(path)
+    return kind == "fasttext" or (kind == "lines" and format.names in ((), PLAIN_PAIR))
 
 
 def first_line(path: Path | str) -> bytes:

@@ -25,7 +25,7 @@ from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
-from bertie.io.rows import rows_and_header
+from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 
 T = TypeVar("T")
@@ -160,7 +160,9 @@ def stream_examples(
         on_columns(Columns(names=names))
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
-        columns = replace(find(names or tuple(first), format.columns, str(path), look), names=names)
+        if has_plain_texts(path, format.file):
+            columns = replace(columns, usual_text=())
+        columns = replace(find(names or tuple(first), columns, str(path), look), names=names)
         on_columns(columns)
     make, labelled = make or example, format.columns.labelled and columns.label != "answer"
     plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels
