@@ -60,11 +60,6 @@ TABLES: dict[str, tuple[dict[str, list[object]], str, str]] = {
     "numbers of rows": ({"n": [*range(60)], "said": [*sentences()], "y": [*HALF]}, "said", "y"),
     "many labels": ({"utterance": [*sentences()], "wish": [f"w{i % 55}" for i in range(60)]}, "utterance", "wish"),
     "a number for a label": ({"essay": [*sentences()], "grade": [i * 0.37 for i in range(60)]}, "essay", "grade"),
-    "a usual name among several": (
-        {"said": [*sentences()], "lang": ["en", "de", "fr"] * 20, "sentiment": [*HALF]},
-        "said",
-        "sentiment",
-    ),
     "words instead of sentences": (
         {"name": [f"name{i}" for i in range(60)], "gender": ["f", "m"] * 30},
         "name",
@@ -93,11 +88,26 @@ def test_what_was_taken_is_told_with_the_options() -> None:
 REFUSED: dict[str, tuple[dict[str, list[object]], str]] = {
     "two texts": (
         {"asked": [*sentences()], "reply": [*sentences(seed=2)], "y": [*HALF]},
-        "'(asked|reply)' and '(asked|reply)' may both be the text.*--text '{(asked|reply)} {.*as a pair",
+        "'asked' and 'reply' may both be the text.*--text '{asked} {reply}'; .*as a pair, --text asked --text reply",
+    ),
+    "two texts, the longer one last": (
+        {"note": [*sentences(words=5)], "asked": [*sentences(words=8)], "reply": [*sentences(words=9)], "y": [*HALF]},
+        "'asked' and 'reply' may both be the text",
     ),
     "two labels": (
         {"said": [*sentences()], "rude": [*HALF], "wrong": ["y", "y", "n"] * 20},
         "'rude' and 'wrong' may each be the label.*--label wrong, or all.*multilabel, --label rude,wrong",
+    ),
+    "a usual name among several": (
+        {
+            "id": [*range(60)],
+            "date": [f"2024-03-{i % 28 + 1:02d}" for i in range(60)],
+            "stars": [1, 2, 3, 4, 5] * 12,
+            "body_txt": [*sentences()],
+            "verdict": ["good", "bad", "mixed"] * 20,
+            "author": [f"person {i}" for i in range(60)],
+        },
+        "'stars' and 'verdict' may each be the label.*--label verdict",
     ),
     "no text": ({"age": [*range(60)], "y": [*HALF]}, "no text column was recognized among 'age', 'y'"),
     "no label": ({"said": [*sentences()], "date": ["2024-01-01"] * 60}, "no label column.*--label date"),

@@ -16,10 +16,6 @@ from bertie.io.table_format import Columns
 
 LookAhead = Callable[[], Sequence[Fields]]
 """Returns the first rows of a table."""
-LABEL_NAMES = (  # of columns of labels, where several have few values
-    *("class", "category", "sentiment", "target", "topic", "intent", "emotion", "rating", "stars", "score"),
-    *("분류", "카테고리", "감정", "의도", "주제", "평점", "별점", "점수"),
-)
 FEW_VALUES = 50  # different values of a label at most, in the first rows
 SENTENCE_LENGTH = 20  # characters of a value on average that make a column one of texts
 CLEARLY = 2  # times as long as any other: the column of the texts
@@ -172,15 +168,16 @@ def _is_number(text: str) -> bool:
 
 def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, where: str, label: str | None) -> str:
     """Returns the column with sentences. Raises DataError where there is none, or more than one."""
-    texts = sorted((one for one in values if one.plain and one.name != label), key=lambda one: -one.length)
+    texts = [one for one in values if one.plain and one.name != label]
     alone = texts if len(texts) == 1 and (label or not columns.labelled) else []
     likely = [one for one in texts if one.sentences] or [one for one in texts if not one.few] or alone
-    if len(likely) > 1 and likely[0].length >= CLEARLY * likely[1].length:
-        likely = likely[:1]
+    longest = sorted(likely, key=lambda one: -one.length)[:2]
+    if len(longest) > 1 and longest[0].length >= CLEARLY * longest[1].length:
+        likely = longest[:1]
     if len(likely) > 1:
         if answer := choose(f"{where}: which column is the text?", [one.name for one in likely]):
             return answer
-        first, second = (one.name for one in likely[:2])
+        first, second = (one.name for one in likely if one in longest)
         both, one, other = _as_one((first, second)), quote(first), quote(second)
         raise DataError(
             f"{where}: the columns {first!r} and {second!r} may both be the text. Pass one of them, --text {one}; both "
@@ -196,9 +193,6 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
     read = {name for one in text for name in columns_in(one)} | {*text}
     others = [one for one in values if one.name not in read]
     likely = [one for one in others if one.few] or [one for one in others if one.kinds > 1][-1:] or others[-1:]
-    if len(likely) > 1:
-        usual = [one for one in likely if one.name.strip().lower() in LABEL_NAMES]
-        likely = usual if len(usual) == 1 else likely
     if len(likely) > 1:
         choices = [one.name for one in likely]
         if answer := choose(f"{where}: which column is the label?", choices):
