@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,7 +243,7 @@ def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
 def test_a_person_on_a_terminal_is_asked(
     answer: str, label: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console.verbosity, "asks", True)
+    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     columns = REFUSED["two labels"][0]
     if label:
@@ -338,3 +339,24 @@ def test_recognized_columns_are_remembered(start: Path, tmp_path: Path, bertie: 
     few = tmp_path / "few.csv"  # too few rows to tell
     few.write_text("y,said,other\nyes,a b,c d\n")
     assert "text column `said`, label column `y`\n" in bertie("evaluate", tmp_path / "run", few)[2]
+
+
+def test_an_answer_holds_for_all_seeds_and_is_saved(
+    start: Path,
+    tmp_path: Path,
+    bertie: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = table(tmp_path / "a.csv", "rude,said,wrong", "{2},{0} {1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}")
+    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
+    monkeypatch.setattr("sys.stdin", io.StringIO("wrong\n"))
+    finetune(start, file, output=tmp_path / "run", seeds=2, epochs=1, max_length=16, batch_size=8, precision="fp32")
+    assert capsys.readouterr().err.count("which column is the label?") == 1
+    one = tmp_path / "run" / "seed-1"
+    settings = yaml.safe_load((one / "run.yaml").read_text())
+    assert (settings["text"], settings["label"]) == (["said"], "wrong")
+    assert bertie("finetune", "-c", one / "run.yaml", "-o", tmp_path / "again")[0] == 0
+    (one / "results.json").unlink()
+    code, _, err = bertie("finetune", "-c", one / "run.yaml", "-o", one)
+    assert code == 0, err
