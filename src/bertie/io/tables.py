@@ -139,7 +139,9 @@ def stream_examples(
     find: chooses the columns; make: makes an example from a row's fields, by default `example`. Raises DataError for a
     missing file, unknown columns, another encoding or a damaged file; UsageError for an unknown kind.
     """
-    rows, ahead = rows_and_header(path, format), list[Row]()
+    rows, ahead, columns = rows_and_header(path, format), list[Row](), format.columns
+    if columns.usual_text and has_plain_texts(path, format.file):
+        columns = replace(columns, usual_text=())
 
     def look() -> list[Fields]:
         ahead.extend(itertools.islice(rows, 0 if ahead[1:] else 1 if str(path) == "-" else LOOKED_AT))
@@ -155,13 +157,10 @@ def stream_examples(
         else:
             ahead.append((line, row))
         break
-    columns = format.columns
     if names and not look():
         on_columns(Columns(names=names))
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
-        if has_plain_texts(path, format.file):
-            columns = replace(columns, usual_text=())
         columns = replace(find(names or tuple(first), columns, str(path), look), names=names)
         on_columns(columns)
     make, labelled = make or example, format.columns.labelled and columns.label != "answer"
