@@ -36,11 +36,8 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
     """
     vectors = (columns.features.column,) if columns.features else ()
-    for name in (
-        *_columns_of_texts(columns.text, names),
-        *filter(None, (columns.label, columns.weight, columns.group, columns.time)),
-        *vectors,
-    ):
+    others = filter(None, (columns.label, columns.weight, columns.group, columns.time))
+    for name in (*_columns_of_texts(columns.text, names), *others, *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(columns.text) > 2:
@@ -49,15 +46,16 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
             f"columns, pass a template: --text {_as_one(columns.text)}."
         )
     usual = (columns.usual_text,) if columns.usual_text else ()
-    if not columns.text and any(map(is_template, columns.usual_text)):
-        for name in _columns_of_texts(columns.usual_text, names):
-            if name not in names:
-                raise DataError(
-                    f"{where}: the model was trained with {' and '.join(map(repr, columns.usual_text))}, and the table "
-                    f"has no column {name!r}. {nearest(name, names)}",
-                    hint="For texts of other columns, pass --text.",
-                )
-    text = columns.text or next((one for one in (*usual, *PAIRS, *SINGLES) if _has(names, one)), ())
+    absent = next((name for name in _columns_of_texts(columns.usual_text, names) if name not in names), None)
+    if absent is not None and not columns.text and any(map(is_template, columns.usual_text)):
+        raise DataError(
+            f"{where}: the model was trained with {' and '.join(map(repr, columns.usual_text))}, and the table has no "
+            f"column {absent!r}. {nearest(absent, names)}",
+            hint="For texts of other columns, pass --text.",
+        )
+    text = columns.text or next(
+        (one for one in (*usual, *PAIRS, *SINGLES) if {*_columns_of_texts(one, names)} <= {*names}), ()
+    )
     label = columns.label or next((name for name in (columns.usual_label, *LABELS) if name and name in names), None)
     label = label if columns.labelled else None
     values = [] if (text or vectors) and (label or not columns.labelled) else _columns_of(names, columns, look())
@@ -92,11 +90,6 @@ def _columns_of_texts(text: Sequence[str], names: Sequence[str]) -> list[str]:
 def _as_one(text: Sequence[str]) -> str:
     """Returns the template of one text of several columns or templates, for a shell."""
     return quote(" ".join(one if is_template(one) else f"{{{one}}}" for one in text))
-
-
-def _has(names: Sequence[str], text: Sequence[str]) -> bool:
-    """Returns whether a table has all columns of texts."""
-    return all(one in names or set(columns_in(one)) <= set(names) for one in text)
 
 
 @dataclass(frozen=True)
