@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertie.files import shown
@@ -34,12 +34,13 @@ BRIEF_S = 1.0  # what takes less leaves no trace
 class Verbosity:
     """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON.
 
-    asks: whether a command runs on a terminal, where somebody can answer.
+    asks: whether a command runs on a terminal, where somebody can answer. answers: to questions of this command.
     """
 
     level: int = 0
     json: bool = False
     asks: bool = False
+    answers: dict[str, str] = field(default_factory=dict)
 
 
 verbosity = Verbosity()
@@ -71,15 +72,20 @@ _bar_console: "Console | None" = None
 
 
 def choose(question: str, choices: Sequence[str]) -> str | None:
-    """Asks which of several choices is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
+    """Asks once which choice is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
     if not verbosity.asks or verbosity.json or verbosity.level < 0:
         return None
+    if question in verbosity.answers:  # of the first of several seeds
+        return verbosity.answers[question]
     numbered = ", ".join(f"{i} {choice}" for i, choice in enumerate(choices, 1))
     print(f"{question} {numbered}: ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip()
     if answer.isdecimal() and 0 < int(answer[:6]) <= len(choices):
-        return choices[int(answer) - 1]
-    return answer if answer in choices else None
+        answer = choices[int(answer) - 1]
+    if answer not in choices:
+        return None
+    verbosity.answers[question] = answer
+    return answer
 
 
 def say(message: str, *, level: int = 0, markup: bool = False) -> None:

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie import console, load
+from bertie import console, finetune, load
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.columns import find_columns
 from bertie.io.fields import Template, columns_in, is_template
 from bertie.io.memory import open_as
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import read, stream_examples
+from bertie.io.tables import Example, read, stream_examples
+from bertie.tasks import TASKS
 from toys import CommandLine, toy_model
 
 WORDS = "the a film plot is was rather good bad long short funny and of music".split()
@@ -59,11 +61,6 @@ TABLES: dict[str, tuple[dict[str, list[object]], str, str]] = {
     "numbers of rows": ({"n": [*range(60)], "said": [*sentences()], "y": [*HALF]}, "said", "y"),
     "many labels": ({"utterance": [*sentences()], "wish": [f"w{i % 55}" for i in range(60)]}, "utterance", "wish"),
     "a number for a label": ({"essay": [*sentences()], "grade": [i * 0.37 for i in range(60)]}, "essay", "grade"),
-    "a usual name among several": (
-        {"said": [*sentences()], "lang": ["en", "de", "fr"] * 20, "sentiment": [*HALF]},
-        "said",
-        "sentiment",
-    ),
     "words instead of sentences": (
         {"name": [f"name{i}" for i in range(60)], "gender": ["f", "m"] * 30},
         "name",
@@ -92,11 +89,26 @@ def test_what_was_taken_is_told_with_the_options() -> None:
 REFUSED: dict[str, tuple[dict[str, list[object]], str]] = {
     "two texts": (
         {"asked": [*sentences()], "reply": [*sentences(seed=2)], "y": [*HALF]},
-        "'(asked|reply)' and '(asked|reply)' may both be the text.*--text '{(asked|reply)} {.*as a pair",
+        "'asked' and 'reply' may both be the text.*--text '{asked} {reply}'; .*as a pair, --text asked --text reply",
+    ),
+    "two texts, the longer one last": (
+        {"note": [*sentences(words=5)], "asked": [*sentences(words=8)], "reply": [*sentences(words=9)], "y": [*HALF]},
+        "'asked' and 'reply' may both be the text",
     ),
     "two labels": (
         {"said": [*sentences()], "rude": [*HALF], "wrong": ["y", "y", "n"] * 20},
         "'rude' and 'wrong' may each be the label.*--label wrong, or all.*multilabel, --label rude,wrong",
+    ),
+    "a usual name among several": (
+        {
+            "id": [*range(60)],
+            "date": [f"2024-03-{i % 28 + 1:02d}" for i in range(60)],
+            "stars": [1, 2, 3, 4, 5] * 12,
+            "body_txt": [*sentences()],
+            "verdict": ["good", "bad", "mixed"] * 20,
+            "author": [f"person {i}" for i in range(60)],
+        },
+        "'stars' and 'verdict' may each be the label.*--label verdict",
     ),
     "no text": ({"age": [*range(60)], "y": [*HALF]}, "no text column was recognized among 'age', 'y'"),
     "no label": ({"said": [*sentences()], "date": ["2024-01-01"] * 60}, "no label column.*--label date"),
@@ -189,6 +201,36 @@ def test_a_table_with_a_template(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", TableFormat.of(("title", "body", "label")))
 
 
+def test_several_templates_are_suggested_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title,body,label\nGood,Very good.,y\n")
+    for texts in (("{title}", "{body}", "{label}"), ("title", "{body}", "label")):
+        with pytest.raises(UsageError, match=r"--text '{title} {body} {label}'"):
+            read(tmp_path / "a.csv", TableFormat.of(texts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "label"),
+    [
+        ("sequence", ("{title} {label}",), ""),
+        ("sequence", ("label",), ""),
+        ("sequence", ("{title} {kind}",), "kind"),
+        ("sequence", ("title", "kind"), "kind"),
+        ("regression", ("{title}. {kind}",), "kind"),
+        ("multilabel", ("{title}. {kind}",), "kind,label"),
+        ("multilabel", ("{title}. {label}",), ""),
+        ("choice", ("title", "body", "kind"), "kind"),
+    ],
+)
+def test_a_text_without_the_label(kind: str, text: tuple[str, ...], label: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title,body,label,kind\nGood,Very good.,1,0\nBad,Very bad.,0,1\n")
+    with pytest.raises(UsageError, match=r"label column '(kind|label)' is in the text.*would read the answer"):
+        [*TASKS[kind].rows(tmp_path / "a.csv", TableFormat.of(text, label))]
+    unlabelled = TableFormat.of(text, label, labelled=False)
+    assert [one.label for one in TASKS[kind].rows(tmp_path / "a.csv", unlabelled) if isinstance(one, Example)][:1] == [
+        None
+    ]
+
+
 def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("{x},label\nGood,y\n")
     assert read(tmp_path / "a.csv", TableFormat.of(("{x}",)))[0][0].texts == ("Good",)
@@ -201,7 +243,7 @@ def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
 def test_a_person_on_a_terminal_is_asked(
     answer: str, label: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console.verbosity, "asks", True)
+    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     columns = REFUSED["two labels"][0]
     if label:
@@ -249,6 +291,42 @@ def test_a_template_is_remembered(start: Path, tmp_path: Path, bertie: CommandLi
     assert report["examples"] == 40
 
 
+def test_a_table_without_a_column_of_the_template_is_refused(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    row = "{0},{1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}"
+    file = table(tmp_path / "a.csv", "title,body,kind", row)
+    arguments = ("--text", "{title}. {body}", "--label", "kind", "-o", tmp_path / "run", *FAST)
+    code, _, err = bertie("finetune", start, "--train", file, "--text", "{title} {kind}", *arguments[2:])
+    assert (code, "label column 'kind' is in the text '{title} {kind}'" in err) == (2, True), err
+    with pytest.raises(UsageError, match="would read the answer"):
+        finetune(start, pd.read_csv(file), text="{title} {kind}", label="kind")
+    bertie.good("finetune", start, "--train", file, *arguments)
+    model = load(tmp_path / "run")
+    for names, odd in (
+        ("title,bdy,kind", "Did you mean 'bdy'? "),
+        ("title,body_text,kind", ""),
+        ("title,text,kind", ""),
+    ):
+        other = table(tmp_path / "other.csv", names, row)
+        message = f"the model was trained with '{{title}}. {{body}}', and the table has no column 'body'. {odd}"
+        for command in ("predict", "evaluate"):
+            code, _, err = bertie(command, tmp_path / "run", other)
+            assert (code, message in err, "--text" in err) == (3, True, True), err
+        with pytest.raises(DataError, match="has no column 'body'"):
+            model.predict(pd.read_csv(other))
+        with pytest.raises(DataError, match="has no column 'body'"):
+            model.evaluate(pd.read_csv(other))
+    (tmp_path / "new.jsonl").write_text('{"text": "a. b c"}\n')
+    assert bertie("predict", tmp_path / "run", tmp_path / "new.jsonl")[0] == 3
+    (tmp_path / "new.txt").write_text("a. b c\nb\n")
+    scores = [one.as_json()["scores"] for one in model.predict(["a. b c", "b"])]
+    lines = bertie.good("predict", tmp_path / "run", tmp_path / "new.txt").splitlines()
+    assert [json.loads(line)["scores"] for line in lines] == scores
+    lines = bertie.good("predict", tmp_path / "run", "-", stdin="a. b c\nb\n").splitlines()
+    assert [json.loads(line)["scores"] for line in lines] == scores
+    lines = bertie.good("predict", tmp_path / "run", other, "--text", "{title}. {text}").splitlines()
+    assert len(lines) == 40
+
+
 def test_recognized_columns_are_remembered(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
     file = table(
         tmp_path / "a.csv", "id,said,day,y", "x{0}{1},{0} {1} {0} {1} {0} {1} {0} {1} {0} {1} {0},2024-01-02,{2}"
@@ -261,3 +339,24 @@ def test_recognized_columns_are_remembered(start: Path, tmp_path: Path, bertie: 
     few = tmp_path / "few.csv"  # too few rows to tell
     few.write_text("y,said,other\nyes,a b,c d\n")
     assert "text column `said`, label column `y`\n" in bertie("evaluate", tmp_path / "run", few)[2]
+
+
+def test_an_answer_holds_for_all_seeds_and_is_saved(
+    start: Path,
+    tmp_path: Path,
+    bertie: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = table(tmp_path / "a.csv", "rude,said,wrong", "{2},{0} {1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}")
+    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
+    monkeypatch.setattr("sys.stdin", io.StringIO("wrong\n"))
+    finetune(start, file, output=tmp_path / "run", seeds=2, epochs=1, max_length=16, batch_size=8, precision="fp32")
+    assert capsys.readouterr().err.count("which column is the label?") == 1
+    one = tmp_path / "run" / "seed-1"
+    settings = yaml.safe_load((one / "run.yaml").read_text())
+    assert (settings["text"], settings["label"]) == (["said"], "wrong")
+    assert bertie("finetune", "-c", one / "run.yaml", "-o", tmp_path / "again")[0] == 0
+    (one / "results.json").unlink()
+    code, _, err = bertie("finetune", "-c", one / "run.yaml", "-o", one)
+    assert code == 0, err

@@ -4,6 +4,7 @@ import base64
 import json
 import pickle
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -327,6 +328,23 @@ def test_errors_name_no_types_and_no_options_of_commands(server):
         told = server.post("/answer", {"inputs": {"other": "a"}, "model": model}).json()["error"]
         assert ("'other'" in told, "--" in told) == (True, False), told
         assert told.endswith(("among 'other'.", "in 'other'.")), told
+
+
+def test_rows_have_the_columns_of_a_template(folders, tmp_path):
+    folder = tmp_path / "template"
+    shutil.copytree(folders["sequence"], folder)
+    facts = read_training_facts(folder)
+    write_training_facts(folder, replace(facts, text_columns=("{title}. {body}",)))
+    expected = [answer.scores for answer in library(folders, "sequence").predict(["ab. cd", "cd", "ab. cd"])]
+    with live({"template": folder}) as server:
+        rows = [{"title": "ab", "body": "cd"}, {"title": None, "body": "cd"}, "ab. cd"]
+        answers = server.ok("/answer", {"inputs": rows})["answers"]
+        for answer, scores in zip(answers, expected, strict=True):
+            assert answer["scores"] == pytest.approx(scores, abs=1e-5)
+        for row in ({"title": "ab"}, {"title": "ab", "bdy": "cd"}, {"text": "ab. cd"}, {"title": "ab", "text": "cd"}):
+            refused = server.post("/answer", {"inputs": row})
+            told = refused.json()["error"]
+            assert (refused.status_code, "trained with '{title}. {body}'" in told, "--" in told) == (422, True, False)
 
 
 def test_errors_carry_the_options_of_commands_apart():

@@ -358,6 +358,20 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     assert rows == [Example(("x", "y"), None, 1), BadRecord(2, "1 column instead of 2")]
 
 
+def test_a_tab_in_one_line_makes_no_table_of_plain_lines(tmp_path):
+    texts = ["a\tb", "c", "", "d e"]
+    path = write(tmp_path, "a.txt", "".join(f"{text}\n" for text in texts))
+    assert [one.texts[0] for one in stream_examples(path, UNLABELLED) if isinstance(one, Example)] == [
+        "a\tb",
+        "c",
+        "d e",
+    ]
+    path = write(tmp_path, "b.txt", "text\tlabel\n\na\tx\nc\n")
+    *_, last = stream_examples(path)
+    assert last.reason == "1 column instead of 2; for one text per line, pass --format lines"
+    assert read(path, TableFormat.of(("text",)))[0] == [Example(("a",), "x", 3)]
+
+
 def test_columns_with_korean_names(tmp_path):
     examples, _ = read(write(tmp_path, "ko.csv", "번호,리뷰,라벨\n1,좋다,긍정\n"))
     assert [(one.texts, one.label) for one in examples] == [(("좋다",), "긍정")]

@@ -25,7 +25,7 @@ from bertie.infer.texts import Row, tell_unread
 from bertie.io import memory
 from bertie.io.lines import BadRecord, check_encoding
 from bertie.io.memory import Rows
-from bertie.io.rows import table_kind
+from bertie.io.rows import PLAIN_PAIR, table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.tasks import Prediction
@@ -185,7 +185,7 @@ def predictions(predictor: Predictor, source: Source) -> Predictions:
 def paired(predictor: Predictor, format: TableFormat) -> TableFormat:
     """Returns the format of lines FIRST<TAB>SECOND for a model of pairs."""
     if format.file.kind == "lines" and predictor.pipeline.texts == 2 and not format.file.names:
-        return replace(format, file=replace(format.file, names=format.columns.text or ("text1", "text2")))
+        return replace(format, file=replace(format.file, names=format.columns.text or PLAIN_PAIR))
     return format
 
 

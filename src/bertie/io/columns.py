@@ -10,16 +10,12 @@ from shlex import quote
 from bertie.console import choose
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import PROGRAM
-from bertie.io.fields import Fields, columns_in
+from bertie.io.fields import Fields, columns_in, is_template
 from bertie.io.header import LABELS, NAMELESS, PAIRS, SINGLES
 from bertie.io.table_format import Columns
 
 LookAhead = Callable[[], Sequence[Fields]]
 """Returns the first rows of a table."""
-LABEL_NAMES = (  # of columns of labels, where several have few values
-    *("class", "category", "sentiment", "target", "topic", "intent", "emotion", "rating", "stars", "score"),
-    *("분류", "카테고리", "감정", "의도", "주제", "평점", "별점", "점수"),
-)
 FEW_VALUES = 50  # different values of a label at most, in the first rows
 SENTENCE_LENGTH = 20  # characters of a value on average that make a column one of texts
 CLEARLY = 2  # times as long as any other: the column of the texts
@@ -40,16 +36,27 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
     """
     vectors = (columns.features.column,) if columns.features else ()
-    texts = [name for text in columns.text for name in ((text,) if text in names else columns_in(text))]
-    for name in (*texts, *filter(None, (columns.label, columns.weight, columns.group, columns.time)), *vectors):
+    for name in (
+        *_columns_of_texts(columns.text, names),
+        *filter(None, (columns.label, columns.weight, columns.group, columns.time)),
+        *vectors,
+    ):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(columns.text) > 2:
         raise UsageError(
             f"--text names {len(columns.text)} columns; it must name one, or two for a pair. For one text of several "
-            f"columns, pass a template: --text {' '.join(f'{{{name}}}' for name in columns.text)!r}."
+            f"columns, pass a template: --text {_as_one(columns.text)}."
         )
     usual = (columns.usual_text,) if columns.usual_text else ()
+    if not columns.text and any(map(is_template, columns.usual_text)):
+        for name in _columns_of_texts(columns.usual_text, names):
+            if name not in names:
+                raise DataError(
+                    f"{where}: the model was trained with {' and '.join(map(repr, columns.usual_text))}, and the table "
+                    f"has no column {name!r}. {nearest(name, names)}",
+                    hint="For texts of other columns, pass --text.",
+                )
     text = columns.text or next((one for one in (*usual, *PAIRS, *SINGLES) if _has(names, one)), ())
     label = columns.label or next((name for name in (columns.usual_label, *LABELS) if name and name in names), None)
     label = label if columns.labelled else None
@@ -63,7 +70,28 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     if columns.labelled and label is None:
         label = _label(values, names, text, where)
         recognized.append("--label")
+    check_apart(text, (label,) if label else (), names, where)
     return replace(columns, text=text, label=label, recognized=tuple(recognized))
+
+
+def check_apart(text: Sequence[str], labels: Sequence[str], names: Sequence[str], where: str) -> None:
+    """Raises UsageError for a label that is also a column of a text."""
+    if label := next((label for label in labels if label in _columns_of_texts(text, names)), ""):
+        raise UsageError(
+            f"{where}: the label column {label!r} is in the text {' and '.join(map(repr, text))}, so the model would "
+            "read the answer. Leave the column out of the text, or choose another label.",
+            hint="Pass --text and --label.",
+        )
+
+
+def _columns_of_texts(text: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns the columns that texts are made of. A column may have a name in braces."""
+    return [name for one in text for name in ((one,) if one in names else columns_in(one))]
+
+
+def _as_one(text: Sequence[str]) -> str:
+    """Returns the template of one text of several columns or templates, for a shell."""
+    return quote(" ".join(one if is_template(one) else f"{{{one}}}" for one in text))
 
 
 def _has(names: Sequence[str], text: Sequence[str]) -> bool:
@@ -140,16 +168,17 @@ def _is_number(text: str) -> bool:
 
 def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, where: str, label: str | None) -> str:
     """Returns the column with sentences. Raises DataError where there is none, or more than one."""
-    texts = sorted((one for one in values if one.plain and one.name != label), key=lambda one: -one.length)
+    texts = [one for one in values if one.plain and one.name != label]
     alone = texts if len(texts) == 1 and (label or not columns.labelled) else []
     likely = [one for one in texts if one.sentences] or [one for one in texts if not one.few] or alone
-    if len(likely) > 1 and likely[0].length >= CLEARLY * likely[1].length:
-        likely = likely[:1]
+    longest = sorted(likely, key=lambda one: -one.length)[:2]
+    if len(longest) > 1 and longest[0].length >= CLEARLY * longest[1].length:
+        likely = longest[:1]
     if len(likely) > 1:
         if answer := choose(f"{where}: which column is the text?", [one.name for one in likely]):
             return answer
-        first, second = (one.name for one in likely[:2])
-        both, one, other = quote(f"{{{first}}} {{{second}}}"), quote(first), quote(second)
+        first, second = (one.name for one in likely if one in longest)
+        both, one, other = _as_one((first, second)), quote(first), quote(second)
         raise DataError(
             f"{where}: the columns {first!r} and {second!r} may both be the text. Pass one of them, --text {one}; both "
             f"as one text, --text {both}; or both as a pair, --text {one} --text {other}."
@@ -164,9 +193,6 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
     read = {name for one in text for name in columns_in(one)} | {*text}
     others = [one for one in values if one.name not in read]
     likely = [one for one in others if one.few] or [one for one in others if one.kinds > 1][-1:] or others[-1:]
-    if len(likely) > 1:
-        usual = [one for one in likely if one.name.strip().lower() in LABEL_NAMES]
-        likely = usual if len(usual) == 1 else likely
     if len(likely) > 1:
         choices = [one.name for one in likely]
         if answer := choose(f"{where}: which column is the label?", choices):

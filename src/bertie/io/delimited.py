@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from bertie.io.header import ByteLines, Row, fields_of, tabular
 from bertie.io.lines import BadRecord, text_lines
+from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
 
 LONGEST = 16 << 20  # characters of a record: what bounds memory, and how far a mark may be left open
@@ -152,6 +153,8 @@ def read_tsv(file: ByteLines, format: TableFormat, where: str) -> Iterator[Row]:
                 row = BadRecord(number, "empty line")
             elif any(cell.startswith('"') and cell.count('"') % 2 for cell in cells):
                 row = replace(row, reason=f"{row.reason}; for values in quotation marks, pass --format csv")
+            elif row.reason.startswith("1 column ") and suffix_of(where) == "txt":
+                row = replace(row, reason=f"{row.reason}; for one text per line, pass --format lines")
         yield number, row
 
 

@@ -29,6 +29,8 @@ from bertie.registry import Registry
 
 OBJECT = re.compile(rb'\s*\{\s*["}]')
 """The beginning of a JSON object."""
+PLAIN_PAIR = ("text1", "text2")
+"""The names of two texts of a line, between tabs."""
 AS_CSV = "Save it as .csv (UTF-8) or .xlsx."
 BY_PANDAS = "Convert it: pandas.{}(FILE).to_csv(NEW, index=False)."
 REFUSED = {
@@ -110,7 +112,7 @@ def table_kind(path: Path | str) -> str:
     """Returns the format of a file from its name without .gz, .zst, .xz or .bz2, or from its first line.
 
     When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files, unless it is
-    the only line. A .txt whose first line contains a tab is a tsv, as NSMC's and MRPC's are. A folder has none ("").
+    the only line. A .txt with tabs in the first line and below is a tsv, as that of NSMC is. A folder has none ("").
     """
     if in_memory(path):
         return "jsonl"
@@ -127,13 +129,21 @@ def table_kind(path: Path | str) -> str:
             return "json"
         if first.startswith(FASTTEXT):
             return "fasttext"
-        return "tsv" if b"\t" in first and not stdin else "lines"
+        return "tsv" if b"\t" in first and (b"\t" in more or not more) and not stdin else "lines"
     return kind
 
 
+def has_plain_texts(path: Path | str, format: FileFormat) -> bool:
+    """Returns whether the rows of a file are texts, or pairs of texts, without columns that somebody named."""
+    kind = format.kind or table_kind(path)
+    return kind == "fasttext" or (kind == "lines" and format.names in ((), PLAIN_PAIR))
+
+
 def first_line(path: Path | str) -> bytes:
-    """Returns the first line of a file, and of the second one what is not white space; of standard input what has
-    arrived, which is read again later."""
+    """Returns the first line of a file, and the beginning of the others unless it is white space.
+
+    Of standard input, returns what has arrived, which is read again later.
+    """
     if str(path) == "-":
         file: Any = standard_input()
         if hasattr(file, "peek"):
@@ -144,5 +154,6 @@ def first_line(path: Path | str) -> bytes:
     if exists(path) and Path(path).is_file():  # what a look takes from a pipe would be gone
         with suppress(OSError, DataError), open_file(path) as file:  # records() says what is wrong with the file
             line = bytes(file.readline(1 << 20))
-            return line + bytes(file.read(16)).strip() if line.endswith(b"\n") else line
+            more = bytes(file.read(1 << 16)) if line.endswith(b"\n") else b""
+            return line + more if more.strip() else line
     return b""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
-from bertie.io.fields import columns_in, composed, flat, source_of
+from bertie.io.fields import composed, flat, source_of
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -69,11 +69,6 @@ class Columns:
     def adds(self) -> bool:
         """Whether a row has more than texts and a label."""
         return bool(self.weight or self.group or self.time or self.features)
-
-    @property
-    def usual_names(self) -> tuple[str, ...]:
-        """The columns that the texts of the training file were made of."""
-        return tuple(name for text in self.usual_text for name in columns_in(text))
 
     def __str__(self) -> str:
         kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))

@@ -25,7 +25,7 @@ from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
-from bertie.io.rows import rows_and_header
+from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 
 T = TypeVar("T")
@@ -139,7 +139,9 @@ def stream_examples(
     find: chooses the columns; make: makes an example from a row's fields, by default `example`. Raises DataError for a
     missing file, unknown columns, another encoding or a damaged file; UsageError for an unknown kind.
     """
-    rows, ahead = rows_and_header(path, format), list[Row]()
+    rows, ahead, columns = rows_and_header(path, format), list[Row](), format.columns
+    if columns.usual_text and has_plain_texts(path, format.file):
+        columns = replace(columns, usual_text=())
 
     def look() -> list[Fields]:
         ahead.extend(itertools.islice(rows, 0 if ahead[1:] else 1 if str(path) == "-" else LOOKED_AT))
@@ -155,12 +157,11 @@ def stream_examples(
         else:
             ahead.append((line, row))
         break
-    columns = format.columns
     if names and not look():
         on_columns(Columns(names=names))
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
-        columns = replace(find(names or tuple(first), format.columns, str(path), look), names=names)
+        columns = replace(find(names or tuple(first), columns, str(path), look), names=names)
         on_columns(columns)
     make, labelled = make or example, format.columns.labelled and columns.label != "answer"
     plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels

@@ -127,6 +127,8 @@ def prepare_run(
     loss: LossFunction | None = None,
 ) -> Prepared:
     """Returns what a run needs. Raises DataError and UsageError for everything that would fail later."""
+    if examples.columns.recognized and not config.data:  # saved, so that the same rows are read when it is run again
+        config = config.model_copy(update={"text": examples.columns.text, "label": examples.columns.label or ""})
     metric = selecting_metric(config, examples)
     all_callbacks = Callbacks([*callbacks_of(config.train, metric), *callbacks])
     if config.train.metric:  # refused now, not at the first evaluation
@@ -243,13 +245,12 @@ def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
 
 def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> TrainingFacts:
     """Returns what the model's folder records of the training."""
-    columns = examples.columns
     facts = TrainingFacts(
         max_length=config.max_length,
         too_long=_too_long(config, task),
         texts=examples.texts,
-        text_columns=config.text or (columns.text if columns.recognized else ()),
-        label_column=config.label or (columns.label or "" if columns.recognized else ""),
+        text_columns=config.text,
+        label_column=config.label,
         label_separator=config.label_separator,
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,

@@ -20,7 +20,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, nearest
-from bertie.io.columns import LookAhead, no_rows
+from bertie.io.columns import LookAhead, check_apart, no_rows
 from bertie.io.fields import Fields, as_text
 from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
@@ -83,6 +83,8 @@ class ChoiceTask(Task):
         for name in (*context, *choices, *((label,) if columns.labelled else ())):
             if name not in names:
                 raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
+        if columns.labelled:
+            check_apart((*context, *choices), (label,), names, where)
         return Columns(context, label if columns.labelled else None, choices, further)
 
     @classmethod

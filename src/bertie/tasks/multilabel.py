@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import cell_labels, is_annotated
-from bertie.io.columns import LookAhead, find_columns, no_rows
+from bertie.io.columns import LookAhead, check_apart, find_columns, no_rows
 from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, TableFormat
@@ -147,6 +147,7 @@ class MultiLabelTask(Task):
             if name not in names:
                 raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
         text = find_columns(names, replace(columns, label=None), where, look).text
+        check_apart(text, several if columns.labelled else (), names, where)
         return Columns(text, ",".join(several) if columns.labelled else None)
 
     @classmethod

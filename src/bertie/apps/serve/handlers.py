@@ -342,17 +342,15 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
 
 def row_example(call: Call, row: schemas.Row, number: int) -> Example:
     """Returns the example of a row, read as a row of a table. Raises Refusal for an invalid row."""
-    task, place = call.model.pipeline.task, call.place(number)
+    task, place, columns = call.model.pipeline.task, call.place(number), call.model.pipeline.reading(UNLABELLED).columns
     if not isinstance(row, dict):
         texts = [row] if isinstance(row, str) else row
         if len(texts) not in (1, 2):
             raise Refusal("Validation", several(place, texts), param=place)
         row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
+        columns = replace(columns, usual_text=())
     try:
         fields = TableFormat.flat(row)
-        columns = call.model.pipeline.reading(UNLABELLED).columns
-        if any(name in fields for name in columns.usual_names):
-            fields |= {name: None for name in columns.usual_names if name not in fields}
         found = task.example(fields, task.columns(tuple(fields), columns, place), number + 1)
     except BertieError as error:
         raise invalid(error) from None
