@@ -116,7 +116,6 @@ def unread() -> Iterator[None]:
 
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of which some move the cursor, or begin a terminal's commands
-COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
 def harmless(text: str) -> str:
@@ -135,14 +134,20 @@ PIPE_WIDTH = 1000  # characters of a line in a file or a pipe, so that no cell i
 def show(table: "Table | Text | str", *, markup: bool = False) -> None:
     """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
     from rich.text import Text
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    console = Console(highlight=False, soft_wrap=isinstance(table, str | Text), markup=markup, emoji=False, width=wide)
+    console = Console(highlight=False, markup=markup, emoji=False, width=wide)
+    if isinstance(table, str):
+        table = Text.from_markup(table, emoji=False) if markup else Text(table)
+    line = isinstance(table, Text)
+    options = console.options.update(no_wrap=True, overflow="ignore") if line else console.options
+    # what data has of a terminal's commands is no command
+    parts = Segments(Segment(harmless(one.text), one.style) for one in console.render(table, options))
     with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
-        console.print(table)
-    parts = COLOR.split(shown.get())  # text and colors in turn
-    print("".join(part if odd % 2 else harmless(part) for odd, part in enumerate(parts)), end="", flush=True)
+        console.print(parts, soft_wrap=line, end="")
+    print(shown.get(), end="", flush=True)
 
 
 def emit(value: object) -> None:

@@ -61,6 +61,9 @@ from toys import CommandLine, toy_model
             ("finetune", "M", "--train", "t.csv", "-o", "out", "--optim.weigth-decay", "1"),
             "Did you mean 'weight_decay'?",
         ),
+        (("finetune", "M", "--too-long", "window", "too_long=truncate", "-o", "out"), "too_long is given twice"),
+        (("finetune", "M", "--lr", "1e-4", "optim.lr=2e-4", "-o", "out"), "optim.lr is given twice"),
+        (("finetune", "M", "--lr", "1e-4", "--optim.lr", "2e-4", "-o", "out"), "optim.lr is given twice"),
         (("finetune", "M", "--frieze", "2", "-o", "out"), "No such option: --frieze"),
     ],
 )

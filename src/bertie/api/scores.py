@@ -102,7 +102,8 @@ class Scores(Mapping[str, object]):
         if "mean_cost" in report:
             yield f"mean cost {report['mean_cost']:.4g}"
         if done := report.get("answered"):
-            yield f"answered {done['share']:.1%} of {done['rows']:,} rows; the metrics are those of the answers"
+            metrics = "the metrics are those of the answers, ECE and Brier those of all rows"
+            yield f"answered {done['share']:.1%} of {done['rows']:,} rows; {metrics}"
         if sets := report.get("prediction_sets"):
             low, high = sets["interval_95"]
             size = f"{sets['mean_size']:.2f} labels on average"

@@ -11,7 +11,8 @@ since importing pydantic and the configs would make --help slow.
 import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
@@ -21,6 +22,7 @@ import typer
 
 import bertie
 from bertie.cli.app import with_parameters
+from bertie.errors import UsageError
 
 OptionValues = dict[str, Any]
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
@@ -65,10 +67,9 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
 
         @wraps(command)
         def run(**values: Any) -> Any:
-            chosen = {name: values.pop(name) for name in flags}
-            return command(
-                {flags[n].key: _value(flags[n], v) for n, v in chosen.items() if v not in (None, [])}, **values
-            )
+            texts = {name: value for name in flags if (value := values.pop(name)) not in (None, [])}
+            _check_once([flags[name].key for name in texts], values.get("overrides") or [])
+            return command({flags[name].key: _value(flags[name], value) for name, value in texts.items()}, **values)
 
         return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
 
@@ -112,6 +113,13 @@ def _option(name: str, flag: Flag, setting: Setting) -> object:
     shown = setting.help + (f" One of {choices}." if choices else "")
     shown += f" Default: {default}." if default not in (None, "", {}) else ""
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]
+
+
+def _check_once(keys: Sequence[str], overrides: Sequence[str]) -> None:
+    """Raises UsageError for a setting that is given twice, by its option or as key=value."""
+    counts = Counter([*keys, *(one.partition("=")[0] for one in overrides)])
+    if key := next((key for key, count in counts.items() if count > 1), None):
+        raise UsageError(f"The setting {key} is given twice, by its option or as {key}=VALUE. Pass it once.")
 
 
 def _value(flag: Flag, value: Any) -> object:

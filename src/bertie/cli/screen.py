@@ -41,6 +41,7 @@ def show_prediction(texts: Sequence[str], prediction: "Prediction") -> None:
         line.append(" | " if number else "", "dim")
         for part in text:
             _append(line, part)
+    line.append(f"  ({shown.note})" if shown.note else "", "dim")
     console.show(line)
 
 

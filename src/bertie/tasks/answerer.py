@@ -71,7 +71,9 @@ class Prediction:
 
     def render(self, texts: Sequence[str]) -> RenderedExample:
         """Returns the prediction as a person reads it, with the texts of its example."""
-        return RenderedExample(tuple(map(plain, texts)), "", self.label_text, self.probability, self.scores)
+        of_set = "" if self.label_set is None else f"one of: {', '.join(self.label_set) or 'none'}"
+        note = "; ".join(filter(None, (self.reason, of_set)))
+        return RenderedExample(tuple(map(plain, texts)), "", self.label_text, self.probability, self.scores, note)
 
     @property
     def label_text(self) -> str:
@@ -81,7 +83,9 @@ class Prediction:
         if isinstance(self.label, list):
             first = ", ".join(f"{value:z.3f}" for value in self.label[:4])
             return f"[{first}{', ...' * (len(self.label) > 4)}] {counted(len(self.label), 'number')}"
-        return (", ".join(map(str, self.label)) or "none") if isinstance(self.label, tuple) else str(self.label)
+        if isinstance(self.label, tuple):
+            return ", ".join(map(str, self.label)) or "none"
+        return "no label" if self.label is None else str(self.label)
 
 
 class Answerer(ABC):

@@ -78,6 +78,12 @@ def build_index(
         >>> index = bertie.build_index("manuals/", "manuals-index")
         >>> index.search("How do I reset it?", top=3).hits[0].passage.text
     """
+    documents = [documents] if isinstance(documents, str | Path) else documents
+    if not isinstance(documents, Sequence) or not all(isinstance(one, str | Path) for one in documents):
+        raise UsageError(
+            "`documents` are files, folders or globs, not rows in memory. Write a table first (frame.to_csv(FILE)), "
+            "and pass its path."
+        )
     folder, where = Path(output), WhereModels(precision, model_engine, device)
     copy = server_of(folder, engine, url)
     own = (None if overwrite else stored_config(folder)) or IndexConfig()
@@ -88,7 +94,7 @@ def build_index(
         size or own.size,
     )
     changes = index.index(
-        [documents] if isinstance(documents, str | Path) else documents,
+        documents,
         folder,
         config,
         embedder=None if embed is None else embedder_of(embed, where),

@@ -178,6 +178,9 @@ class Searcher:
             why = "is searched without its model" if self.store.get("embedder") else "has no vectors"
             raise UsageError(f"A search needs words, vectors or both. {self.store.where} {why}.")
 
+    def __repr__(self) -> str:
+        return f"Searcher({self.store.where!r})"
+
     def __enter__(self) -> "Searcher":
         return self
 
