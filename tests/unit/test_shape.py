@@ -153,7 +153,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_379, 45_000),
+    core_lines: (67_372, 45_000),
     core_files: (439, 290),
     imports_inside_functions: (123, 60),
     uses_of_any: (972, 600),
