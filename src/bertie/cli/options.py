@@ -11,7 +11,6 @@ since importing pydantic and the configs would make --help slow.
 import ast
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
@@ -116,10 +115,10 @@ def _option(name: str, flag: Flag, setting: Setting) -> object:
 
 
 def _check_once(keys: Sequence[str], overrides: Sequence[str]) -> None:
-    """Raises UsageError for a setting that is given twice, by its option or as key=value."""
-    counts = Counter([*keys, *(one.partition("=")[0] for one in overrides)])
-    if key := next((key for key, count in counts.items() if count > 1), None):
-        raise UsageError(f"The setting {key} is given twice, by its option or as {key}=VALUE. Pass it once.")
+    """Raises UsageError for a setting that has a value by its option and another as key=value, of which the last
+    counts."""
+    if key := next((key for key in keys if any(one.partition("=")[0] == key for one in overrides)), None):
+        raise UsageError(f"The setting {key} is given twice, by its option and as {key}=VALUE. Pass it once.")
 
 
 def _value(flag: Flag, value: Any) -> object:
