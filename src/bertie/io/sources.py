@@ -93,14 +93,7 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 SOURCES: Registry[Source] = Registry(
     "format",
     [
-        (
-            "txt",
-            Source(
-                lambda path, reading: spans(path, documents.DOCUMENT_ENDS[reading.documents]),
-                documents.text,
-                spans=True,
-            ),
-        ),
+        ("txt", Source(documents.text_spans, documents.text, spans=True)),
         ("wiki", Source(lambda path, reading: spans(path, documents.WIKI_END), documents.wiki, spans=True)),
         ("jsonl", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
         ("json", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),

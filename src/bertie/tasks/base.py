@@ -10,24 +10,30 @@ docs/add-a-task.md has a complete example. The parts have defaults for most task
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.tables import Example
+from bertie.metrics.resample import Reservoir
+from bertie.metrics.scaling import Kind, Scaling
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
-from bertie.tasks.answerer import Answerer, Prediction
+from bertie.tasks.answerer import Answerer, Logits, Prediction
 from bertie.tasks.learner import Learner
 from bertie.tasks.reader import Reader
 from bertie.tasks.view import View
 
+KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 MOST_COLUMNS = 1000  # labels; of more, a table has no column for each
 
-__all__ = ["Answerer", "Learner", "Prediction", "Reader", "Task", "View"]
+__all__ = ["KEPT", "Answerer", "CalibratedTask", "Learner", "Prediction", "Reader", "Task", "View"]
 
 
 @dataclass(frozen=True)
@@ -151,3 +157,47 @@ class Task(Reader, Learner, Answerer, View):
                 f"Task option {where}: {first['msg']} (the value is {str(first['input'])[:80]!r})."
             ) from None
         return task
+
+
+@dataclass(frozen=True)
+class CalibratedTask(Task):
+    """A classification whose probabilities can be calibrated after training (metrics/scaling.py).
+
+    calibrate: after training, fit the scaling of the logits on held-out examples. scale, shift: that scaling, where
+    the weights of the head do not contain it.
+    """
+
+    calibrate: Literal["", Kind] = ""
+    scale: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the scaling of the logits is fitted."""
+        return bool(self.calibrate)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling of the logits that the weights of the head do not contain."""
+        return Scaling(self.scale, self.shift)
+
+    def with_scaling(self, scaling: Scaling) -> Self:
+        """Returns the task with another scaling of the logits."""
+        return replace(self, scale=scaling.scale, shift=scaling.shift)
+
+    @abstractmethod
+    def truth_of(self, example: Example) -> list[bool] | None:
+        """Returns whether an example has each label (L,); None for one that the scaling is not fitted on."""
+
+    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
+        """Returns the scaling with the highest likelihood of the examples whose labels are known."""
+        sample = Reservoir[tuple[Logits, list[bool]]](KEPT // len(self.labels))
+        for examples, encoded, logits in parts:
+            for i, example in enumerate(examples):
+                if (truth := self.truth_of(example)) is not None:
+                    sample.add((logits[encoded.windows[i] : encoded.windows[i + 1]], truth))
+        if not self.calibrate or not sample.items:
+            return Scaling()
+        windows = np.cumsum([0, *(len(logits) for logits, _ in sample.items)])[:-1]
+        logits_WL, truth_EL = np.concatenate([one for one, _ in sample.items]), [truth for _, truth in sample.items]
+        return Scaling.fitted(self.calibrate, logits_WL, truth_EL, windows, exclusive=self.exclusive)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,13 @@ from bertie.io.tables import Example, example
 from bertie.metrics.base import Scores
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.scaling import Kind, Scaling
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
-from bertie.tasks.base import Task
+from bertie.tasks.base import KEPT, CalibratedTask
 from bertie.tasks.render import RenderedExample, nats
-from bertie.tasks.sequence import KEPT, label_names
+from bertie.tasks.sequence import label_names
 from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
@@ -68,22 +67,19 @@ def _hot(values: list[Any]) -> Hot | None:
 
 
 @dataclass(frozen=True)
-class MultiLabelTask(Task):
+class MultiLabelTask(CalibratedTask):
     """`Example.label` is a tuple of names, which may be empty. Labels with a probability above a threshold are
     predicted.
 
     threshold: for all labels; None: the one with the best micro F1 on dev, after training. per_label: choose a
     threshold per label instead, by its F1; they are stored in `thresholds`. optimize: choose one per label for this
-    goal (metrics/thresholds.py). calibrate, scale, shift: as of `SequenceTask`, for the probability of each label.
+    goal (metrics/thresholds.py). calibrate, scale, shift: as of `CalibratedTask`, for the probability of each label.
     """
 
     threshold: float | None = None
     per_label: bool = False
     thresholds: tuple[float, ...] = ()
     optimize: str = ""
-    calibrate: Literal["", Kind] = ""
-    scale: tuple[float, ...] = ()
-    shift: tuple[float, ...] = ()
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
@@ -274,32 +270,9 @@ class MultiLabelTask(Task):
             scores.calibration.add(probabilities, truth)
             scores.calibration.add_all(np.array(probabilities)[:, None], np.array(truth)[:, None])
 
-    @property
-    def scaling(self) -> Scaling:
-        """The scaling of the logits that the weights of the head do not contain."""
-        return Scaling(self.scale, self.shift)
-
-    def with_scaling(self, scaling: Scaling) -> Self:
-        """Returns the task with another scaling of the logits."""
-        return replace(self, scale=scaling.scale, shift=scaling.shift)
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether the scaling of the logits is fitted."""
-        return bool(self.calibrate)
-
-    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
-        """Returns the scaling with the highest likelihood of all decisions."""
-        sample = Reservoir[tuple[Logits, list[bool]]](KEPT // len(self.labels))
-        for examples, encoded, logits in parts:
-            for i, one in enumerate(examples):
-                truth = [label in one.label for label in self.labels]
-                sample.add((logits[encoded.windows[i] : encoded.windows[i + 1]], truth))
-        if not self.calibrate or not sample.items:
-            return Scaling()
-        windows = np.cumsum([0, *(len(logits) for logits, _ in sample.items)])[:-1]
-        logits_WL, truth_EL = np.concatenate([one for one, _ in sample.items]), [truth for _, truth in sample.items]
-        return Scaling.fitted(self.calibrate, logits_WL, truth_EL, windows, exclusive=False)
+    def truth_of(self, example: Example) -> list[bool]:
+        """Returns whether an example has each label."""
+        return [label in example.label for label in self.labels]
 
     @property
     def tunes(self) -> bool:
@@ -312,7 +285,7 @@ class MultiLabelTask(Task):
             return self
         sample = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
         for one, answer in answers:
-            truth = np.array([label in one.label for label in self.labels])
+            truth = np.array(self.truth_of(one))
             sample.add((np.fromiter(answer.scores.values(), np.float32), truth))
         scores_EL, truth_EL = (np.array(part) for part in zip(*sample.items, strict=True))
         if not self.per_label and not self.optimize:

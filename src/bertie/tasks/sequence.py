@@ -24,12 +24,11 @@ from bertie.metrics.base import Scores
 from bertie.metrics.conformal import set_cut
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.scaling import Kind, Scaling
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax, vote
-from bertie.tasks.base import Task
+from bertie.tasks.base import KEPT, CalibratedTask, Task
 from bertie.tasks.source import Targets
 
 if TYPE_CHECKING:
@@ -43,28 +42,22 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 SHOWN_TEXT = 60  # characters of a text in a note
-KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 
 
 @dataclass(frozen=True)
-class SequenceTask(Task):
+class SequenceTask(CalibratedTask):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
-    calibrate: after training, fit the scaling of the logits on held-out examples. scale, shift: that scaling, where the
-    weights of the head do not contain it. positive: the label whose F1 is the main
-    metric; "": f1 is that of the second of two labels. optimize: after training, choose the threshold of a label's
-    probability for this goal (metrics/thresholds.py), and of which label: `positive`, or the second of two.
+    calibrate, scale, shift: as of `CalibratedTask`. positive: the label whose F1 is the main metric; "": f1 is that of
+    the second of two labels. optimize: after training, choose the threshold of a label's probability for this goal
+    (metrics/thresholds.py), and of which label: `positive`, or the second of two.
     threshold, threshold_of: such a threshold; None: the most probable label is predicted. costs: of a predicted label,
     by the true one, for optimize=cost. abstain: below this probability, no answer is given. coverage: the share of
     prediction sets that have the true label; set_from: the probability from which on a label is in one. main: the main
-    metric;
-    None: F1 of `positive` if it is set, macro F1 where a label is rare in training, otherwise accuracy.
+    metric; None: F1 of `positive` if it is set, macro F1 where a label is rare in training, otherwise accuracy.
     """
 
-    calibrate: Literal["", Kind] = ""
-    scale: tuple[float, ...] = ()
-    shift: tuple[float, ...] = ()
     positive: str = ""
     main: Main | None = None
     optimize: str = ""
@@ -294,32 +287,13 @@ class SequenceTask(Task):
         return self.labels[self.winner([*answer.scores.values()])]
 
     @property
-    def scaling(self) -> Scaling:
-        """The scaling of the logits that the weights of the head do not contain."""
-        return Scaling(self.scale, self.shift)
-
-    def with_scaling(self, scaling: Scaling) -> Self:
-        """Returns the task with another scaling of the logits."""
-        return replace(self, scale=scaling.scale, shift=scaling.shift)
-
-    @property
     def calibrates(self) -> bool:
         """Whether the scaling of the logits is fitted, which that of many labels is not."""
-        return bool(self.calibrate) and len(self.labels) <= SHOWN
+        return super().calibrates and len(self.labels) <= SHOWN
 
-    def scaling_for(self, parts: Iterable[tuple[Sequence[Example], Sequences, Logits]]) -> Scaling:
-        """Returns the scaling with the highest likelihood of the examples whose labels are known."""
-        number = {label: i for i, label in enumerate(self.labels)}
-        sample = Reservoir[tuple[Logits, int]](KEPT // len(self.labels))
-        for examples, encoded, logits in parts:
-            for i, example in enumerate(examples):
-                if example.label in number:
-                    sample.add((logits[encoded.windows[i] : encoded.windows[i + 1]], number[example.label]))
-        if not self.calibrate or not sample.items:
-            return Scaling()
-        windows = np.cumsum([0, *(len(logits) for logits, _ in sample.items)])[:-1]
-        truth_EL = np.array([label for _, label in sample.items])[:, None] == np.arange(len(self.labels))
-        return Scaling.fitted(self.calibrate, np.concatenate([one for one, _ in sample.items]), truth_EL, windows)
+    def truth_of(self, example: Example) -> list[bool] | None:
+        """Returns which label an example has, unless the model does not know it."""
+        return [label == example.label for label in self.labels] if example.label in self.labels else None
 
     @property
     def tunes(self) -> bool:
