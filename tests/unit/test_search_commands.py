@@ -328,3 +328,22 @@ def test_negatives_are_other_passages_without_the_answer(corpus: Path, bertie: A
     assert bertie(*call)[0] == 2, "nothing is replaced unasked"
     assert bertie(*call, "--overwrite")[0] == 0
     assert Path("out.jsonl").read_bytes() == first
+
+
+def test_a_model_of_vectors_may_be_a_name_and_is_loaded_when_it_is_needed(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bertie as library
+
+    with library.build_index("corpus.jsonl", "index", embed="starter-en") as index:
+        assert index.changes is not None
+        assert index.changes.vectors == 3
+        hits = [name_of(hit.passage.text) for hit in index.search("a river", 3).hits]
+    with library.open_index("index", embed="starter-en") as index:
+        assert [name_of(hit.passage.text) for hit in index.search("a river", 3).hits] == hits
+    loads = list[object]()
+    monkeypatch.setattr(library, "load", lambda *args: loads.append(args))
+    with library.build_index("corpus.jsonl", "index", embed="starter-en") as index:
+        assert index.changes is not None
+        assert index.changes.unchanged == 1
+    assert not loads, "nothing has changed, and nothing was asked"

@@ -85,7 +85,7 @@ def build_index(
             "and pass its path."
         )
     folder, where = Path(output), WhereModels(precision, model_engine, device)
-    copy = server_of(folder, engine, url)
+    copy, model = server_of(folder, engine, url), None if embed is None else embedder_of(embed, where)
     own = (None if overwrite else stored_config(folder)) or IndexConfig()
     reading = {"text": text, "title": title, "encoding": encoding}
     config = IndexConfig(
@@ -93,18 +93,9 @@ def build_index(
         replace(own.reading, **{name: value for name, value in reading.items() if value is not None}),
         size or own.size,
     )
-    changes = index.index(
-        documents,
-        folder,
-        config,
-        embedder=None if embed is None else embedder_of(embed, where),
-        vectors=vectors,
-        overwrite=overwrite,
-    )
+    changes = index.index(documents, folder, config, embedder=model, vectors=vectors, overwrite=overwrite)
     changes.copy = publish(folder, copy, overwrite=overwrite)
-    opened = open_index(folder, embed=embed, no_embed=embed is None, engine=engine, url=url, **where._asdict())
-    opened.changes = changes
-    return opened
+    return Searcher(ENGINES[engine](folder, url), embedder=model, changes=changes)
 
 
 @checked_arguments()
@@ -165,14 +156,15 @@ def open_index(
         raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
     embedder = None
     if stored and not no_embed:
-        place = embed or Path(stored["folder"])
-        if not isinstance(place, Model) and not Path(place).is_dir():
+        place = Path(stored["folder"]) if embed is None else _folder(embed)
+        if not place.is_dir():
             raise DataError(
                 f"The model of the vectors of {store.where} was at {place}. Pass where it is now "
                 "(--embed MODEL), or --no-embed."
             )
-        chosen = checked(store, embedder_of(place, where))
-        embedder = chosen.load() if chosen else None
+        model = embedder_of(place if embed is None else embed, where)
+        checked(store, model)
+        embedder = model.load()
     return Searcher(
         store,
         embedder=embedder,

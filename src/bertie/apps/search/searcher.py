@@ -21,7 +21,7 @@ from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Index, Ranking
 from bertie.apps.search.index import Changes, IndexConfig
-from bertie.apps.search.models import Answer
+from bertie.apps.search.models import Answer, Embedder
 from bertie.apps.search.snippets import Snippet, snippet
 from bertie.apps.search.store import Passage
 from bertie.apps.search.vectors import Gone
@@ -136,7 +136,8 @@ class Searcher:
 
     Args:
         folder: The folder of an index, or an index that another engine keeps.
-        embedder: The model of the index's vectors. Without it, only words are looked up.
+        embedder: The model of the index's vectors, or one that is loaded for the first question. Without it, only words
+            are looked up.
         ranker: A model for re-ranking.
         reader: A model that answers questions from a passage.
         depth: The number of passages of each stage.
@@ -144,8 +145,6 @@ class Searcher:
         fusion: How words and vectors are joined: scores (the mean of both) or ranks (reciprocal rank fusion).
         rerank_alone: Whether the re-ranking model alone decides the order, and not the mean of its scores and those
             before.
-
-    Attributes:
         changes: What was done to the index, if it was made or changed for this search.
 
     Raises:
@@ -157,13 +156,14 @@ class Searcher:
         self,
         folder: Path | str | Index,
         *,
-        embedder: Predictor | None = None,
+        embedder: Predictor | Embedder | None = None,
         ranker: Predictor | None = None,
         reader: Predictor | None = None,
         depth: Depth | None = None,
         words: bool = True,
         fusion: str = "scores",
         rerank_alone: bool = False,
+        changes: Changes | None = None,
     ) -> None:
         self.store: Index = Embedded(Path(folder)) if isinstance(folder, (str, Path)) else folder
         self.config = IndexConfig.of_json(self.store.get("config"))
@@ -171,7 +171,7 @@ class Searcher:
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
         self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
-        self.changes: Changes | None = None
+        self.changes = changes
         if embedder is not None and not self.store.get("embedder"):
             raise UsageError(f"{self.store.where} has no vectors. Make them: bertie index -o INDEX --embed MODEL")
         if not words and embedder is None:
@@ -214,7 +214,7 @@ class Searcher:
                 rankings["words"] = self.store.matches(terms, first)
         if self.embedder is not None:
             with _timed(seconds, "embed"):
-                vector = models.vectors(self.embedder, [question[:READ]], "query")[0] if vector is None else vector
+                vector = _vectors(self.embedder, [question])[0] if vector is None else vector
             with _timed(seconds, "vectors"):
                 rankings["vectors"] = self.store.nearest(vector, first)
         if len(rankings) > 1:
@@ -257,11 +257,16 @@ class Searcher:
         """Returns the vectors of many questions at once; None where there is no embedder."""
         if self.embedder is None:
             return [None] * len(questions)
-        return [*models.vectors(self.embedder, [question[:READ] for question in questions], "query")]
+        return [*_vectors(self.embedder, questions)]
 
     def close(self) -> None:
         """Closes the index."""
         self.store.close()
+
+
+def _vectors(embedder: Predictor | Embedder, questions: Sequence[str]) -> Float:
+    model = embedder.load() if isinstance(embedder, Embedder) else embedder
+    return models.vectors(model, [question[:READ] for question in questions], "query")
 
 
 def by_scores(rankings: Sequence[Ranking]) -> Ranking:

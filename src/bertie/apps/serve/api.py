@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Self
+from typing import Self
 
 from bertie import Model
 from bertie.platform import BertieError, UsageError, checked_arguments
@@ -23,7 +23,9 @@ class Server:
         models: The names of the models.
     """
 
-    def __init__(self, process: "subprocess.Popen[str]", url: str, models: tuple[str, ...], files: IO[bytes] | object):
+    def __init__(
+        self, process: "subprocess.Popen[str]", url: str, models: tuple[str, ...], files: "TemporaryDirectory[str]"
+    ) -> None:
         self.url, self.models = url, models
         self._process, self._files = process, files
 
@@ -49,8 +51,7 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if isinstance(self._files, TemporaryDirectory):
-            self._files.cleanup()
+        self._files.cleanup()
 
 
 @checked_arguments()
