@@ -1,7 +1,7 @@
 """Protocols of what `fit` needs: something to train, and batches to train it on."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bertie.data.batch import Batch
 from bertie.data.sequences import LabelAxis
@@ -46,3 +46,10 @@ class Source(Protocol):
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks; a pure function of its
         arguments."""
         ...
+
+
+@runtime_checkable
+class ResizableSource(Protocol):
+    """Protocol of a source whose micro-batches can become smaller during a run."""
+
+    micro_batch_size: int | None

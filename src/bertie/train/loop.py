@@ -37,7 +37,7 @@ from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
-from bertie.train.base import Source, Trainable
+from bertie.train.base import ResizableSource, Source, Trainable
 from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
@@ -344,12 +344,13 @@ class _Loop:
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            source = vars(self.source)  # those of a run have the attribute
-            largest = max(len(batch.sample_ids) for batch in part.batches)
-            size = min(largest, source.get("micro_batch_size", 1) or largest)
-            if self.train.micro_batch_size != "auto" or size < 2 or not _memory_is_full(error):
+            source, largest = self.source, max(len(batch.sample_ids) for batch in part.batches)
+            if not isinstance(source, ResizableSource) or self.train.micro_batch_size != "auto":
                 raise
-            self.micro_batch = source["micro_batch_size"] = size // 2
+            size = min(largest, source.micro_batch_size or largest)
+            if size < 2 or not _memory_is_full(error):
+                raise
+            self.micro_batch = source.micro_batch_size = size // 2
             error.__traceback__ = None  # it keeps what filled the memory
         else:
             return
