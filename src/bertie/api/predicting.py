@@ -221,9 +221,8 @@ def pass_predictions(predictor: Predictor, source: Source, receive: ReceivePredi
         format = predictor.pipeline.reading(paired(predictor, format))
         rows = predictor.task.rows(path, format, on_columns=partial(_check_unlabeled, predictor, source))
         for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
-            skipped.rows += 1
+            skipped.count(answer)
             if isinstance(answer, BadRecord):
-                skipped.add(answer)
                 answer = Prediction(None, error=answer.reason)
             receive(row.texts if isinstance(row, Example) else (), answer)
     return written(source, (), "predictions", skipped, long)
@@ -259,9 +258,7 @@ def write_predictions(predictor: Predictor, source: Source, target: RecordTarget
                 for out, form in zip(outs, forms, strict=True)
             ]
             for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
-                skipped.rows += 1
-                if isinstance(answer, BadRecord):
-                    skipped.add(answer)
+                skipped.count(answer)
                 record = {"error": answer.reason} if isinstance(answer, BadRecord) else answer.as_json()
                 for write in writers:
                     write(row.source, target.numbers(row, skipped.rows), record)

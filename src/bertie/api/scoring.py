@@ -38,9 +38,7 @@ def _texts(rows: Iterator[Example | BadRecord], limit: int | None, skipped: Skip
     """Yields the texts of rows, with progress."""
     with console.progress("perplexity", limit, unit="texts") as advance:
         for row in islice(rows, limit):
-            skipped.rows += 1
+            skipped.count(row)
             if isinstance(row, Example):
                 yield " ".join(row.texts)
-            else:
-                skipped.add(row)
             advance(1)

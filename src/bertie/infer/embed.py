@@ -89,12 +89,8 @@ def vectors(
     """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
     texts."""
     for row, answer in predictor.stream(rows, eager=eager, count=long):
-        skipped.rows += 1
-        if isinstance(answer, BadRecord):
-            skipped.add(answer)
-            yield row, answer
-            continue
-        yield row, np.array(answer.label, np.float32)
+        skipped.count(answer)
+        yield row, answer if isinstance(answer, BadRecord) else np.array(answer.label, np.float32)
 
 
 def width_of(predictor: Predictor) -> int:

@@ -129,9 +129,7 @@ def row_vectors(
 
     def texts() -> Iterator[str | None]:
         for row in rows:
-            skipped.rows += 1
-            if isinstance(row, BadRecord):
-                skipped.add(row)
+            skipped.count(row)
             yield None if isinstance(row, BadRecord) else row.texts[0]
 
     found = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)

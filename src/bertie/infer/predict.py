@@ -176,9 +176,7 @@ class Predictor:
             for row, answer in zip(chunk, answers, strict=True):
                 number += isinstance(row, Example)
                 if skipped is not None:
-                    skipped.rows += 1
-                    if isinstance(answer, BadRecord):
-                        skipped.add(answer)
+                    skipped.count(answer)
                 if isinstance(row, Example) and isinstance(answer, Prediction) and row.label is not None:
                     examples.append(row)
                     predictions.append(answer)

@@ -87,21 +87,21 @@ class SkipReport:
         """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
         skipped, examples = SkipReport(), list[T]()
         for row in rows:
-            skipped.rows += 1
-            if isinstance(row, BadRecord):
-                skipped.add(row)
-            else:
+            skipped.count(row)
+            if not isinstance(row, BadRecord):
                 examples.append(row)
         if not examples:
             raise DataError(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
         return examples, skipped
 
-    def add(self, bad: BadRecord) -> None:
-        """Counts one skipped row."""
-        self.counts[bad.reason] = self.counts.get(bad.reason, 0) + 1
-        shown = self.lines.setdefault(bad.reason, [])
-        if len(shown) < self.SHOWN:
-            shown.append(bad.line)
+    def count(self, row: object) -> None:
+        """Counts one row, or what became of it: it is skipped if that is a `BadRecord`."""
+        self.rows += 1
+        if isinstance(row, BadRecord):
+            self.counts[row.reason] = self.counts.get(row.reason, 0) + 1
+            shown = self.lines.setdefault(row.reason, [])
+            if len(shown) < self.SHOWN:
+                shown.append(row.line)
 
     @property
     def total(self) -> int:

@@ -49,11 +49,10 @@ def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
         try:
             for path, format in tables:
                 for row in TASKS[dataset.task].rows(path, format):
-                    skipped.rows += 1
-                    if isinstance(row, BadRecord):
-                        skipped.add(row)
-                    elif known and isinstance(row.label, str) and row.label not in known:
-                        odd.add(row.label)
+                    skipped.count(row)
+                    label = None if isinstance(row, BadRecord) else row.label
+                    if known and isinstance(label, str) and label not in known:
+                        odd.add(label)
         except DataError as error:  # a file that is there and cannot be read
             yield Checked(name, split.rows, skipped.rows, skipped, str(error))
             continue

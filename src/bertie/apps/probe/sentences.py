@@ -82,10 +82,8 @@ def _sample(
 ) -> Sequence[Sentence]:
     chosen: Reservoir[Sentence] = Reservoir(most, seed=seed)
     for row in read(path, kind, encoding):
-        skipped.rows += 1
-        if isinstance(row, BadRecord):
-            skipped.add(row)
-        else:
+        skipped.count(row)
+        if not isinstance(row, BadRecord):
             chosen.add(row)
     if not chosen.seen:
         why = str(skipped) if skipped.total else "The file is empty."

@@ -167,8 +167,6 @@ def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipp
     """Yields the texts of a file, and counts the rows without one."""
 
     for row in platform.Example.stream(file, TableOptions.unlabelled(file, text, columns, encoding, "")):
-        skipped.rows += 1
+        skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)
-        else:
-            skipped.add(row)
