@@ -44,6 +44,7 @@ _MODULES = {
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
+    "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
     "io.conll": "Trees",
     "io.fields": "Fields",
@@ -120,7 +121,7 @@ __all__ = [
     "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
     "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
     "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
-    "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
+    "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainConfig", "Trainable", "TrainingReport", "Trees",
     "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
     "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "ending",
     "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
@@ -170,6 +171,7 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
+    from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
     from bertie.io.conll import Trees
     from bertie.io.fields import Fields
