@@ -3,7 +3,6 @@
 from bertie.models.convert import save_like
 from bertie.models.folder import check_trainable, copy_other_files, fingerprint, randomized
 from bertie.models.sentence import MODULES
-from bertie.models.variant import read_public
 from bertie.models.weights import WORD
 
 
@@ -15,5 +14,4 @@ class ModelFiles:
     copy_others = staticmethod(copy_other_files)
     fingerprint = staticmethod(fingerprint)
     randomized = staticmethod(randomized)
-    read_public = staticmethod(read_public)
     save_like = staticmethod(save_like)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bertie.errors import model_hint
 from bertie.hub import names
 from bertie.infer.engine import check_names
+from bertie.models.variant import read_public
 from bertie.runs.models import load as load_weights
 from bertie.runs.models import model_folder
 
@@ -94,3 +95,4 @@ class ModelByName:
     folder = staticmethod(model_folder)
     hint = staticmethod(model_hint)
     module = staticmethod(load_weights)
+    read_public = staticmethod(read_public)

@@ -23,7 +23,6 @@ from bertie.platform import (
     Example,
     FolderKind,
     ModelByName,
-    ModelFiles,
     Prediction,
     Sequences,
     nearest,
@@ -159,7 +158,7 @@ class Fleet:
         """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(ModelByName.folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(ModelFiles.read_public, folder)
+        await asyncio.to_thread(ModelByName.read_public, folder)
         if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
             damage = await asyncio.to_thread(FolderKind.damage, folder)
             if damage:

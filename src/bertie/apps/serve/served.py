@@ -27,7 +27,7 @@ from bertie.platform import (
     Example,
     Facts,
     FolderKind,
-    ModelFiles,
+    ModelByName,
     PairHead,
     Prediction,
     Sequences,
@@ -64,7 +64,7 @@ class Served:
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, ModelFiles.read_public(self.folder))
+        facts = self.batcher.facts.of_folder(self.folder, ModelByName.read_public(self.folder))
         return TextPipeline.of(facts, Tokenizer.load(self.folder))
 
     @property
