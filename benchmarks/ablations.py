@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.cells import NEVER, cell, check_same, finetuned, measured
 from benchmarks.results import ROWS, check_names, read_row, spaced
-from bertie import console, families
+from bertie import families
+from bertie.console import console, counted
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
 from bertie.report.charts import interval_chart
@@ -400,7 +401,7 @@ def published(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 def report(lines: Sequence[Mapping[str, Any]], charts: Mapping[str, str], command: str) -> Report:
     """Returns all tables as a page with a chart for each task. charts: those of `pictures`."""
     runs = min(one["runs"] for line in lines for one in line["tasks"].values())
-    page = Report("Ablations", f"{console.counted(runs, 'seed')} of each row")
+    page = Report("Ablations", f"{counted(runs, 'seed')} of each row")
     page.text(
         "Each row is compared with the first row of its table, seed by seed. Intervals are 95% confidence intervals of "
         "the mean over seeds (t distribution). If the interval of a difference contains 0, this experiment does not "

@@ -21,7 +21,7 @@ from statistics import mean
 from typing import Any
 
 import bertie
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import over_seeds
 from bertie.io.table_format import TableFormat

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.cells import NEVER, cell, finetuned, made, measured
 from benchmarks.results import check_model, named, spaced
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import BASELINES
 from bertie.evaluation.compare import over_seeds

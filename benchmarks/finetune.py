@@ -24,7 +24,8 @@ import torch
 
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
-from bertie import console
 from bertie.apps.serve.fleet import model_name
+from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED

@@ -23,7 +23,8 @@ from torch import get_num_threads
 
 from benchmarks.cells import NEVER, STEPS, cell, check_same, finetuned, made, measured
 from benchmarks.results import ROWS, config_of, read_row, spaced
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.evaluation.compare import over_seeds

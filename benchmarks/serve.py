@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks import harness
 from benchmarks.load import Measured, ask, closed_loop, open_loop, quantile, request_of, run, texts
-from bertie import console
+from bertie.console import console
 from bertie.errors import BertieError, UsageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.commands.app import Output, bench
-from bertie import console
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.report.values import duration, size
 
@@ -42,7 +41,7 @@ def plan(
         rows.append(row)
         harness.write_lines(output, [row])
         if console.verbosity.json:
-            emit(row)
+            console.emit(row)
     if not console.verbosity.json:
         console.show(_table(rows))
 

@@ -14,7 +14,7 @@ _MODULES = {
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
     "cli.tables": "ending write_rows",
-    "console": "console",
+    "console": "console counted",
     "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
     "costs.cost": "Costs",
     "costs.job": "Job",
@@ -122,7 +122,7 @@ __all__ = [
     "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
     "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
     "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
-    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "ending",
+    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "counted", "disk", "ending",
     "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
     "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
     "usual_rate", "write_rows",
@@ -137,7 +137,7 @@ if TYPE_CHECKING:
     from bertie.cli.options import grouped
     from bertie.cli.shared import ModelCard, option
     from bertie.cli.tables import ending, write_rows
-    from bertie.console import console
+    from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.costs.catalog import Device as Processor
     from bertie.costs.catalog import Grid as PowerGrid

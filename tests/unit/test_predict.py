@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import bertie
-from bertie import console, families
+from bertie import families
 from bertie.cli.main import main
+from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
 from bertie.infer.pipeline import TextCount
@@ -88,7 +89,7 @@ def run(monkeypatch, capsys):
     """Run the command line in this process."""
 
     def run(*arguments: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(console, "verbosity", Verbosity())
         monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:

@@ -30,7 +30,7 @@ from bertie.api.options import (
 )
 from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
@@ -512,7 +512,7 @@ class Model(ModelHandle):
         read, writer = readable_texts(texts), self.writer(**options)
         generated = [None if text is None else "".join(writer(text)) for text in read]
         for note in writer.notes:
-            warn(note)
+            console.warn(note)
         return generated
 
     @arguments(*WriteOptions.__annotations__, **THEIRS)

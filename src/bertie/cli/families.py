@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.report.values import count
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def families(
     """
     rows = bertie.list_families(name)
     if console.verbosity.json:
-        emit([asdict(row) for row in rows])
+        console.emit([asdict(row) for row in rows])
     elif name is None:
         console.show("\n".join(map(_line, rows)), markup=True)
     else:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.runs.arguments import FINETUNE
 
@@ -110,7 +110,7 @@ def finetune(
         raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:
         plan = bertie.plan_finetune(start, against=against, seeds=seeds, keep_best=keep_best, trial=trial, **settings)
-        emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
+        console.emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
@@ -121,7 +121,7 @@ def finetune(
             start, against, output=output, seeds=seeds, resume=resume, overwrite=overwrite, **settings
         )
         if console.verbosity.json:
-            emit(comparison.to_dict())
+            console.emit(comparison.to_dict())
             return
         show_comparison(comparison)
         console.say(f"Report: {output / 'compare.html'}")
@@ -136,7 +136,7 @@ def finetune(
         overwrite=overwrite,
         **settings,
     )
-    emit(dict(run.results)) if console.verbosity.json else _show(run, output)
+    console.emit(dict(run.results)) if console.verbosity.json else _show(run, output)
 
 
 def start_of(model: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -36,6 +35,6 @@ def next_sentence(
     """
     verdict = bertie.next_sentence(model, first, second, device=device)
     if console.verbosity.json:
-        emit(verdict.as_json())
+        console.emit(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, emit
+from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite
 from bertie.cli.finetune import SETTINGS, StartModel, start_of
 from bertie.cli.options import OptionValues, configured
+from bertie.console import console
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def tune(
         overrides=texts,
         config=config,
     )
-    emit(search.to_dict()) if console.verbosity.json else _show(search, output)
+    console.emit(search.to_dict()) if console.verbosity.json else _show(search, output)
 
 
 def _show(search: "Search", output: Path) -> None:

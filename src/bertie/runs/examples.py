@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences

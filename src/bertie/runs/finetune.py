@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import UNITS, called, verdict

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console, families
+from bertie import families
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes, write_json

@@ -14,8 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here

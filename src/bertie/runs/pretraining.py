@@ -6,7 +6,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console, families, objectives
+from bertie import families, objectives
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.folders import new_folder

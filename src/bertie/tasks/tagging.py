@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
 from bertie.io.columns import LookAhead, no_rows

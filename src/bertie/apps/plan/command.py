@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import TableOptions, UsageError, console, grouped, option, text_of
+from bertie.platform import TableOptions, UsageError, console, counted, grouped, option, text_of
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -192,11 +192,7 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        fits = (
-            console.counted(one.sequences, "sequence")
-            if one.fits
-            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
-        )
+        fits = counted(one.sequences, "sequence") if one.fits else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
             text_of.duration(one.seconds),

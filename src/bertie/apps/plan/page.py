@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, console, text_of
+from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, counted, text_of
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
@@ -17,7 +17,7 @@ def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, know
     best = cheapest(list(found.values()), 1)
     tiles = [
         Report.Tile("parameters", text_of.count(job.parameters)),
-        Report.Tile("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
+        Report.Tile("tokens", text_of.count(job.tokens), counted(len(job.phases), "phase")),
         Report.Tile("operations", text_of.flops(job.flops), "forward and backward"),
     ]
     tiles += [
@@ -62,7 +62,7 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            console.counted(one.sequences, "sequence")
+            counted(one.sequences, "sequence")
             if one.fits
             else f"does not fit in {text_of.size(one.device.memory_gb * 1e9)}",
         ]
