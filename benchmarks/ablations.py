@@ -21,8 +21,8 @@ from benchmarks.results import ROWS, check_names, read_row, spaced
 from bertie import families
 from bertie.console import console, counted
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
-from bertie.report.charts import interval_chart
+from bertie.evaluation.compare import SeedSummary
+from bertie.report.charts import Chart
 from bertie.report.page import Report
 from bertie.report.values import number
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -362,7 +362,7 @@ def _lines(
                 found[task] = {
                     "metric": own[0]["metric"],
                     "scores": values,
-                    **over_seeds(values, own[0]["metric"]).as_json(),
+                    **SeedSummary.over(values, own[0]["metric"]).as_json(),
                     "minus_first": [] if row == table.rows[0] else minus,
                 }
             losses = [one[LOSS] for one in own if one.get(LOSS) is not None]
@@ -446,14 +446,14 @@ def _compares(rows: Sequence[Mapping[str, Any]], task: str) -> bool:
 
 def _chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     groups = {row["row"]: (row["tasks"][task]["scores"], *_ends(row["tasks"][task])) for row in rows}
-    return interval_chart(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
+    return Chart.intervals(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
 
 
 def _difference_chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     minus = {row["row"]: row["tasks"][task]["minus_first"] for row in rows[1:]}
-    groups = {name: (values, *_ends(over_seeds(values).as_json())) for name, values in minus.items()}
+    groups = {name: (values, *_ends(SeedSummary.over(values).as_json())) for name, values in minus.items()}
     label = f"{_label(rows, task)}, difference from {rows[0]['row']}"
-    return interval_chart(groups, x_label=label, colours=[1] * len(groups), reference=("no difference", 0.0))
+    return Chart.intervals(groups, x_label=label, colours=[1] * len(groups), reference=("no difference", 0.0))
 
 
 def _label(rows: Sequence[Mapping[str, Any]], task: str) -> str:

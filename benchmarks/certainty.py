@@ -23,7 +23,7 @@ from typing import Any
 import bertie
 from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
@@ -141,7 +141,7 @@ def tables(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _cell(values: list[float]) -> str:
-    summary = over_seeds(values)
+    summary = SeedSummary.over(values)
     between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
     return f"{mean(values):.3f}{between}"
 

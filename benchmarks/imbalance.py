@@ -19,7 +19,7 @@ from typing import Any
 import bertie
 from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
@@ -121,7 +121,7 @@ def table() -> list[str]:
     rows = [f"| set | positives | measure | {' | '.join(SCORES)} |", f"|---|---|---|{'---|' * len(SCORES)}"]
     for (name, share, method), runs in found.items():
         means = [f"{mean(run[score] for run in runs):.3f}" for score in SCORES]
-        summary = over_seeds([run["f1"] for run in runs], "f1")
+        summary = SeedSummary.over([run["f1"] for run in runs], "f1")
         if summary.low is not None:
             means[0] += f" ({summary.low:.3f} to {summary.high:.3f})"
         rows.append(f"| {name} | {share:.0%} | {method} | {' | '.join(means)} |")

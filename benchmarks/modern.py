@@ -27,10 +27,10 @@ from bertie import families
 from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.objectives.base import Objective
-from bertie.report.charts import interval_chart
+from bertie.report.charts import Chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.forecast import forecast_of
@@ -299,7 +299,7 @@ def _says(rows: Sequence[Values], what: str) -> list[str]:
     better, worse = list[str](), list[str]()
     for row in rows[1:]:
         if gains := _gains(row, what):
-            found = over_seeds(gains)
+            found = SeedSummary.over(gains)
             if found.low is not None and found.high is not None:
                 better += [row["row"]] * (found.low > 0)
                 worse += [row["row"]] * (found.high < 0)
@@ -314,7 +314,7 @@ def pictures(rows: Sequence[Values], tasks: Sequence[str]) -> dict[str, str]:
         groups = {}
         for row in rows:
             if values := row[what]:
-                known = over_seeds(values)
+                known = SeedSummary.over(values)
                 groups[row["row"]] = values, known.low, known.high
-        found[what] = interval_chart(groups, x_label=what, colours=[1] * len(groups))
+        found[what] = Chart.intervals(groups, x_label=what, colours=[1] * len(groups))
     return found

@@ -30,7 +30,7 @@ from bertie.apps.serve.fleet import model_name
 from bertie.console import console, counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation import baselines
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json, write_bytes, write_json
 from bertie.io.questions import MISPLACED
 from bertie.io.tables import Example
@@ -379,7 +379,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "hyper": f"{row.epochs:g} epochs, learning rate {first['rate']:g}, batch {row.batch_size}, {length}",
         **{
             side: {
-                **over_seeds([one["quality"] for one in runs], first["metric"]).as_json(),
+                **SeedSummary.over([one["quality"] for one in runs], first["metric"]).as_json(),
                 "processor_seconds": sum(one["processor_seconds"] for one in runs) / len(runs),
             }
             for side, runs in sides.items()

@@ -8,7 +8,7 @@ import typer
 from benchmarks.commands.app import Output, bench
 from bertie.console import console
 from bertie.errors import UsageError
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,11 +56,11 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
         forecast, usage = row["forecast"], row["usage"]
         table.add_row(
             row["run"],
-            duration(forecast["seconds"]),
-            duration(row["measured_s"]),
+            quantity(forecast["seconds"], "s"),
+            quantity(row["measured_s"], "s"),
             f"{row['seconds_apart']:+.1%}",
-            size(forecast["peak_bytes"]),
-            size(usage["peak_bytes"]),
+            quantity(forecast["peak_bytes"], "bytes"),
+            quantity(usage["peak_bytes"], "bytes"),
             f"{row['memory_apart']:+.1%}",
             f"{row['formula_apart']:+.1%}",
         )

@@ -26,7 +26,7 @@ _MODULES = {
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
-    "evaluation.compare": "Paired",
+    "evaluation.compare": "PairedDifference SeedSummary",
     "families": "Families",
     "files": "disk",
     "folders": "FolderKind=Kind",
@@ -63,7 +63,7 @@ _MODULES = {
     "models.heads.parse": "ParseHead",
     "models.int4": "Int4Weight",
     "models.int8": "Int8Weight",
-    "models.kinds": "MOST_POSITIONS=MOST Alternating Full Residual Unshared Window",
+    "models.kinds": "Alternating Full MOST_POSITIONS=MOST Residual Unshared Window",
     "models.loss": "LossTerm",
     "models.model": "TorchModel",
     "models.model_files": "ModelFiles",
@@ -73,10 +73,10 @@ _MODULES = {
     "nn.rotary": "TurnedAttention",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
-    "report.charts": "Chart",
-    "report.page": "Html Report",
+    "report.charts": "Chart Line",
+    "report.page": "Html Report StatCard",
     "report.training": "TrainingReport",
-    "report.values": "text_of",
+    "report.values": "quantity",
     "runs.against": "Finetuning",
     "runs.finetune": "run_finetuning=finetune",
     "runs.folder": "RunFolder",
@@ -84,7 +84,7 @@ _MODULES = {
     "runs.planning": "Planning",
     "runs.pretrain": "run_pretraining=pretrain",
     "settings": "Settings",
-    "tasks": "TASKS Prediction Task",
+    "tasks": "Prediction TASKS Task",
     "tasks.arrays": "VectorMath",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
@@ -112,20 +112,20 @@ __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
     "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError", "Diverged",
     "EachStep", "EmbedTask", "Embeds", "Encoder", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
-    "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
-    "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction", "Masked",
-    "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder",
-    "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts", "Planning",
+    "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html",
+    "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "Line", "LossTerm", "MaskPrediction", "Masked", "MaskedLM",
+    "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder",
+    "OptimConfig", "Packed", "Padded", "PairHead", "PairedDifference", "ParseHead", "ParseTask", "Parts", "Planning",
     "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
-    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
-    "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
-    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
-    "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
-    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
-    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "counted", "disk", "ending",
-    "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
-    "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
-    "usual_rate", "write_rows",
+    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SeedSummary", "SentenceRules", "Sequences",
+    "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
+    "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart",
+    "TaskSource", "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable",
+    "TrainingReport", "Trees", "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead",
+    "VocabularyTraining", "Window", "WrittenWords", "call_hash", "check_names", "checked_arguments", "console",
+    "cores", "counted", "disk", "ending", "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest",
+    "option", "permutation", "pseudo_perplexity", "quantity", "read_questions", "readable_texts", "run_finetuning",
+    "run_pretraining", "usual_rate", "write_rows",
 ]
 # fmt: on
 
@@ -152,7 +152,7 @@ if TYPE_CHECKING:
     from bertie.data.shards import Shards
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
-    from bertie.evaluation.compare import Paired
+    from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.families import Families
     from bertie.files import disk
     from bertie.folders import Kind as FolderKind
@@ -200,10 +200,10 @@ if TYPE_CHECKING:
     from bertie.nn.rotary import TurnedAttention
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
-    from bertie.report.charts import Chart
-    from bertie.report.page import Html, Report
+    from bertie.report.charts import Chart, Line
+    from bertie.report.page import Html, Report, StatCard
     from bertie.report.training import TrainingReport
-    from bertie.report.values import text_of
+    from bertie.report.values import quantity
     from bertie.runs.against import Finetuning
     from bertie.runs.finetune import finetune as run_finetuning
     from bertie.runs.folder import RunFolder

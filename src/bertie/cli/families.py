@@ -8,7 +8,7 @@ import typer
 
 import bertie
 from bertie.console import console
-from bertie.report.values import count
+from bertie.report.values import quantity
 
 if TYPE_CHECKING:
     from bertie.api.describe import FamilyInfo
@@ -51,4 +51,4 @@ def _show(row: "FamilyInfo") -> None:
 
 
 def _parameters(number: int) -> str:
-    return count(number) if number < 1e7 else f"{number / 1e6:,.0f} M" if number < 1e9 else f"{number / 1e9:.1f} B"
+    return quantity(number) if number < 1e7 else f"{number / 1e6:,.0f} M" if number < 1e9 else f"{number / 1e9:.1f} B"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.evaluation.compare import paired_rows
+from bertie.evaluation.compare import PairedDifference
 from bertie.io.tables import Example
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
@@ -92,7 +92,7 @@ def measured(
     if rows and answers:
         best = max(rows, key=lambda row: row["figures"][metric])
         pairs = [(dev[i], answer, found[best["name"]][i]) for i, answer in answers.items()]
-        differences = paired_rows(task, task, pairs, resamples=RESAMPLED)
+        differences = PairedDifference.of_rows(task, task, pairs, resamples=RESAMPLED)
         best["difference"] = {metric: {**differences[metric].as_json(), "examples": len(pairs)}}
     return rows
 

@@ -34,7 +34,7 @@ from bertie.platform import (
     ModelByName,
     ModelFiles,
     NativeEngine,
-    Paired,
+    PairedDifference,
     Prediction,
     Predictor,
     Report,
@@ -247,10 +247,10 @@ class _Search:
             "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
-    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> Paired.Difference:
+    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
         if small is self.model:
-            return Paired.Difference(0.0, 0.0, 0.0, 1.0)
-        return Paired.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+        return PairedDifference.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
 
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
         scores = self.task.scores()
