@@ -147,7 +147,7 @@ def measure(
 
 def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
     """Returns the worst cosine of a text's vector to the exact one, the first percentile, and the mean."""
-    from bertie.apps.compress import gate
+    from bertie.compression import gate
 
     near = gate.cosines(found, exact)
     named = {"worst": near.min(), "p1": np.quantile(near, 0.01), "mean": near.mean()}

@@ -153,8 +153,8 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_355, 45_000),
-    core_files: (439, 290),
+    core_lines: (68_900, 45_000),
+    core_files: (449, 290),
     imports_inside_functions: (123, 60),
     uses_of_any: (972, 600),
     asserts: (47, 50),

@@ -633,7 +633,7 @@ class Model(ModelHandle):
             DataError: There are too few texts, or the model misses the quality threshold.
             UsageError: The weights are quantized already, or cannot be.
         """
-        quantize = Later[Callable[..., "TorchModel"]]("bertie.apps.compress.api", "quantize_module").found()
+        quantize = Later[Callable[..., "TorchModel"]]("bertie.compression.gate", "quantize_module").found()
         texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
         module = quantize(deepcopy(self.module), texts, bits=bits, embeddings=embeddings, force=force)
         return Model(module, self.tokenizer)
