@@ -292,7 +292,7 @@ class EmbedTask(Task):
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the difference between the cosine and the relative label."""
-        return abs(float(prediction.label) - float(example.label) / self.highest)
+        return abs(prediction.number - float(example.label) / self.highest)
 
     @classmethod
     def sample(cls, texts: int) -> str:
@@ -301,11 +301,11 @@ class EmbedTask(Task):
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders the label and the cosine."""
-        return numbers(example.texts, float(example.label), prediction.label, self.error_score(example, prediction))
+        return numbers(example.texts, float(example.label), prediction.number, self.error_score(example, prediction))
 
     def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
         """Returns the relative label and the cosine."""
-        return float(example.label) / self.highest, float(prediction.label)
+        return float(example.label) / self.highest, prediction.number
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
