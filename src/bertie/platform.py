@@ -49,6 +49,7 @@ _MODULES = {
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
+    "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
     "io.conll": "Trees",
     "io.fields": "Fields",
@@ -116,7 +117,7 @@ __all__ = [
     "Registry", "RelationExample", "Report", "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences",
     "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
     "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart",
-    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "TrainingReport", "Trees",
+    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainConfig", "TrainingReport", "Trees",
     "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords", "call_hash",
     "check_names", "checked_arguments", "console", "cores", "counted", "disk", "ending", "engine_of", "gptq",
     "grouped", "metric_called", "module_of", "nearest", "option", "permutation", "prune", "pseudo_perplexity",
@@ -171,6 +172,7 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
+    from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
     from bertie.io.conll import Trees
     from bertie.io.fields import Fields
