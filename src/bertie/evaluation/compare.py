@@ -12,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Counts, Float, Scores, Sums, metric_range
+from bertie.metrics.base import Counts, Float, Scores, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import resampled, summed
 from bertie.tasks import Prediction, Task, name_of
@@ -178,8 +178,9 @@ def paired_rows(
     every, b = np.arange(len(rows)), _scored_as(a, b)
     groups = [("alone", i) if (group := a.group(row[0])) is None else ("group", group) for i, row in enumerate(rows)]
     scores = [counted(task, column, every, listed=True) for column, task in enumerate((a, b))]
-    if isinstance(scores[0], Sums) and isinstance(scores[1], Sums):
-        return _paired_sums(scores[0], scores[1], groups, seed=seed)
+    sums = [one if isinstance(one, Sums) else getattr(one, "sums", None) for one in scores]
+    if sums[0] is not None and sums[1] is not None:
+        return _paired_sums(sums[0], sums[1], groups, seed=seed)
 
     members: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
@@ -202,7 +203,7 @@ def _scored_as(a: Task, b: Task) -> Task:
     return replace(b, **other) if other else b
 
 
-def _paired_sums(a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> dict[str, PairedDifference]:
+def _paired_sums(a: Units, b: Units, groups: Sequence[Hashable], *, seed: int) -> dict[str, PairedDifference]:
     """`paired_metrics` of metrics that are functions of sums: examples are counted once, and the counts resampled."""
     from scipy import sparse
 

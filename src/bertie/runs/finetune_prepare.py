@@ -264,6 +264,12 @@ def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
 
 def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
     size = config.train.batch_size
+    if task.whole_step:
+        if size < task.least_batch:
+            raise UsageError(
+                f"This task compares the texts of a step. Set train.batch_size to at least {task.least_batch}."
+            )
+        return
     if task.least_batch > 1 and config.train.micro_batch_size == "auto":
         raise UsageError("This task compares the texts of a forward pass. Set train.micro_batch_size to a number.")
     if size // -(-size // (config.train.largest_micro_batch or size)) < task.least_batch:  # the smallest pass
