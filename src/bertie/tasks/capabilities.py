@@ -58,6 +58,21 @@ class Embeds(Protocol):
 
 
 @runtime_checkable
+class Judged(Protocol):
+    """It learns from what other models say of the training texts."""
+
+    @property
+    def guide(self) -> str:
+        """A model of sentence embeddings; "" for none."""
+        ...
+
+    @property
+    def teacher(self) -> str:
+        """A cross-encoder; "" for none."""
+        ...
+
+
+@runtime_checkable
 class Spans(Protocol):
     """Its answer is a part of the context."""
 
