@@ -143,3 +143,15 @@ def test_a_guide_excludes_what_it_takes_for_more_alike() -> None:
     expected = nn.functional.cross_entropy(scores, torch.arange(ROWS), reduction="sum")
     term = task.losses(vectors, batch)["in_batch_negatives"]
     torch.testing.assert_close(term.total, expected)
+
+
+def test_a_pair_that_is_not_alike_is_only_a_negative() -> None:
+    torch.manual_seed(0)
+    examples, vectors = (
+        [Example((f"a{i}", f"b{i}"), score) for i, score in enumerate((1.0, 0.2, 0.9))],
+        torch.randn(6, 8),
+    )
+    unit = nn.functional.normalize(vectors, dim=-1)
+    each = nn.functional.cross_entropy(3 * unit[::2] @ unit[1::2].T, torch.arange(3), reduction="none")
+    loss = ours(EmbedTask(loss_kind="in_batch_negatives", scale=3.0), examples, vectors)
+    torch.testing.assert_close(loss, each[[0, 2]].mean())
