@@ -31,7 +31,7 @@ from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores, Units
 from bertie.metrics.numbers import Numbers
-from bertie.metrics.retrieval import NAMES, Retrieval
+from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.sentence import (
@@ -90,7 +90,7 @@ OF_LOSSES: Mapping[str, tuple[LossName, ...]] = {
     "margin": ("contrastive", "triplet"),
 }
 """The losses that settings are for."""
-SIDES = (("query",), ("passage", "document"))
+PROMPT_SIDES = (("query",), ("passage", "document"))
 """Names of the prompts of a model whose anchors and whose other texts have prompts of their own."""
 
 
@@ -190,7 +190,7 @@ class EmbedTask(Task):
     command = "embed"
     texts_vary = True
     no_windows = "Embeddings do not support windows"
-    metrics = ("spearman", "pearson", *NAMES)
+    metrics = ("spearman", "pearson", *RETRIEVAL_METRICS)
     baselines = ("overlap", "nearest")
     whole_step = True
 
@@ -339,7 +339,7 @@ class EmbedTask(Task):
     @property
     def side_prompts(self) -> tuple[str, str]:
         """The prompts of anchors and of other texts, where the model has a prompt for each; else that of all texts."""
-        query, passage = (next((name for name in side if name in self.prompts), "") for side in SIDES)
+        query, passage = (next((name for name in side if name in self.prompts), "") for side in PROMPT_SIDES)
         if self.prompt or not (query and passage):
             return self.prompt, self.prompt
         return self.prompts[query], self.prompts[passage]
@@ -393,12 +393,12 @@ class EmbedTask(Task):
         from torch.nn.functional import normalize
 
         from bertie.models.loss import LossTerm
-        from bertie.tasks.embed_losses import Options, StepTexts, loss_term
+        from bertie.tasks.embed_losses import LossSettings, StepTexts, loss_term
 
         count = self.counts(batch.host)[self.loss_kind]
         if not count:
             return {self.loss_kind: LossTerm(logits.sum() * 0, 0)}
-        options = Options(self.scale, self.margin, self.temperature, self.symmetric)
+        options = LossSettings(self.scale, self.margin, self.temperature, self.symmetric)
         vectors = normalize(logits, dim=-1) if self.normalize else logits
         return {
             self.loss_kind: loss_term(
@@ -439,7 +439,8 @@ class EmbedTask(Task):
 
         Raises DataError for single texts without labels that repeat, and for rows of both kinds.
         """
-        assert isinstance(scores, PairScores)
+        if not isinstance(scores, PairScores):
+            raise TypeError("scores is not what `scores()` of this task returned.")
         for example, prediction in zip(examples, predictions, strict=True):
             if len(example.texts) == 1:
                 scores.retrieval.add_labeled(example.texts[0], example.label, np.array(prediction.label, np.float32))
@@ -451,7 +452,7 @@ class EmbedTask(Task):
 
     def metrics_for(self, examples: Sequence[Example]) -> tuple[str, ...]:
         """Returns correlations for scored pairs, and measures of retrieval for other rows."""
-        return tuple(name for name in self.metrics if (name in NAMES) == self.retrieves(examples))
+        return tuple(name for name in self.metrics if (name in RETRIEVAL_METRICS) == self.retrieves(examples))
 
     def retrieves(self, examples: Sequence[Example]) -> bool:
         """Returns whether rows are measured by retrieval: they have no scores."""

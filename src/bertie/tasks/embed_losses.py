@@ -27,11 +27,11 @@ from bertie.nn.layout import moved, where
 from bertie.nn.loss import right
 from bertie.tasks.embed_rows import ALIKE, LossName
 
-NEVER = -1e4  # a score that no candidate has; finite, as rows without a candidate would be NaN
+NO_CANDIDATE = -1e4  # a score that no candidate has; finite, as rows without a candidate would be NaN
 
 
 @dataclass(frozen=True)
-class Options:
+class LossSettings:
     """Settings of a loss. scale: factor of cosines. margin: None is the default of the loss. temperature: of a
     cross-encoder's scores. symmetric: whether the anchor is searched for the positive text too."""
 
@@ -111,16 +111,16 @@ class StepTexts:
         return excluded.index_put((own_E, own_E), torch.zeros((), dtype=torch.bool, device=excluded.device))
 
 
-Loss = Callable[[StepTexts, Options], tuple[Tensor, Tensor | None]]
+EmbeddingLoss = Callable[[StepTexts, LossSettings], tuple[Tensor, Tensor | None]]
 """The sum of the loss, and of how many examples are right where that can be said."""
 
 
-def _cosine(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _cosine(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     error_E = (_cosines(texts) - texts.score_E) ** 2
     return error_E.sum(), None
 
 
-def _cosent(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _cosent(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     """The mean over the examples is the loss of the step: of all pairs whose scores differ."""
     cosine_E, score_E = options.scale * _cosines(texts), texts.score_E
     wrong_EE = torch.where(score_E[:, None] < score_E, cosine_E[:, None] - cosine_E, -torch.inf)
@@ -128,19 +128,19 @@ def _cosent(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
     return len(score_E) * torch.cat([zero, wrong_EE.flatten()]).logsumexp(0), None
 
 
-def _contrastive(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _contrastive(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     distance_E, alike_E = 1 - _cosines(texts), (texts.score_E >= ALIKE).float()
     apart_E = relu((0.5 if options.margin is None else options.margin) - distance_E)
     return 0.5 * (alike_E * distance_E**2 + (1 - alike_E) * apart_E**2).sum(), None
 
 
-def _in_batch_negatives(texts: StepTexts, options: Options) -> tuple[Tensor, Tensor]:
+def _in_batch_negatives(texts: StepTexts, options: LossSettings) -> tuple[Tensor, Tensor]:
     """Only pairs of one meaning are learned. The second texts of the others are negatives too."""
     anchors_EH, positives_EH = normalize(texts.anchors_EH, dim=-1), normalize(texts.positives_EH, dim=-1)
     candidates_CH = torch.cat([positives_EH, normalize(texts.negatives_NH, dim=-1)])
     own_E = torch.arange(len(anchors_EH), device=anchors_EH.device)
     excluded_EC, alike_E = texts.excluded_EC(), (texts.score_E >= ALIKE).float()
-    scores_EC = (options.scale * anchors_EH @ candidates_CH.T).masked_fill(excluded_EC, NEVER)
+    scores_EC = (options.scale * anchors_EH @ candidates_CH.T).masked_fill(excluded_EC, NO_CANDIDATE)
     loss_E = cross_entropy(scores_EC, own_E, reduction="none")
     if options.symmetric:
         back_EE = scores_EC[:, : len(own_E)].T
@@ -148,7 +148,7 @@ def _in_batch_negatives(texts: StepTexts, options: Options) -> tuple[Tensor, Ten
     return (alike_E * loss_E).sum(), (alike_E * right(scores_EC, own_E)).sum()
 
 
-def _triplet(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _triplet(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     margin = 5.0 if options.margin is None else options.margin
     if "label" in texts.known:
         return _hardest(texts, margin), None
@@ -171,14 +171,14 @@ def _hardest(texts: StepTexts, margin: float) -> Tensor:
     return len(label_W) * (usable_W * relu(far_W - near_W + margin)).sum() / usable_W.sum().clamp(min=1)
 
 
-def _margin_mse(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _margin_mse(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     owner_N = texts.owner_N
     own_E = (texts.anchors_EH * texts.positives_EH).sum(-1)
     margin_N = own_E[owner_N] - (texts.anchors_EH[owner_N] * texts.negatives_NH).sum(-1)
     return ((margin_N - (texts.score_E[owner_N] - texts.score_N)) ** 2).sum(), None
 
 
-def _kl(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
+def _kl(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     own_E = (texts.anchors_EH * texts.positives_EH).sum(-1)
     other_N = (texts.anchors_EH[texts.owner_N] * texts.negatives_NH).sum(-1)
     ours_EK, theirs_EK = _by_example(texts, own_E, other_N), _by_example(texts, texts.score_E, texts.score_N)
@@ -188,10 +188,10 @@ def _kl(texts: StepTexts, options: Options) -> tuple[Tensor, None]:
 
 
 def _by_example(texts: StepTexts, own_E: Tensor, other_N: Tensor) -> Tensor:
-    """The values of each example's passages, the positive one first; NEVER where there are no more of them. (E, K)"""
+    """The values of the passages of each example, the positive one first, filled up with NO_CANDIDATE. (E, K)"""
     place_N = texts.known["place"][texts.known["place"] > 1] - 1
     most = int(place_N.max()) if len(place_N) else 0
-    values_EK = torch.cat([own_E[:, None], own_E.new_full((len(own_E), most), NEVER)], 1)
+    values_EK = torch.cat([own_E[:, None], own_E.new_full((len(own_E), most), NO_CANDIDATE)], 1)
     return values_EK.index_put((texts.owner_N, moved(place_N, own_E.device)), other_N)
 
 
@@ -204,7 +204,7 @@ def _distance(a: Tensor, b: Tensor) -> Tensor:
     return ((a - b) ** 2).sum(-1).clamp(min=1e-12).sqrt()
 
 
-LOSSES: Mapping[LossName, Loss] = {
+EMBEDDING_LOSSES: Mapping[LossName, EmbeddingLoss] = {
     "cosine": _cosine,
     "cosent": _cosent,
     "contrastive": _contrastive,
@@ -215,12 +215,14 @@ LOSSES: Mapping[LossName, Loss] = {
 }
 
 
-def loss_term(name: LossName, texts: StepTexts, options: Options, widths: tuple[int, ...], count: float) -> LossTerm:
+def loss_term(
+    name: LossName, texts: StepTexts, options: LossSettings, widths: tuple[int, ...], count: float
+) -> LossTerm:
     """Returns a loss of a step. widths: it is the sum of those of the first numbers of the vectors and of all.
 
     Kusupati et al. 2022, "Matryoshka Representation Learning".
     """
-    total, correct = LOSSES[name](texts, options)
+    total, correct = EMBEDDING_LOSSES[name](texts, options)
     for width in widths:
-        total = total + LOSSES[name](StepTexts(texts.vectors_WH[:, :width], texts.known), options)[0]
+        total = total + EMBEDDING_LOSSES[name](StepTexts(texts.vectors_WH[:, :width], texts.known), options)[0]
     return LossTerm(total, count, None if correct is None else correct.detach())

@@ -34,7 +34,7 @@ FORMS: dict[Form, str] = {
 }
 ANCHORS = ("anchor", "query", "question", "text")
 NEGATIVE = re.compile(r"(hard_)?negative(_?\d+)?")
-SCORES = ("scores", "margin")  # columns of what a cross-encoder says of triples
+JUDGMENT_COLUMNS = ("scores", "margin")  # columns of what a cross-encoder says of triples
 
 
 def form_of(row: Example) -> Form:
@@ -61,7 +61,7 @@ def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: Lo
     Raises DataError with the available names.
     """
     text = columns.text or _texts_among(names)
-    usual = (columns.label, columns.usual_label, *(SCORES if len(text) > 2 else ()), *LABELS)
+    usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABELS)
     label = next((name for name in usual if name and name in names and name not in text), columns.label)
     if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
         return find_columns(names, replace(columns, text=text), where, look)
