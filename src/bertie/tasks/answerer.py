@@ -179,6 +179,10 @@ class Answerer(ABC):
         """Adds labeled examples and their predictions to what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
 
+    def metrics_for(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """Returns the metrics of labeled examples, where they depend on the kind of rows."""
+        return self.metrics
+
     def by_id(self) -> Mapping[str, str]:
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""
         return {"": self.csv_columns[0]}
