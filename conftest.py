@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from bertie import console
+from bertie.console import Verbosity, console
 
 if TYPE_CHECKING:
     from toys import CommandLine
@@ -32,7 +32,7 @@ settings.load_profile("bertie")
 @pytest.fixture(autouse=True)
 def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    monkeypatch.setattr(console, "verbosity", Verbosity())
 
 
 @pytest.fixture

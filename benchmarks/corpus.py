@@ -28,7 +28,7 @@ import numpy as np
 import xxhash
 
 from benchmarks import harness
-from bertie import console
+from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data import corpus
 from bertie.data.prepare import repair

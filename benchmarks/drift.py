@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie import console
 from bertie.apps.drift.compare import compare_traffic
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.infer.batching import chunks, run
 from bertie.infer.predict import Predictor

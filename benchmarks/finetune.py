@@ -24,11 +24,12 @@ import torch
 
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import TorchModel
@@ -265,7 +266,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True, only: Collect
                 "rates": [round(rate, 1) for rate in cell.rates],
                 "peak_memory_bytes": cell.peak_memory_bytes,
                 "metric": prepared.examples.metrics[0],
-                "quality": over_seeds(qualities, prepared.examples.metrics[0]).as_json(),
+                "quality": SeedSummary.over(qualities, prepared.examples.metrics[0]).as_json(),
                 "qualities": qualities,
                 "times_quicker_than": {
                     peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
-from bertie import console
 from bertie.apps.serve.fleet import model_name
+from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
@@ -147,7 +147,7 @@ def measure(
 
 def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
     """Returns the worst cosine of a text's vector to the exact one, the first percentile, and the mean."""
-    from bertie.apps.compress import gate
+    from bertie.compression import gate
 
     near = gate.cosines(found, exact)
     named = {"worst": near.min(), "p1": np.quantile(near, 0.01), "mean": near.mean()}

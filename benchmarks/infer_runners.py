@@ -78,10 +78,10 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():
             import bertie
-            from bertie.apps.compress import gate
+            from bertie.compression import gate
 
             found = bertie.load(model, engine="torch").module
-            gate.quantized(found, gate.read(found, calibration))
+            gate.CalibrationTexts.read(found, calibration).quantize(found)
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
     engine: Engine | None = folder.opened(model, precision)  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
-from bertie import console
 from bertie import settings as configs
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import user_cache
 from bertie.runs import finetune, pretrain

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.peers import TrainerPeer, require
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.meter import peak_bytes
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key

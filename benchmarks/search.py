@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpus import documents_of, made_up
-from bertie import console
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.index import index
 from bertie.apps.search.models import Embedder, vectors
 from bertie.apps.search.searcher import Searcher
 from bertie.apps.search.terms import Terms
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor

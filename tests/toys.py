@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bertie import console, families
+from bertie import families
 from bertie.cli.main import app, run
+from bertie.console import Verbosity, console
 from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
@@ -84,7 +85,7 @@ class CommandLine:
 
     def __call__(self, *arguments: object, stdin: str = "") -> tuple[int, str, str]:
         """-> exit code, standard output, standard error"""
-        self.monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        self.monkeypatch.setattr(console, "verbosity", Verbosity())
         self.monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:

@@ -20,7 +20,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar
 
-from bertie import checksums, console
+from bertie import checksums
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
 from bertie.registry import Later, Registry

@@ -14,7 +14,13 @@ _MODULES = {
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
     "cli.tables": "ending write_rows",
-    "console": "console",
+    "compression.gate": "CalibrationTexts Fidelity",
+    "compression.importance": "Importance without_heads",
+    "compression.learn": "Lessons",
+    "compression.prune": "prune",
+    "compression.quantize": "gptq",
+    "compression.recipe": "Recipe",
+    "console": "console counted",
     "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
     "costs.cost": "Costs",
     "costs.job": "Job",
@@ -26,7 +32,7 @@ _MODULES = {
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
-    "evaluation.compare": "Paired",
+    "evaluation.compare": "PairedDifference SeedSummary",
     "families": "Families",
     "files": "disk",
     "folders": "FolderKind=Kind",
@@ -36,7 +42,6 @@ _MODULES = {
     "infer.fill": "MaskPrediction Masked",
     "infer.layers": "Layers",
     "infer.native.folder": "FolderEngine",
-    "infer.native_engine": "NativeEngine",
     "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
@@ -57,27 +62,23 @@ _MODULES = {
     "io.tagged": "TaggedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
-    "models.encoder": "Encoder EncoderOutput",
+    "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
     "models.heads.parse": "ParseHead",
-    "models.int4": "Int4Weight",
     "models.int8": "Int8Weight",
-    "models.kinds": "MOST_POSITIONS=MOST Alternating Full Residual Unshared Window",
-    "models.loss": "LossTerm",
+    "models.kinds": "Alternating Full MOST_POSITIONS=MOST Window",
     "models.model": "TorchModel",
     "models.model_files": "ModelFiles",
     "models.surgery": "Surgery",
-    "nn.layer": "Layer",
-    "nn.layout": "Packed Padded",
-    "nn.rotary": "TurnedAttention",
+    "nn.layout": "Padded",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
-    "report.charts": "Chart",
-    "report.page": "Html Report",
+    "report.charts": "Chart Line",
+    "report.page": "Html Report StatCard",
     "report.training": "TrainingReport",
-    "report.values": "text_of",
+    "report.values": "quantity",
     "runs.against": "Finetuning",
     "runs.finetune": "run_finetuning=finetune",
     "runs.folder": "RunFolder",
@@ -85,7 +86,7 @@ _MODULES = {
     "runs.planning": "Planning",
     "runs.pretrain": "run_pretraining=pretrain",
     "settings": "Settings",
-    "tasks": "TASKS Prediction Task",
+    "tasks": "Prediction TASKS Task",
     "tasks.arrays": "VectorMath",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
@@ -93,40 +94,35 @@ _MODULES = {
     "tasks.parse": "ParseTask",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
-    "tasks.source": "TaskSource",
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
     "text.vocabulary": "VocabularyTraining",
-    "train.base": "Trainable",
-    "train.callbacks": "EachStep",
     "train.config": "OptimConfig TrainConfig",
-    "train.loop": "fit",
-    "train.rates": "usual_rate",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
-    "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError", "Diverged",
-    "EachStep", "EmbedTask", "Embeds", "Encoder", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
-    "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
-    "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction", "Masked",
-    "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder",
-    "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts", "Planning",
-    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
-    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
-    "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
-    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
-    "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainConfig", "Trainable", "TrainingReport", "Trees",
-    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
-    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "ending",
-    "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
-    "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
-    "usual_rate", "write_rows",
+    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs",
+    "DataError", "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
+    "Families", "Fidelity", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
+    "GenerationConfig", "Html", "Importance", "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction",
+    "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "OnnxEngine", "OnnxFolder",
+    "OptimConfig", "Padded", "PairHead", "PairedDifference", "ParseHead", "ParseTask", "Parts", "Planning",
+    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe",
+    "Registry", "RelationExample", "Report", "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences",
+    "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
+    "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart",
+    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainConfig", "TrainingReport",
+    "Trees", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords", "call_hash",
+    "check_names", "checked_arguments", "console", "cores", "counted", "disk", "ending", "engine_of", "gptq",
+    "grouped", "metric_called", "module_of", "nearest", "option", "permutation", "prune", "pseudo_perplexity",
+    "quantity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "without_heads",
+    "write_rows",
 ]
 # fmt: on
 
@@ -138,7 +134,13 @@ if TYPE_CHECKING:
     from bertie.cli.options import grouped
     from bertie.cli.shared import ModelCard, option
     from bertie.cli.tables import ending, write_rows
-    from bertie.console import console
+    from bertie.compression.gate import CalibrationTexts, Fidelity
+    from bertie.compression.importance import Importance, without_heads
+    from bertie.compression.learn import Lessons
+    from bertie.compression.prune import prune
+    from bertie.compression.quantize import gptq
+    from bertie.compression.recipe import Recipe
+    from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.costs.catalog import Device as Processor
     from bertie.costs.catalog import Grid as PowerGrid
@@ -153,7 +155,7 @@ if TYPE_CHECKING:
     from bertie.data.shards import Shards
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
-    from bertie.evaluation.compare import Paired
+    from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.families import Families
     from bertie.files import disk
     from bertie.folders import Kind as FolderKind
@@ -163,7 +165,6 @@ if TYPE_CHECKING:
     from bertie.infer.fill import Masked, MaskPrediction
     from bertie.infer.layers import Layers
     from bertie.infer.native.folder import FolderEngine
-    from bertie.infer.native_engine import NativeEngine
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
@@ -184,28 +185,24 @@ if TYPE_CHECKING:
     from bertie.io.tagged import TaggedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir
-    from bertie.models.encoder import Encoder, EncoderOutput
+    from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
     from bertie.models.heads.parse import ParseHead
-    from bertie.models.int4 import Int4Weight
     from bertie.models.int8 import Int8Weight
     from bertie.models.kinds import MOST as MOST_POSITIONS
-    from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
-    from bertie.models.loss import LossTerm
+    from bertie.models.kinds import Alternating, Full, Window
     from bertie.models.model import TorchModel
     from bertie.models.model_files import ModelFiles
     from bertie.models.surgery import Surgery
-    from bertie.nn.layer import Layer
-    from bertie.nn.layout import Packed, Padded
-    from bertie.nn.rotary import TurnedAttention
+    from bertie.nn.layout import Padded
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
-    from bertie.report.charts import Chart
-    from bertie.report.page import Html, Report
+    from bertie.report.charts import Chart, Line
+    from bertie.report.page import Html, Report, StatCard
     from bertie.report.training import TrainingReport
-    from bertie.report.values import text_of
+    from bertie.report.values import quantity
     from bertie.runs.against import Finetuning
     from bertie.runs.finetune import finetune as run_finetuning
     from bertie.runs.folder import RunFolder
@@ -221,18 +218,13 @@ if TYPE_CHECKING:
     from bertie.tasks.parse import ParseTask
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.source import TaskSource
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
     from bertie.text.vocabulary import VocabularyTraining
-    from bertie.train.base import Trainable
-    from bertie.train.callbacks import EachStep
     from bertie.train.config import OptimConfig, TrainConfig
-    from bertie.train.loop import fit
-    from bertie.train.rates import usual_rate
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong
 else:

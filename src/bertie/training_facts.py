@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, read_small, write_json
 from bertie.settings import Config
@@ -98,7 +98,7 @@ def read_training_facts(folder: Path) -> TrainingFacts:
     path = folder / FILE
     if not path.is_file():
         if lost := _lost(folder):
-            warn(
+            console.warn(
                 f"{folder} has no {FILE}, and its training chose {', '.join(lost)}: the answers are those without. "
                 "Copy the file from the folder that the training wrote."
             )

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 import bertie
 from batches import pack, sequences_of
-from bertie import Tokenizer, console, families, settings
+from bertie import Tokenizer, families, settings
 from bertie.apps.sample import table, written
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.objectives.mlm import MaskedLM

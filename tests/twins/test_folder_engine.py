@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from bertie import families
-from bertie.apps.compress import gate
+from bertie.compression import gate
 from bertie.data.sequences import Sequences
 from bertie.infer import choose, quick, rates
 from bertie.infer.native.folder import FolderEngine, opened
@@ -115,7 +115,7 @@ def test_int8(sizes, tmp_path):
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
     texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]
-    gate.quantized(model, gate.read(model, texts))
+    gate.CalibrationTexts.read(model, texts).quantize(model)
     model.save_pretrained(tmp_path / "int8", packed=model.packed)
     found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
     assert found is not None

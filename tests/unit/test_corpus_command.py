@@ -12,8 +12,8 @@ import zipfile
 
 import pytest
 
-from bertie import console
 from bertie.cli.main import main
+from bertie.console import console
 from bertie.io import dumps
 from bertie.text import vocabulary
 

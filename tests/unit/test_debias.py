@@ -10,13 +10,14 @@ import torch
 from test_audit_masked import WORDS, pretrained
 
 import bertie as package
-from bertie import console, families
+from bertie import families
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import HOW, inlp, leace, probe, sentence
 from bertie.apps.audit.figures import differences
 from bertie.apps.audit.pairs import CrowsPairs, Pair
 from bertie.apps.audit.remedy import check_removable, fold, remove
 from bertie.apps.audit.stereoset import Context, InsideSentence
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
@@ -157,7 +158,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
             seen.append(description)
         return shown(description, *arguments, **options)
 
-    monkeypatch.setattr(console.console, "progress", progress)
+    monkeypatch.setattr(console, "progress", progress)
     variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
     convert(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
-from bertie.apps.compress.prune import prune
+from bertie.compression.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
+from bertie.compression.prune import prune
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.models.encoder import EncoderOutput

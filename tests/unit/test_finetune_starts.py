@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from test_verify import unseen
 
-from bertie import console, families
+from bertie import families
+from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.runs.compare import gather
@@ -78,7 +79,7 @@ def ready(settings: FinetuneConfig) -> Prepared:
 
 
 def test_a_head_of_other_labels_starts_fresh_and_that_is_said(home, trained, capsys, monkeypatch):
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    monkeypatch.setattr(console, "verbosity", Verbosity())
     start = str(trained / "model")
     stored, _ = families.load(start)
     kept = ready(config(home, "two.tsv", model=start)).model.heads.state_dict()[CLASSIFIER]

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
 from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
+from bertie.compression.importance import HEADS, importance, judged, without_heads
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.surgery import rebuilt

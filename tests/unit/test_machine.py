@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console, families
+from bertie import families
+from bertie.console import Verbosity, console
 from bertie.errors import UsageError
 from bertie.nn import machine
 from bertie.nn.machine import Rates
@@ -85,7 +86,7 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A resumed run keeps its precision, also where the machine would now choose another."""
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    monkeypatch.setattr(console, "verbosity", Verbosity())
     used = []
     for rates, steps in ((FAST, 2), (SLOW, 4)):
         monkeypatch.setattr(machine, "cpu_rates", lambda rates=rates: rates)

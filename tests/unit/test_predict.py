@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import bertie
-from bertie import console, families
+from bertie import families
 from bertie.cli.main import main
+from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
 from bertie.infer.pipeline import TextCount
@@ -88,7 +89,7 @@ def run(monkeypatch, capsys):
     """Run the command line in this process."""
 
     def run(*arguments: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(console, "verbosity", Verbosity())
         monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:
@@ -175,7 +176,7 @@ def test_scoring_streams_and_counts(model, tmp_path):
     truth[0] = "never seen"
     lines = [f"{text}\t{label}" for text, label in zip(many, truth, strict=True)]
     (tmp_path / "dev.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n\tcalm\n")
-    report = bertie.evaluate(model, tmp_path / "dev.tsv")
+    report = bertie.evaluate(model, tmp_path / "dev.tsv").to_dict()
     assert report["accuracy"] == pytest.approx(29 / 30)
     assert report["unknown_labels"] == {"never seen": 1}
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}

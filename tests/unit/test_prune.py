@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.importance import Seen, importance
-from bertie.apps.compress.prune import _refit, prune, spread
+from bertie.compression.importance import Seen, importance
+from bertie.compression.prune import _refit, prune, spread
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bertie import checksums, console, families
+from bertie import checksums, families
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
+from bertie.console import console
 from bertie.data.corpus import build
 from bertie.errors import DataError
 from bertie.files import files_in

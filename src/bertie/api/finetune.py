@@ -10,7 +10,7 @@ from bertie import settings as configs
 from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
 from bertie.api.run import Plan, Run, run_folder
-from bertie.console import say
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.io import memory
 from bertie.io.memory import Rows
@@ -101,7 +101,7 @@ def finetune(
     folds: int | None = None,
     seeds: int | None = None,
     keep_best: bool = False,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     overrides: Sequence[str] = (),
     config: FinetuneConfig | str | Path | None = None,
     output: str | Path | None = None,
@@ -270,7 +270,7 @@ def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
         raise UsageError(f"`seeds` is {seeds}; a number of 1 or more was expected.")
     number = runs.usual_seeds(ready) if seeds is None else seeds
     if seeds is None and number > 1:
-        say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")
+        console.say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")
     if keep_best and number == 1:
         raise UsageError("`keep_best` chooses among several seeds. Pass `seeds=5` too.")
     return number
@@ -352,6 +352,6 @@ def settings_of(
     if file is not None or not (data := chosen.get("data")):
         return load(file)
     recipe = DATASETS[data].recipe
-    say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
+    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
     ready = load(recipe)
     return ready if load(None).rate_is_set else ready.with_rate_of_recipe()

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, overload
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names, remote
 from bertie.hub.remote import Downloaded, Remote

@@ -30,7 +30,7 @@ from bertie.api.options import (
 )
 from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, traffic_log, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
@@ -516,7 +516,7 @@ class Model(ModelHandle):
         read, writer = readable_texts(texts), self.writer(**options)
         generated = [None if text is None else "".join(writer(text)) for text in read]
         for note in writer.notes:
-            warn(note)
+            console.warn(note)
         return generated
 
     @arguments(*WriteOptions.__annotations__, **THEIRS)
@@ -637,7 +637,7 @@ class Model(ModelHandle):
             DataError: There are too few texts, or the model misses the quality threshold.
             UsageError: The weights are quantized already, or cannot be.
         """
-        quantize = Later[Callable[..., "TorchModel"]]("bertie.apps.compress.api", "quantize_module").found()
+        quantize = Later[Callable[..., "TorchModel"]]("bertie.compression.gate", "quantize_module").found()
         texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
         module = quantize(deepcopy(self.module), texts, bits=bits, embeddings=embeddings, force=force)
         return Model(module, self.tokenizer)

@@ -12,10 +12,10 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from bertie import console
 from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount

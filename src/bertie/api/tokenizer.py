@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bertie import console, families
+from bertie import families
 from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.data import corpus
 from bertie.errors import DataError, arguments
 from bertie.folders import made_once

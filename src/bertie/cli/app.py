@@ -14,9 +14,8 @@ import typer
 import typer.core
 from typer.models import OptionInfo
 
-from bertie import console
 from bertie.cli.parsing import Command
-from bertie.console import emit as emit
+from bertie.console import console
 from bertie.errors import BertieError
 
 

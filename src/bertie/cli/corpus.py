@@ -1,16 +1,17 @@
 """`bertie corpus`: builds a corpus from files, encodes it and shows it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Overwrite, emit, in_options
+from bertie.cli.app import ConfigFile, DryRun, Overwrite, in_options
 from bertie.cli.options import Flag, OptionValues, configured
+from bertie.console import console, counted
 from bertie.errors import UsageError
 from bertie.files import some_of
 
@@ -92,13 +93,14 @@ def corpus(
         inputs, out, tokenizer=tokenizer, config=config, workers=workers, engine=engine, overwrite=overwrite, **settings
     )
     if console.verbosity.json:
-        emit(built.to_dict())
+        console.emit(built.to_dict())
         return
     console.show(
         f"{out}: documents {built.documents:,}, sentences {built.sentences:,}, words {built.words:,}. "
         f"The card: {out / 'card.md'}"
     )
-    records = built.card["records"]
+    card: Mapping[str, Any] = built.card
+    records = card["records"]
     if records["dropped"]:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
@@ -114,12 +116,12 @@ def corpus(
 def _plan(plan: "CorpusPlan") -> None:
     """Prints the files that a build would read."""
     if console.verbosity.json:
-        emit(asdict(plan))
+        console.emit(asdict(plan))
         return
     shown = ", ".join(f"{count:,} {kind}" for kind, count in plan.files.items()) or "standard input"
     console.show(
-        f"Would read {shown} in {console.counted(plan.units, 'unit')} of work, and skip "
-        f"{console.counted(len(plan.passed_over), 'file')}."
+        f"Would read {shown} in {counted(plan.units, 'unit')} of work, and skip "
+        f"{counted(len(plan.passed_over), 'file')}."
     )
     if plan.unreadable:
         console.warn(f"What cannot be read would be skipped: {some_of(plan.unreadable)}.")
@@ -132,7 +134,7 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
 
     first = [document[:sentences] for document in islice(opened, documents)]
     if console.verbosity.json:
-        emit({**opened.card, "first_documents": first})
+        console.emit({**opened.card, "first_documents": first})
         return
     console.show(Markdown(opened.text()))  # type: ignore[arg-type]  # anything rich renders
     for number, document in enumerate(first, 1):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.runs.arguments import FINETUNE
 
@@ -33,6 +33,14 @@ SETTINGS: dict[str, str | Flag] = {
     "label_separator": "label_separator",
     "features": "features.column",
 }
+FewShot = Annotated[
+    bool,
+    typer.Option(
+        "--few-shot",
+        help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
+        rich_help_panel="Training",
+    ),
+]
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
@@ -68,14 +76,7 @@ def finetune(
             rich_help_panel="Training",
         ),
     ] = None,
-    few_shot: Annotated[
-        bool,
-        typer.Option(
-            "--few-shot",
-            help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
-            rich_help_panel="Training",
-        ),
-    ] = False,
+    few_shot: FewShot = False,
     against: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +111,7 @@ def finetune(
         raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:
         plan = bertie.plan_finetune(start, against=against, seeds=seeds, keep_best=keep_best, trial=trial, **settings)
-        emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
+        console.emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
@@ -121,7 +122,7 @@ def finetune(
             start, against, output=output, seeds=seeds, resume=resume, overwrite=overwrite, **settings
         )
         if console.verbosity.json:
-            emit(comparison.to_dict())
+            console.emit(comparison.to_dict())
             return
         show_comparison(comparison)
         console.say(f"Report: {output / 'compare.html'}")
@@ -136,7 +137,7 @@ def finetune(
         overwrite=overwrite,
         **settings,
     )
-    emit(dict(run.results)) if console.verbosity.json else _show(run, output)
+    console.emit(dict(run.results)) if console.verbosity.json else _show(run, output)
 
 
 def start_of(model: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -22,6 +21,9 @@ def next_sentence(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
+    max_length: tables.MaxLength = None,
+    engine: tables.Engine = "auto",
+    precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
 ) -> None:
     """Predict whether one text follows another.
@@ -34,8 +36,10 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    verdict = bertie.next_sentence(model, first, second, device=device)
+    verdict = bertie.next_sentence(
+        model, first, second, max_length=max_length, device=device, precision=precision, engine=engine
+    )
     if console.verbosity.json:
-        emit(verdict.as_json())
+        console.emit(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

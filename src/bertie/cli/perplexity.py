@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console, counted
 
 
 def perplexity(
@@ -23,6 +22,7 @@ def perplexity(
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
+    format_: tables.Format = "",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of texts to read.")] = None,
     max_length: Annotated[
         int | None,
@@ -30,6 +30,7 @@ def perplexity(
             "--max-length", min=3, help="Maximum tokens per text; longer texts are skipped. Default: that of the model."
         ),
     ] = None,
+    engine: tables.Engine = "auto",
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
 ) -> None:
@@ -50,9 +51,11 @@ def perplexity(
         text=text or (),
         columns=tables.names(columns),
         encoding=encoding,
+        format=format_,
         limit=limit,
         max_length=max_length,
         precision=precision,
+        engine=engine,
         device=device,
     )
     if scores.unknown:
@@ -63,8 +66,8 @@ def perplexity(
     if scores.left_out:
         console.warn(f"{scores.left_out:,} texts skipped: no words, or too long for the model")
     if console.verbosity.json:
-        emit(asdict(scores))
+        console.emit(asdict(scores))
         return
     counts = (("text", scores.texts), ("word", scores.words), ("token", scores.tokens))
-    console.show(", ".join(console.counted(number, noun) for noun, number in counts))
+    console.show(", ".join(counted(number, noun) for noun, number in counts))
     console.show(f"pseudo-perplexity per word {scores.per_word:.4g}, per token {scores.per_token:.4g}")

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite
 from bertie.cli.groups import PredictorOptions
 from bertie.cli.options import grouped
 from bertie.cli.screen import for_people, show_prediction
+from bertie.console import console
 
 
 @grouped

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from bertie import console
 from bertie.cli.app import Commands
 from bertie.cli.parsing import config_of
+from bertie.console import console, hush
 from bertie.registry import offered
 
 
@@ -168,7 +168,7 @@ class _Root(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
-            console.hush()
+            hush()
             raise typer.Exit(0) from None
         except KeyboardInterrupt:  # typer would exit without a word
             console.stderr().print("interrupted", style="yellow")

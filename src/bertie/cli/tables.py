@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.hub.names import shared
 

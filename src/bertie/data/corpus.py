@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from bertie import checksums
-from bertie.console import progress, say, warn
+from bertie.console import console
 from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
@@ -99,7 +99,7 @@ def build(
         names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
         units, found = sources.plan(names, config.reading)
         if found.unreadable:
-            warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
+            console.warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
         identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
@@ -107,7 +107,7 @@ def build(
                     f"{folder} contains another corpus: its inputs or options were different, or an input has "
                     "changed since. Choose another folder, or pass --overwrite."
                 )
-            say(f"{folder} is complete; nothing to do.")
+            console.say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
             if not (folder / "card.json").exists():  # interrupted between the manifest and the card
                 card.write(shards)
@@ -228,7 +228,7 @@ def _merge(
     kept = _kept(parts, work, config, dropped)
     with (
         ShardWriter(folder, "uint8") as writer,
-        progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
+        console.progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
     ):
         at = 0
         for path in parts:

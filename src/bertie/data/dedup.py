@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.console import progress
+from bertie.console import console
 from bertie.data.draws import U64, key, mix
 from bertie.data.ngrams import runs, words
 
@@ -72,7 +72,7 @@ def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> M
     kept = candidates.copy()
     rows = rows_in_band(threshold)
     bands = range(0, PERMUTATIONS - rows + 1, rows)
-    with progress("comparing", len(bands), unit="bands") as advance:
+    with console.progress("comparing", len(bands), unit="bands") as advance:
         for band in bands:
             numbers = np.flatnonzero(kept)
             keys = np.concatenate([_keys(signatures[some, band : band + rows]) for some in _blocks(numbers)])

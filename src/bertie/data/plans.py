@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.data.draws import U64, key
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, seal, write_json
@@ -323,5 +323,5 @@ def _kept(path: Path) -> Plan | None:
             raise ValueError("it does not match its hash")
         return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
-        warn(f"{path} is damaged ({error}) and is written again.")
+        console.warn(f"{path} is damaged ({error}) and is written again.")
         return None

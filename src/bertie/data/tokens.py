@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import safetensors.numpy
 
-from bertie.console import progress, say
+from bertie.console import console
 from bertie.data import executors
 from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
 from bertie.errors import DataError
@@ -38,7 +38,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
             return shards
         (target / "manifest.json").unlink()  # of a corpus that stood here before
     if target.parent != folder:
-        say(f"{folder} is read-only, so its token ids are written to {target}.")
+        console.say(f"{folder} is read-only, so its token ids are written to {target}.")
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")
@@ -50,7 +50,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
         results = executors.run(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
         with (
             ShardWriter(target, "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32") as writer,
-            progress("writing", len(jobs), unit="units") as advance,
+            console.progress("writing", len(jobs), unit="units") as advance,
         ):
             for number in range(len(jobs)):
                 part = safetensors.numpy.load_file(work / f"unit-{number:06d}.part")

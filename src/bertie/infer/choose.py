@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.engine import EngineName
@@ -124,4 +124,4 @@ def _measured() -> Rates:
 
 @cache
 def _warn_once(message: str) -> None:
-    warn(message)
+    console.warn(message)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from bertie.console import say
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import read_json, user_cache, write_json
 from bertie.infer.native.library import features, name_of, source_hash
@@ -52,7 +52,7 @@ def native_is_faster(found: Rates, precision: str) -> bool:
 def tell(found: Rates, precision: str) -> None:
     """Prints that the native engine was chosen, and why; with --verbose, since it changes no answer."""
     times = found[f"native {precision}"] / found[f"torch {precision}"]
-    say(
+    console.say(
         f"Computing in {precision} with the native engine ({name_of()}): {times:.1f} times as fast as torch here.",
         level=1,
     )

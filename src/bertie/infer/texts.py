@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.io.lines import BadRecord

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from bertie.console import choose
+from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import PROGRAM
 from bertie.io.fields import Fields, columns_in, is_template
@@ -168,7 +168,7 @@ def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, whe
     if len(longest) > 1 and longest[0].length >= CLEARLY * longest[1].length:
         likely = longest[:1]
     if len(likely) > 1:
-        if answer := choose(f"{where}: which column is the text?", [one.name for one in likely]):
+        if answer := console.choose(f"{where}: which column is the text?", [one.name for one in likely]):
             return answer
         first, second = (one.name for one in likely if one in longest)
         both, one, other = _as_one((first, second)), quote(first), quote(second)
@@ -188,7 +188,7 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
     likely = [one for one in others if one.few] or [one for one in others if one.kinds > 1][-1:] or others[-1:]
     if len(likely) > 1:
         choices = [one.name for one in likely]
-        if answer := choose(f"{where}: which column is the label?", choices):
+        if answer := console.choose(f"{where}: which column is the label?", choices):
             return answer
         shown = f"{', '.join(map(repr, choices[:-1]))} and {choices[-1]!r}"
         raise DataError(

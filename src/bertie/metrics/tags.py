@@ -18,7 +18,7 @@ import numpy as np
 
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import MATRIX, most_confused
-from bertie.metrics.resample import intervals, triples
+from bertie.metrics.resample import Bootstrap, triples
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -156,7 +156,7 @@ class TagScores:
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts, of_sums),
+            "interval_95": Bootstrap(counts).intervals(of_sums),
             "words": int(sum(true for _, _, true in tags.values())),
             "labels": (names := [keys[i][1] for i in types]),
             "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]

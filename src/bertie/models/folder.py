@@ -15,7 +15,7 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
@@ -140,7 +140,7 @@ def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport
     named = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
     if unread := [name for name in named if name in unused and "pooler" not in name]:
         shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
-        warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
+        console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
 
 def randomized(model: TorchModel, seed: int = 0) -> TorchModel:

@@ -4,7 +4,7 @@
 
 Input features form groups with their own scales, so that a few large features do not reduce the precision of the
 others. An integer product reads rows x inv + off: the smoothing and the shift of each input feature, which calibration
-computes (compress/quantize.py). In a file, the weight's public name has the values. Names that end in `_scale`,
+computes (compression/quantize.py). In a file, the weight's public name has the values. Names that end in `_scale`,
 `_group`, `_inv` and `_off` have the rest.
 
 N output features · K input features · G groups

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.console import counted, progress
+from bertie.console import console, counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -243,7 +243,7 @@ class PretrainingSource(CorpusSource):
             drawn = key(seed, number)
             if len(sentences) <= BLOCK:  # a second or so
                 return planned(self.pairing, sentences, max_length=length, seed=drawn)
-            with progress("pairing", len(sentences), unit="sentences") as advance:
+            with console.progress("pairing", len(sentences), unit="sentences") as advance:
                 return planned(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
 
         folder = self.shards.folder

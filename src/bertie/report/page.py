@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import shown, write_bytes
 from bertie.report.style import STYLE

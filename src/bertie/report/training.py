@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from bertie.report.charts import Line, line_chart, tick
+from bertie.report.charts import Chart, Line, tick
 from bertie.report.page import Report
 from bertie.report.values import number, probability
 
@@ -28,7 +28,7 @@ def curves(report: Report, charts: Iterable[Curve], about: str = "") -> None:
     drawn, values = [], []
     for chart in charts:
         if any(len(line.x) > 1 for line in chart.lines):
-            svg = line_chart(
+            svg = Chart.lines(
                 chart.lines, x_label="step", y_label=chart.y_label, percent=chart.percent, title=chart.caption
             )
             drawn.append((svg, chart.caption))

@@ -7,7 +7,7 @@ compare.json      what `bertie compare` prints of the two       compare.html   i
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.files import write_json
 from bertie.folders import Kind, held
 from bertie.runs.compare import compare, gather, page

@@ -11,7 +11,7 @@ from typing import Any
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.metrics.confusion import RARE
-from bertie.report.charts import Line, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import TASKS, Task
@@ -147,7 +147,7 @@ def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
     head = ["label", "threshold", "precision", "recall", "examples of the label", "note"]
     report.section("Thresholds", about).table(head, rows)
     if drawn := [line for line in lines if len(line.x) > 1][:DRAWN]:
-        report.chart(line_chart(drawn, x_label="recall", y_label="precision"))
+        report.chart(Chart.lines(drawn, x_label="recall", y_label="precision"))
 
 
 def section(report: Report, results: Mapping[str, Any]) -> None:

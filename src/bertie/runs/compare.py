@@ -14,15 +14,15 @@ from typing import Any
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
-from bertie.report.charts import Line, smooth
+from bertie.report.charts import Line
 from bertie.report.page import Report
 from bertie.report.training import Curve, curves
-from bertie.report.values import count, duration, number, setting
+from bertie.report.values import number, quantity, setting
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.models import MODEL
@@ -79,7 +79,7 @@ class RunComparison:
             for name, values in self.finals.items()
             if name in other.finals
         }
-        return {name: over_seeds([a - b for a, b in pair]) for name, pair in pairs.items()}
+        return {name: SeedSummary.over([a - b for a, b in pair]) for name, pair in pairs.items()}
 
     @property
     def fresh(self) -> list[str]:
@@ -106,7 +106,7 @@ class RunComparison:
             "run": self.name,
             "seeds": len(self.folders),
             "settings": {key: self.settings.get(key) for key in differing},
-            "figures": {name: over_seeds(values, name).as_json() for name, values in self.finals.items()},
+            "figures": {name: SeedSummary.over(values, name).as_json() for name, values in self.finals.items()},
             "minus_first": {name: one.as_json() for name, one in self.minus(first).items()} if self != first else {},
             "fresh": self.fresh,
             "cost": self.cost,
@@ -182,7 +182,7 @@ def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         cost = row["cost"]
         steps = f"{cost['steps']:,}" + (f" of {cost['of']:,}" if cost["steps"] < cost["of"] else "")
         size = f"{cost['parameters']:,}" if "parameters" in cost else "–"
-        rows.append([row["run"], steps, count(cost["tokens"]), duration(cost["seconds"]), size])
+        rows.append([row["run"], steps, quantity(cost["tokens"]), quantity(cost["seconds"], "s"), size])
     return ["run", "steps", "tokens", "time", "parameters"], rows
 
 
@@ -197,7 +197,7 @@ def card_rows(runs: Sequence[RunComparison]) -> tuple[list[str], list[list[str]]
     """Returns columns and rows for a model's card: each run with its own metrics, the folder by its last part."""
     rows = []
     for run in runs:
-        figures = (f"{name} {_seeds(over_seeds(values, name).as_json())}" for name, values in run.finals.items())
+        figures = (f"{name} {_seeds(SeedSummary.over(values, name).as_json())}" for name, values in run.finals.items())
         rows.append([Path(run.name).name, str(len(run.folders)), ", ".join(figures)])
     return ["run", "seeds", "metrics"], rows
 
@@ -260,7 +260,8 @@ def _curves(runs: Sequence[RunComparison]) -> Iterator[Curve]:
         for run in runs:
             rows = run.kind(kind)
             values = [row[name] for row in rows]
-            lines.append(Line(run.name, [row["step"] for row in rows], smooth(values) if kind == "train" else values))
+            steps = [row["step"] for row in rows]
+            lines.append((Line.trend if kind == "train" else Line)(run.name, steps, values))
         where = "training text" if kind == "train" else "held-out examples"
         yield Curve(lines, name.replace("_", " "), f"{name.replace('_', ' ')} on {where}, first seed.")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.data.decontaminate import texts_of
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError, nearest
@@ -50,7 +50,7 @@ def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
                 break
         else:
             if split != "train":
-                warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
+                console.warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
     if not tables:
         places = ", ".join(map(str, folders))
         raise DataError(f"No file of {name} was found in: {places} Pass the folder of its files: --data-dir FOLDER")

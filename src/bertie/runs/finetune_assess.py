@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bertie import checksums, console
+from bertie import checksums
+from bertie.console import console
 from bertie.costs.meter import Usage
 from bertie.evaluation.baselines import baselines, compared, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects

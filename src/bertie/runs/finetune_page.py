@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
-from bertie.report.charts import Line, interval_chart, smooth
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report, StatCard
 from bertie.report.training import Curve, curves
-from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
+from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
@@ -68,7 +68,9 @@ def page(run: Path | str) -> Report:
     if results:
         train = [line for line in lines if line["kind"] == "train"]
         more = [StatCard("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
-        more += [StatCard("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
+        more += (
+            [StatCard("time", quantity(train[-1]["elapsed_s"], "s"), "training, all resumes included")] if train else []
+        )
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
@@ -104,7 +106,7 @@ def _curves(
     """Draws losses, metrics and learning rate. selecting: the number of examples that selected weights, if not dev."""
     place = f"{selecting:,} held-out examples" if selecting else "dev"
     train, dev = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
-    losses = [Line("training", _column(train, "step"), smooth(_column(train, "loss")))] if train else []
+    losses = [Line.trend("training", _column(train, "step"), _column(train, "loss"))] if train else []
     losses += [Line(place, _column(dev, "step"), _column(dev, "loss"))] if dev else []
     charts = [Curve(losses, "loss", f"The loss. On {place} it rises again when the model overfits.")]
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
@@ -147,7 +149,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     about += "" if failed else " Bars: 95% confidence intervals of the mean (t distribution)."
     report.section("Seeds", about)
     if groups:
-        report.chart(interval_chart(groups, x_label="value on dev"))
+        report.chart(Chart.intervals(groups, x_label="value on dev"))
     rows: list[list[object]] = [
         [
             Html.link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
@@ -159,7 +161,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     learned = [values for seed, values in seeds.items() if seed not in degenerate]
     rows.append(["mean", *(one.mean for one in summed.values()), ""])
     if degenerate and learned:
-        without = [over_seeds([values[name] for values in learned]).mean for name in metrics]
+        without = [SeedSummary.over([values[name] for values in learned]).mean for name in metrics]
         rows.append(["mean of the others", *without, f"{len(learned)} of {len(seeds)} seeds"])
     columns = ["seed", *(metric_name(name, results) for name in metrics), "note"]
     report.table(columns if degenerate else columns[:-1], rows if degenerate else [row[:-1] for row in rows])
@@ -182,7 +184,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
         metric_name(name, results): ([values[name] for values in folds.values()], one.low, one.high)
         for name, one in summed.items()
     }
-    report.section("Folds", about).chart(interval_chart(groups, x_label="value on the rows that were left out"))
+    report.section("Folds", about).chart(Chart.intervals(groups, x_label="value on the rows that were left out"))
     rows: list[list[object]] = [
         [Html.link(name, f"{name}/{REPORT}"), values["rows"], *(values[metric] for metric in metrics)]
         for name, values in folds.items()

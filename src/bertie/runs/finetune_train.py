@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from bertie import console, families
+from bertie import families
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import UsageError
 from bertie.files import read_json, write_json

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console, families
+from bertie import families
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import write_bytes, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
@@ -241,7 +242,7 @@ def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
     The models of folds learn from common rows, so their values are no independent ones. Nadeau and Bengio 2003, 3.1,
     add the ratio of predicted to learned rows to the variance.
     """
-    plain = over_seeds(values)
+    plain = SeedSummary.over(values)
     if plain.sd is None or plain.low is None:
         return plain
     predicted = sum(len(fold.predicted) for fold in plan.folds)

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 
 from bertie.console import counted
 from bertie.costs import catalog, cost, meter
 from bertie.nn import machine
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 from bertie.runs import trial
 from bertie.runs.trial import Clock, Trial, Work
 from bertie.runs.usage import energy_in_words
@@ -42,14 +41,17 @@ class RunForecast:
     source: str
     step_s: Sequence[float] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The fields as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {duration(value)}" for name, value in self.parts.items() if value >= 0.05)
-        spread = f" ({duration(self.low_s)} to {duration(self.high_s)})" if self.low_s < self.high_s else ""
-        lines = [f"time: {duration(self.seconds)}{spread}: {parts}", f"peak memory: {size(self.peak_bytes)}"]
+        parts = ", ".join(f"{name} {quantity(value, 's')}" for name, value in self.parts.items() if value >= 0.05)
+        spread = f" ({quantity(self.low_s, 's')} to {quantity(self.high_s, 's')})" if self.low_s < self.high_s else ""
+        lines = [
+            f"time: {quantity(self.seconds, 's')}{spread}: {parts}",
+            f"peak memory: {quantity(self.peak_bytes, 'bytes')}",
+        ]
         lines += [f"energy: {energy_in_words(self.kwh, self.method)}", f"forecast: {self.source}"]
         return "\n".join(lines)
 
@@ -93,7 +95,7 @@ def _from_trial(work: Work, found: Trial) -> RunForecast:
         work.computed_bytes,
         None if found.watts is None else found.watts * seconds / meter.JOULES,
         found.method,
-        f"from {counted(tries, 'step')} tried on this machine in {duration(found.seconds)}, {found.made}",
+        f"from {counted(tries, 'step')} tried on this machine in {quantity(found.seconds, 's')}, {found.made}",
         [one.step_s for one in found.phases],
     )
 

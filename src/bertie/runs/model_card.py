@@ -21,7 +21,7 @@ from bertie.errors import DataError
 from bertie.hub import names
 from bertie.metrics.base import called
 from bertie.report import card
-from bertie.report.values import count, duration, interval, number, size
+from bertie.report.values import interval, number, quantity
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
@@ -45,8 +45,8 @@ class Stage:
         """The stage in a sentence."""
         energy = usage.energy_in_words(self.usage.kwh, self.usage.method)
         return (
-            f"Before it, {self.name}: {self.step:,} steps, {count(self.tokens)} tokens, "
-            f"{duration(self.usage.seconds)}, {energy}."
+            f"Before it, {self.name}: {self.step:,} steps, {quantity(self.tokens)} tokens, "
+            f"{quantity(self.usage.seconds, 's')}, {energy}."
         )
 
 
@@ -58,7 +58,7 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
         ("started from", _start(config.model, preset="random weights of {}")),
         ("objectives", "; ".join(_objectives(config.objectives))),
         ("steps", f"{config.train.steps:,}, each of {batch}" if not config.phases else f"{config.train.steps:,}"),
-        ("tokens read", count(_tokens(lines, config.train.steps))),
+        ("tokens read", quantity(_tokens(lines, config.train.steps))),
         *_optimizer(config),
     ]
     if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
@@ -184,7 +184,7 @@ def _text(data: RunData) -> Iterator[str]:
             fact["name"],
             f"{fact['documents']:,}",
             f"{cards[fact['name']]['words']:,}" if fact["name"] in cards else "–",
-            size(cards[fact["name"]]["bytes"]) if fact["name"] in cards else "–",
+            quantity(cards[fact["name"]]["bytes"], "bytes") if fact["name"] in cards else "–",
             f"{fact['share']:.0%}",
             f"{fact['epochs']:g}",
         )

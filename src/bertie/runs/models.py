@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
 from bertie.models.beside import ADAPTER, check_adapter
@@ -83,9 +84,7 @@ def load(folder: str | Path) -> "TorchModel":
     folder = model_folder(folder)
     model, report = families.load(folder)
     if report.fresh:
-        from bertie.console import warn
-
-        warn(f"{folder}: {report}")
+        console.warn(f"{folder}: {report}")
     if writes(model):
         check_generation(Path(folder), model.public)
     model.sentence = read_sentence(Path(folder), model.public)
@@ -136,7 +135,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _best(folder: Path) -> Path:
-    from bertie import console
+
     from bertie.files import read_json
 
     score = ", ".join(f"{name} {value:z.3f}" for name, value in read_json(folder / BEST / SCORE).items())
@@ -147,7 +146,8 @@ def _best(folder: Path) -> Path:
 
 
 def _opened(folder: Path) -> Path:
-    from bertie import console
+
+    from bertie.console import console
 
     found = _checkpoint(folder)
     more = "" if (found.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"

@@ -6,7 +6,8 @@ from typing import Any
 
 import xxhash
 
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import console
+from bertie.console import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 from rich.markup import escape
 
-from bertie import console
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import whole_lines
 from bertie.models.folder import fingerprint

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertie.metrics.base import called
-from bertie.report.charts import Line, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Report, StatCard
-from bertie.report.values import duration, setting
+from bertie.report.values import quantity, setting
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -19,7 +19,7 @@ def page(results: Mapping[str, Any]) -> Report:
         [
             StatCard(f"best {shown}", f"{best[metric]:z.4f}", best["folder"]),
             StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
-            StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
+            StatCard("time", quantity(sum(row["seconds"] for row in rows), "s"), "all trials"),
         ]
     )
     ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
@@ -27,10 +27,10 @@ def page(results: Mapping[str, Any]) -> Report:
     places = [float(n) for n in range(1, len(ended) + 1)]
     lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
     about = f"The best of many trials is slightly optimistic: expect a lower {shown} on other texts."
-    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=shown))
+    report.section("Best value over trials", about).chart(Chart.lines(lines, x_label="trial", y_label=shown))
     names = list(best["settings"])
     table = [
-        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
+        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], quantity(row["seconds"], "s")]
         for row in rows
     ]
     report.section("Trials").table([*names, shown, "state", "time"], table)

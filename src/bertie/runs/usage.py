@@ -9,7 +9,7 @@ import torch
 from bertie.costs import catalog, cost
 from bertie.costs.meter import Meter, Usage
 from bertie.report.page import Report
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 from bertie.train import precision
 
 COLUMNS = ("cost", "forecast", "measured", "difference")
@@ -72,7 +72,7 @@ def _shown(key: str, value: float | None) -> str:
         return "not known"
     if key == "kwh":
         return f"{value:.3g} kWh" if value >= 0.1 else f"{1000 * value:.3g} Wh"
-    return duration(value) if key == "seconds" else size(value)
+    return quantity(value, "s") if key == "seconds" else quantity(value, "bytes")
 
 
 def _apart(forecast: float | None, measured: float | None) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
 from bertie.io.columns import LookAhead, no_rows
@@ -67,6 +67,7 @@ class TagPrediction(Prediction):
     """A prediction whose label is the words' tags. spans: the words' characters in `text`; probabilities: of each
     tag."""
 
+    label: tuple[str, ...]
     text: str = ""
     spans: tuple[Span, ...] = ()
     probabilities: tuple[float, ...] = ()

@@ -15,8 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.folders import Kind
 from bertie.text import likelihood

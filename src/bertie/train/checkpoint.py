@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import check_readable, file_hash, full_disk, read_json, sync_folder
 from bertie.train.sharding import whole

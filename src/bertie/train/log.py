@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import atomic_write, full_disk, read_small
 

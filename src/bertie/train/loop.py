@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from bertie import console
 from bertie import settings as configs
+from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash

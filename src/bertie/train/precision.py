@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.models.model import TorchModel
 from bertie.nn import machine

@@ -14,9 +14,7 @@ from bertie.apps import compress as app
 from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
-    from bertie.apps.compress.gate import Fidelity
-    from bertie.apps.compress.recipe import Recipe
-    from bertie.platform import Example, Predictor, Sequences, TableFormat, TorchModel
+    from bertie.platform import CalibrationTexts, Example, Fidelity, Predictor, Recipe, TableFormat, TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -191,7 +189,7 @@ def compress(
     if data is not None:
         _search(asked, limits)
     else:
-        recipe = app.recipe.Recipe(layers, heads, neurons, learned)
+        recipe = platform.Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
@@ -252,7 +250,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         if trim:
             small = _trimmed(small, [text for one in asked.read_texts() for text in one])
         if recipe.bits is not None:
-            near = app.gate.quantized(small, _calibration(asked, small), bits=recipe.bits, embeddings=recipe.embeddings)
+            near = _calibration(asked, small).quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
@@ -267,7 +265,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         return {"near": near and asdict(near)}
 
     near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
-    _tell(asked.model, asked.output, near and app.gate.Fidelity(**near))
+    _tell(asked.model, asked.output, near and platform.Fidelity(**near))
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
@@ -296,19 +294,20 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
         )
     if asked.train is None:
         cuts: dict[str, Any] = dict(recipe.kept)
-        return app.prune.prune(found, **cuts)
+        return platform.prune(found, **cuts)
     predictor = platform.Predictor(found)
     examples = asked.examples(predictor)
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
     if asked.overwrite:
         shutil.rmtree(run, ignore_errors=True)
-    small = app.learn.made(found, recipe, app.learn.Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
+    lessons = platform.Lessons(predictor, examples, asked.read_texts(), asked.epochs)
+    small = lessons.student(found, recipe, run)
     shutil.rmtree(run, ignore_errors=True)
     return small
 
 
-def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
+def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
     """The texts to calibrate weights on, as the model reads them."""
 
     if asked.texts is not None:
@@ -317,10 +316,9 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
         if wants is not None and any(len(row) != wants for row in read):
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
-        return app.gate.read(found, read)
+        return platform.CalibrationTexts.read(found, read)
     predictor = platform.Predictor(found)
-    examples = asked.examples(predictor)[: app.gate.MOST_READ]
-    return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
+    return platform.CalibrationTexts.of_examples(predictor, asked.examples(predictor))
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
@@ -329,7 +327,7 @@ def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
-    facts |= {"bytes": app.gate.size(output), "bytes_before": app.gate.size(model)}
+    facts |= {"bytes": app.measure.size(output), "bytes_before": app.measure.size(model)}
     if console.verbosity.json:
         console.emit(facts)
         return

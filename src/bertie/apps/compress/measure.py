@@ -6,6 +6,7 @@ W sequences · T tokens
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -64,3 +65,8 @@ def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) 
         float(np.quantile(alone, 0.99)),
         used,
     )
+
+
+def size(folder: Path) -> int:
+    """Returns the bytes of a model folder's weights."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -6,7 +6,7 @@
     OUT/model/            the fastest model within the limits
     OUT/results.json, report.html
 
-Recipes: compress/recipe.py. Paired intervals: evaluation/compare.py.
+Recipes: compression/recipe.py. Paired intervals: evaluation/compare.py.
 """
 
 import json
@@ -20,26 +20,25 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.compress import gate
-from bertie.apps.compress.learn import Lessons, made
-from bertie.apps.compress.measure import rate
+from bertie.apps.compress.measure import rate, size
 from bertie.apps.compress.page import page
-from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.platform import (
     BadRecord,
+    CalibrationTexts,
     DataError,
     Diverged,
     Example,
+    Fidelity,
     FolderKind,
+    Lessons,
     ModelByName,
     ModelFiles,
-    NativeEngine,
-    Paired,
+    PairedDifference,
     Prediction,
     Predictor,
+    Recipe,
     Report,
     RunFolder,
-    Sequences,
     SkipReport,
     TableFormat,
     TorchModel,
@@ -152,11 +151,11 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> Sequences:
+    def texts(self) -> CalibrationTexts:
         """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
         if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
-            return gate.read(self.model, given)
-        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads())
+            return CalibrationTexts.read(self.model, given)
+        return CalibrationTexts.of_examples(self.predictor, self.train)
 
     @cached_property
     def answers(self) -> list[Prediction | BadRecord]:
@@ -165,14 +164,14 @@ class _Search:
 
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
-        enough = gate.calibrating(self.texts) is not None
-        native = NativeEngine.unsupported(self.model) is None and enough
+        native = self.texts.suit(self.model)
         if not native:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        found = recipes(self.model.config, learns=bool(self.train), int8=native, int4=small and enough)
+        int4 = small and self.texts.suit(self.model, bits=4)
+        found = Recipe.to_try(self.model.config, learns=bool(self.train), int8=native, int4=int4)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
@@ -217,17 +216,14 @@ class _Search:
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
         console.say(f"  {told(row, self.metric, self.positive)}")
 
-    def _made(self, recipe: Recipe) -> tuple[TorchModel, gate.Fidelity | None]:
+    def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
             small = ModelByName.module(self.out / TRIED / base.folder if base.cuts else self.folder)
-            return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
+            return small, self.texts.quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
-        return made(self.model, recipe, lessons, training / recipe.folder, training / "answers"), None
-
-    def _reads(self) -> dict[str, Any]:
-        return {"max_length": self.predictor.max_length, "too_long": "truncate"}
+        return lessons.student(self.model, recipe, training / recipe.folder, training / "answers"), None
 
     @console.working("measuring")
     def _measured(self, small: TorchModel, folder: Path) -> dict[str, object]:
@@ -237,20 +233,21 @@ class _Search:
             for example, ours, theirs in zip(self.dev, _answers(predictor, self.dev), self.answers, strict=True)
             if isinstance(ours, Prediction) and isinstance(theirs, Prediction)
         ]
-        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, **self._reads())
+        length = self.predictor.max_length
+        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, max_length=length, too_long="truncate")
         return {
             "parameters": sum(one.numel() for one in small.parameters()),
-            "bytes": gate.size(folder),
+            "bytes": size(folder),
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
             "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
-    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> Paired.Difference:
+    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
         if small is self.model:
-            return Paired.Difference(0.0, 0.0, 0.0, 1.0)
-        return Paired.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+        return PairedDifference.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
 
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
         scores = self.task.scores()

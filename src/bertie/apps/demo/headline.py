@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import Paired, disk
+from bertie.platform import SeedSummary, disk
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
 BAG = "bag of words"
@@ -68,7 +68,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _difference(a: Sequence[float], b: Sequence[float]) -> float:
     """Returns the mean of a - b, paired by seed; 0 where its 95% interval includes 0."""
-    found = Paired.over_seeds([x - y for x, y in zip(a, b, strict=True)])
+    found = SeedSummary.over([x - y for x, y in zip(a, b, strict=True)])
     if found.low is None or found.high is None:
         return found.mean
     return found.mean if found.low > 0 or found.high < 0 else 0.0

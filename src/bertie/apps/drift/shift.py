@@ -16,8 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.platform import Bootstrap
-
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 PERMUTATIONS, PER_TEST = 1_999, 20  # PER_TEST: permutations per test and level, so that a p-value can be small enough
@@ -76,7 +74,8 @@ def compare_counts(first: Sequence[int], second: Sequence[int], permutations: in
     null = population_stability(drawn.astype(float), (pooled - drawn).astype(float))
     resampled = [rng.multinomial(counts.sum(), counts / counts.sum(), size=1_000) for counts in (one, two)]
     spread = population_stability(*(counts.astype(float) for counts in resampled))
-    return ShiftTest(value, Bootstrap.percent_points(spread), float(null.mean()), p_value(value, null))
+    low, high = np.percentile(spread, [2.5, 97.5])
+    return ShiftTest(value, (float(low), float(high)), float(null.mean()), p_value(value, null))
 
 
 def compare_vectors(

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import Bootstrap, Example, ParseTask, TorchModel, UsageError
+from bertie.platform import Example, ParseTask, TorchModel, UsageError
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -190,7 +191,7 @@ def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, 
                 "head": f"{layer + 1}.{head + 1}",
                 "way": WAYS[way],
                 "accuracy": right / words,
-                "interval_95": Bootstrap.wilson(right, words),
+                "interval_95": [*binomtest(right, words).proportion_ci(method="wilson")],
                 "offset": OFFSETS[counts.offsets[relation].best()[0]],
                 "offset_accuracy": counts.offsets[relation].crossed() / words,
                 "random_accuracy": _accuracy(random.heads, relation),

@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import TableOptions, UsageError, console, grouped, option, text_of
+from bertie.platform import TableOptions, UsageError, console, counted, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -137,7 +137,7 @@ def plan(
         )
         return
     console.show(
-        f"{text_of.count(job.parameters)} parameters, {text_of.count(job.tokens)} tokens, "
+        f"{quantity(job.parameters)} parameters, {quantity(job.tokens)} tokens, "
         f"{job.flops:.3g} floating-point operations"
     )
     _show(found, given)
@@ -192,14 +192,11 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        fits = (
-            console.counted(one.sequences, "sequence")
-            if one.fits
-            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
-        )
+        memory = quantity(one.device.memory_gb * 1e9, "bytes")
+        fits = counted(one.sequences, "sequence") if one.fits else f"no ({memory})"
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
-            text_of.duration(one.seconds),
+            quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             dollars,
@@ -243,15 +240,15 @@ def _show_budget(
         table.add_row(
             "*" if row["chosen"] else "",
             row["preset"],
-            text_of.count(row["parameters"]),
+            quantity(row["parameters"]),
             f"{row['steps']:,}",
-            text_of.count(row["tokens"]),
+            quantity(row["tokens"]),
             "–" if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
     console.say(
-        f"What fits into {text_of.duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
+        f"What fits into {quantity(seconds, 's')} on {device.name}. * marks the largest preset that reads 20 tokens "
         "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."

@@ -213,5 +213,5 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
     return {
         "metric": metric,
         **{name: float(value) for name, value in metrics_of(stacked.sum(0)).items()},
-        "interval_95": Bootstrap.intervals(stacked, metrics_of),
+        "interval_95": Bootstrap(stacked).intervals(metrics_of),
     }

@@ -7,6 +7,7 @@
 the process, so only who may signal the server can do it.
 """
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.watching import Watch, idle
-from bertie.platform import Bootstrap, Example, Prediction, UsageError, disk
+from bertie.platform import Example, Prediction, UsageError, disk
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Call, Served
@@ -146,7 +147,7 @@ class Versions(Collector):
 
     def as_json(self) -> dict[str, object]:
         """Returns the figures for the page."""
-        low, high = Bootstrap.wilson(self.agree, self.compared)
+        low, high = wilson_interval(self.agree, self.compared)
         return {
             "old": self.old,
             "new": self.new,
@@ -188,6 +189,15 @@ class Versions(Collector):
         if self.folder is not None:
             with suppress(OSError):
                 self.folder.cleanup()
+
+
+def wilson_interval(right: int, total: int) -> tuple[float, float]:
+    """Returns the 95% interval of a share, right of total (Wilson 1927). scipy would take 40 MB of the server."""
+    if not total:
+        return 0.0, 1.0
+    z, p = 1.959964, right / total
+    middle, half = p + z * z / (2 * total), z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    return (middle - half) / (1 + z * z / total), (middle + half) / (1 + z * z / total)
 
 
 def unlimited(name: str) -> Admission:

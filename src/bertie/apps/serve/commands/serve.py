@@ -180,8 +180,6 @@ def versions_of(
     A version is the name of one of the models, or a folder that is served too. Raises UsageError and DataError.
     """
     folders = app.fleet.named(models)
-    if shadow is None and split is None:
-        return folders, None
     new, share = shadow, 0.0
     if split is not None:
         name, _, number = split.rpartition("=")
@@ -194,7 +192,8 @@ def versions_of(
         if shadow not in (None, name):
             raise UsageError(f"--shadow {shadow} and --split {name} are two new versions. Compare one at a time.")
         new = name
-    assert new is not None
+    if new is None:
+        return folders, None
     if new not in folders:
         folders = app.fleet.named([*models, new])
         new = [*folders][-1]
