@@ -4,16 +4,17 @@ A graph of `bertie export` runs in ONNX Runtime. A folder that needs no torch ru
 the faster one. torch reads any other folder, and runs it unless the native engine is faster.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertie.errors import model_hint
+from bertie.errors import UsageError, model_hint
 from bertie.hub import names
 from bertie.infer.engine import check_names
 from bertie.models.variant import read_public
+from bertie.runs.models import adapter_base, model_folder
 from bertie.runs.models import load as load_weights
-from bertie.runs.models import model_folder
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -87,9 +88,42 @@ def open_model(
     return weights
 
 
+def open_adapters(
+    base: str | Path,
+    adapters: Mapping[str, str | Path],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+    threads: int | None = None,
+) -> "dict[str, Engine]":
+    """Opens adapters of LoRA on one base, whose weights are in memory once. Arguments as for `open_engine`.
+
+    Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
+    """
+    if check_names(precision, engine) == "native":
+        raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
+    import torch
+
+    from bertie.infer.torch_engine import TorchEngine
+    from bertie.runs.adapters import on_one_base
+    from bertie.train.precision import choose_device, choose_dtype
+
+    if threads:
+        torch.set_num_threads(threads)
+    where = choose_device(device)
+    dtype = choose_dtype(precision, where)
+    models = on_one_base(Path(base), {name: Path(folder) for name, folder in adapters.items()}, where)
+    for model in models.values():
+        model.compute_dtype = None if dtype == torch.float32 else dtype
+    return {name: TorchEngine(model) for name, model in models.items()}
+
+
 class ModelByName:
     """How the name of a model becomes its folder, its engine, or its module of torch."""
 
+    adapter_base = staticmethod(adapter_base)
+    adapters = staticmethod(open_adapters)
     engine = staticmethod(open_engine)
     find = staticmethod(names.find)
     folder = staticmethod(model_folder)
