@@ -13,7 +13,6 @@ import bertie
 from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
 from bertie.runs.adapters import on_one_base
 from bertie.runs.models import load
@@ -24,7 +23,6 @@ from toys import toy_model
 FAST: dict[str, Any] = {"epochs": 1, "lr": 3e-3, "max_length": 16, "precision": "fp32", "batch_size": 16}
 SETTINGS = {"label_check": "none", "baselines": False}
 TEXTS = ["c a d", "d b e f", "g", "h a a b"]
-CPU = torch.device("cpu")
 
 
 def rows(labels: str) -> list[tuple[str, str]]:
@@ -49,15 +47,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_numbers_are_those_of_the_merged_models_and_the_base_is_in_memory_once(home: Path):
     folders = {name: home / name / "model" / "adapter" for name in ("x", "y", "again")}
     folders["again"] = folders["x"]
-    models = on_one_base(home / "base", folders, CPU)
+    engines = on_one_base(home / "base", folders, device="cpu")
     for _ in range(2):
-        for name, model in models.items():
+        for name, engine in engines.items():
             merged = Predictor(load(home / ("x" if name == "again" else name)))
-            own = Predictor(TorchEngine(model), merged.tokenizer)
+            own = Predictor(engine, merged.tokenizer)
             for one, two in zip(own.predict(TEXTS), merged.predict(TEXTS), strict=True):
                 assert one.label == two.label
                 assert [*one.scores.values()] == pytest.approx([*two.scores.values()], abs=1e-6)
-    weights = [dict(model.encoder.named_parameters()) for model in models.values()]
+    weights = [dict(engine.model.encoder.named_parameters()) for engine in engines.values()]
     place = (
         "layers.1.down.weight"
         if "layers.1.down.weight" in weights[0]
@@ -69,21 +67,21 @@ def test_the_numbers_are_those_of_the_merged_models_and_the_base_is_in_memory_on
 
 
 def test_a_layer_that_fails_leaves_the_weights_of_the_base(home: Path):
-    models = on_one_base(home / "base", {"x": home / "x" / "model" / "adapter"}, CPU)
+    engines = on_one_base(home / "base", {"x": home / "x" / "model" / "adapter"}, device="cpu")
     base = dict(families.load(home / "base")[0].encoder.named_parameters())
     with pytest.raises(Exception, match=r"\w"):
-        models["x"].encoder(torch.full((1, 4), 10**6), attention_mask=torch.ones(1, 4))
-    layer = models["x"].encoder.layers[0]
+        engines["x"].model.encoder(torch.full((1, 4), 10**6), attention_mask=torch.ones(1, 4))
+    layer = engines["x"].model.encoder.layers[0]
     with pytest.raises(Exception, match=r"\w"):
         layer(None)
-    own = dict(models["x"].encoder.named_parameters())
+    own = dict(engines["x"].model.encoder.named_parameters())
     assert all(torch.equal(own[name], base[name]) for name in own if "layers" in name)
 
 
 def test_an_adapter_of_another_base_is_refused_by_its_hash(home: Path, tmp_path: Path):
     other = toy_model(tmp_path / "base", "abcdefghij", num_hidden_layers=2, initializer_range=0.2)
     with pytest.raises(DataError, match="another hash"):
-        on_one_base(other, {"x": home / "x" / "model" / "adapter"}, CPU)
+        on_one_base(other, {"x": home / "x" / "model" / "adapter"}, device="cpu")
     with pytest.raises(UsageError, match="run in torch"):
         open_adapters(home / "base", {"x": home / "x" / "model" / "adapter"}, engine="native")
 

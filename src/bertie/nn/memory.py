@@ -1,7 +1,8 @@
-"""Keeps memory of one step for the next."""
+"""Keeps memory of one step for the next, or returns memory that is free."""
 
 import ctypes
 import sys
+from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # malloc.h
 TOP_PAD_BYTES = 64 << 20  # how much more the heap grows at a time than was asked for
@@ -22,3 +23,10 @@ def keep_memory() -> bool:
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_TOP_PAD: TOP_PAD_BYTES}  # no mmap, no trimming
     return all(mallopt(option, value) == 1 for option, value in settings.items())
+
+
+def trim_memory() -> None:
+    """Returns free memory of the heap to the system, where glibc can: between blocks in use, it would keep it."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 
 from bertie import families
 from bertie.errors import DataError
+from bertie.infer.torch_engine import TorchEngine
 from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.heads import HEADS
 from bertie.models.lora import Adapter
 from bertie.models.model import TorchModel
+from bertie.nn.memory import trim_memory
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts
 
 
@@ -41,6 +44,7 @@ def merge_adapter(base: Path, folder: Path, out: Path) -> None:
     """Writes the model of an adapter and its base. Raises DataError for another base than that of its hash."""
     adapter, model = opened_base(base, folder)
     adapter.merge_into(model)
+    model.tokenizer = Tokenizer.load(base)
     families.save(model, out, training_facts=read_training_facts(folder))
 
 
@@ -61,24 +65,27 @@ def opened_base(base: Path, folder: Path) -> tuple[Adapter, TorchModel]:
         model.labels, model.problem_type = tuple(adapter.own["labels"]), adapter.own["problem_type"]
     elif adapter.heads and not model.labels:
         model.labels = tuple(f"LABEL_{number}" for number in range(adapter.outputs))
-    model.tokenizer = Tokenizer.load(base)
     return adapter, model
 
 
-def on_one_base(base: Path, folders: Mapping[str, Path], device: torch.device) -> dict[str, TorchModel]:
-    """Returns a model for each adapter by name, on a device. The weights of the base are in memory once.
+def on_one_base(
+    base: Path, folders: Mapping[str, Path], *, device: str = "auto", precision: str = "fp32"
+) -> dict[str, TorchEngine]:
+    """Returns the engine of each adapter by name. The weights of the base are in memory once.
 
-    Raises DataError as `merge_adapter`.
+    Raises DataError as `merge_adapter`, and UsageError for a device or a precision that there is not.
     """
-    models, shared = dict[str, TorchModel](), dict[str, Tensor]()
+    where, engines, shared = choose_device(device), dict[str, TorchEngine](), dict[str, Tensor]()
+    dtype, tokenizer = choose_dtype(precision, where), Tokenizer.load(base)
     for name, folder in folders.items():
         adapter, model = opened_base(base, folder)
         for key, parameter in model.encoder.named_parameters():
             if key not in shared:
-                shared[key] = parameter.data.to(device)
+                shared[key] = parameter.data.to(where)
             parameter.data = shared[key]
-        model.to(device)
-        adapter.attach(model)
-        model.training_facts = read_training_facts(folder)
-        models[name] = model.eval().requires_grad_(False)
-    return models
+        adapter.attach(model.to(where))
+        model.training_facts, model.tokenizer = read_training_facts(folder), tokenizer
+        model.compute_dtype = None if dtype == torch.float32 else dtype
+        engines[name] = TorchEngine(model.eval().requires_grad_(False))
+    trim_memory()  # of the weights of the base that each was opened with
+    return engines

@@ -105,18 +105,12 @@ def open_adapters(
         raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
     import torch
 
-    from bertie.infer.torch_engine import TorchEngine
     from bertie.runs.adapters import on_one_base
-    from bertie.train.precision import choose_device, choose_dtype
 
     if threads:
         torch.set_num_threads(threads)
-    where = choose_device(device)
-    dtype = choose_dtype(precision, where)
-    models = on_one_base(Path(base), {name: Path(folder) for name, folder in adapters.items()}, where)
-    for model in models.values():
-        model.compute_dtype = None if dtype == torch.float32 else dtype
-    return {name: TorchEngine(model) for name, model in models.items()}
+    folders = {name: Path(folder) for name, folder in adapters.items()}
+    return {**on_one_base(Path(base), folders, device=device, precision=precision)}
 
 
 class ModelByName:
