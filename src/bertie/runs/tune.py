@@ -24,7 +24,7 @@ from rich.markup import escape
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import whole_lines
+from bertie.files import read_journal
 from bertie.models.folder import fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
@@ -259,10 +259,9 @@ def _study(
 def _journal(library: Any, path: Path) -> object:
     """Opens a journal, without a last line that a killed process did not finish. Raises DataError for a damaged one."""
     try:
-        for line in whole_lines(path):
-            json.loads(line)  # optuna finds a damaged last line only when it has written the next one
+        read_journal(path)  # optuna finds a damaged last line only when it has written the next one
         return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (DataError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite.") from None
 
 

@@ -14,7 +14,7 @@ from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
-from bertie.platform import DataError, ModelByName, UsageError, checked_arguments, nearest
+from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
 
 AnyModel = Model | str | Path
 
@@ -218,7 +218,7 @@ def _opened(model: AnyModel, where: WhereModels) -> Model:
 
 def _folder(model: AnyModel) -> Path:
     if not isinstance(model, Model):
-        return Path(ModelByName.folder(Path(model)))
+        return ModelFolder(Path(model)).path
     if model.folder is None:
         raise UsageError("The model has no folder, which an index stores. Save it: model.save(FOLDER).")
     return model.folder

@@ -15,7 +15,7 @@ from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
-from bertie.platform import BertieError, DataError, FolderKind, ModelByName, ModelFiles, nearest
+from bertie.platform import BertieError, DataError, ModelFolder, nearest
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
@@ -109,13 +109,13 @@ class Fleet:
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
         """Loads one model in its own processes and checks it. Raises BertieError."""
-        model = await asyncio.to_thread(ModelByName.folder, path)
-        folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(ModelFiles.read_public, folder)
-        if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = await asyncio.to_thread(FolderKind.damage, folder)
+        model = (await asyncio.to_thread(ModelFolder, path)).path
+        folder = ModelFolder(model.resolve().parent.parent if model.suffix == ".onnx" else model)
+        await asyncio.to_thread(lambda: folder.public)
+        if generation > 1:  # the old model goes on if this one is damaged
+            damage = await asyncio.to_thread(folder.damage)
             if damage:
-                raise DataError(f"{damage[0]} The files in {folder} are not those that its checksums.json lists.")
+                raise DataError(f"{damage[0]} The files in {folder.path} are not those that its checksums.json lists.")
         workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]
@@ -134,7 +134,7 @@ class Fleet:
             await asyncio.gather(*(worker.stop() for worker in workers))
             raise
         batcher.on_restart = lambda why: self._restarted(name, why)
-        served = Served(name, folder, batcher, workers[0].sha, generation)
+        served = Served(name, folder.path, batcher, workers[0].sha, generation)
         try:
             # so that requests continue while files are read and the fast encoder is made
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
@@ -260,9 +260,10 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and ModelByName.find(str(path)) is None:
-            hint = "" if kind == "an index" else ModelByName.hint(path)
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
+        if kind == "a model":
+            ModelFolder(path).check_exists()
+        elif not path.exists():
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
         found[name] = path
     return found
 

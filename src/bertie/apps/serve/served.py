@@ -26,8 +26,7 @@ from bertie.platform import (
     EmbedTask,
     Example,
     Facts,
-    FolderKind,
-    ModelFiles,
+    ModelFolder,
     PairHead,
     Prediction,
     Sequences,
@@ -63,7 +62,7 @@ class Served:
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, ModelFiles.read_public(self.folder))
+        facts = self.batcher.facts.of_folder(self.folder, ModelFolder(self.folder).public)
         return TextPipeline.of(facts, Tokenizer.load(self.folder))
 
     @property
@@ -101,7 +100,7 @@ class Served:
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return FolderKind.identity(self.folder)
+        return ModelFolder(self.folder).identity
 
     @cached_property
     def pairs(self) -> PairHead:

@@ -22,7 +22,7 @@ import xxhash
 
 from bertie import platform
 from bertie.apps.serve import wire
-from bertie.platform import Sequences, UsageError, disk
+from bertie.platform import Sequences, UsageError, file_hash
 
 if TYPE_CHECKING:
     from bertie.platform import Engine
@@ -108,13 +108,13 @@ def attention_of(model: Path) -> "Attend":
     Raises UsageError for a graph, and for a family without attention.
     """
 
-    if (graph := platform.OnnxFolder.graph_of(model)) is not None:
+    if (graph := platform.ModelFolder(model).graph) is not None:
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
     from bertie.apps.explain.attention import attentions, telling
 
-    loaded = platform.ModelByName.module(model).eval().requires_grad_(False)
+    loaded = platform.ModelFolder(model).load().eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -132,17 +132,15 @@ def load(
 ) -> tuple["Engine", dict[str, Any], str]:
     """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
 
-    runner = platform.ModelByName.engine(
-        model, precision=precision, device=device, engine=engine, threads=threads
-    ).engine
-    graph = platform.OnnxFolder.graph_of(Path(model))
-    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
+    runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
+    graph = platform.ModelFolder(model).graph
+    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else file_hash(graph)
 
 
 def weights_hash(folder: Path) -> str:
     """Returns a hash of a folder's weights and config."""
     files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return xxhash.xxh3_128_hexdigest(" ".join(map(disk.hash, files)).encode())
+    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
 
 
 def _prefer_to_die() -> None:
