@@ -102,10 +102,11 @@ def measured(
     plain = {"baselines": False, "label_check": "none", "train.eval_every": 10**6, "train.save_every": 10**6}
     options: dict[str, Any] = {"epochs": epochs, "batch_size": 16, "max_length": 48, "seed": seed, "precision": "fp32"}
     run = bertie.finetune(model, train, test, settings=plain | {"select_on": "train"}, **options, **settings)
-    scores, before = run.scores, run.results.get("untuned", {}).get("dev", {})
+    results: dict[str, Any] = {**run.results}
+    scores, before = results["dev"], results.get("untuned", {}).get("dev", {})
     figures = {name: scores[name] for name in ("accuracy", "ece", "brier")}
     figures |= {f"{name}_before": before[name] for name in ("ece", "brier") if "calibrate" in settings}
-    if sets := scores.report.get("prediction_sets"):
+    if sets := scores.get("prediction_sets"):
         figures |= {"covered": sets["covered"], "size": sets["mean_size"]}
         figures["least_covered"] = min(row["covered"] for row in sets["per_label"].values())
     return {name: round(value, 4) for name, value in figures.items()}

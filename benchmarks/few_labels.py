@@ -200,7 +200,7 @@ def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
     """Returns a chart of each set by its name: accuracy over the number of examples, with bands."""
     found = {}
     for name in dict.fromkeys(row["set"] for row in rows):

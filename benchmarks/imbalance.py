@@ -103,7 +103,8 @@ def measured(
         settings=plain,
         **settings,
     )
-    rare = run.scores["per_label"]["rare"]
+    report: dict[str, Any] = {**run.scores.report}
+    rare = report["per_label"]["rare"]
     return {**{name: round(rare[name], 4) for name in SCORES[:3]}, "macro_f1": round(run.scores["macro_f1"], 4)}
 
 

@@ -307,7 +307,7 @@ def _says(rows: Sequence[Values], what: str) -> list[str]:
     return [f"{name}: {', '.join(found) or 'none'}." for name, found in told]
 
 
-def pictures(rows: Sequence[Values], tasks: Sequence[str]) -> dict[str, str]:
+def pictures(rows: Sequence[Values], tasks: Sequence[str]) -> dict[str, Chart]:
     """Returns a chart of each measure by its name."""
     found = {}
     for what in ("loss", *tasks):

@@ -53,6 +53,7 @@ _MODULES = {
     "infer.pseudo": "MaskedToken pseudo_perplexity",
     "infer.texts": "Texts",
     "infer.torch_engine": "TorchEngine",
+    "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
     "io.conll": "Trees",
     "io.fields": "Fields",
@@ -119,7 +120,7 @@ __all__ = [
     "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile",
     "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions",
     "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "Texts", "TooLong", "TorchEngine",
-    "TorchModel", "TrainConfig", "TrainingReport", "Trees", "UsageError", "VectorMath", "VocabularyHead",
+    "TorchModel", "Traffic", "TrainConfig", "TrainingReport", "Trees", "UsageError", "VectorMath", "VocabularyHead",
     "VocabularyTraining", "Window", "WrittenWords", "atomic_write", "call_hash", "check_names", "check_new_file",
     "check_readable", "check_unchanged", "checked_arguments", "console", "content_hashes", "cores", "counted",
     "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "metric_called", "module_of",
@@ -187,6 +188,7 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
     from bertie.infer.texts import Texts
     from bertie.infer.torch_engine import TorchEngine
+    from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
     from bertie.io.conll import Trees
     from bertie.io.fields import Fields

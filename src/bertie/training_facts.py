@@ -14,6 +14,7 @@ from bertie.files import read_json, read_small, write_json
 from bertie.settings import Config
 
 FILE = "bertie.json"
+TRAFFIC = "traffic.json"  # the dev examples as counts, which bertie drift compares with (infer/traffic.py)
 DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others
 DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift")
 TooLong = Literal["truncate", "window", "error"]

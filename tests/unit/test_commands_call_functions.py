@@ -53,6 +53,28 @@ NAMES = {
     "names": {"name"},
 }
 """What a command calls an argument that has no option, or -o -> the parameter."""
+ONLY_IN_PYTHON = {  # parameter -> why no option has its name
+    "callbacks": "functions; --track names those of Bertie",
+    "settings": "values by name, which a command has as key=value",
+    "options": "the settings of `finetune` and `pretrain` by name",
+    "objectives": "names with options, which a command has as objectives.NAME.OPTION=value",
+}
+OF_A_VALUE = {  # what a command does with a value that the function returned, line by line
+    "Corpus.open": {"folder"},
+    "Tokenizer.encode": {"a", "b", "max_length", "truncation"},
+    "Model.writer": {"options"},
+}
+NO_OPTION = {  # command -> parameters of its functions that it lacks, each with the reason
+    "write": {"engine": "torch alone generates text"},
+}
+APPS = {  # command of an application -> its function, what only the command has, and what only the function has
+    "export": ("Model.export", {"model"}, set()),
+    "index": ("build_index", {"inputs", "out", "remove", "check"}, {"documents", "output"}),
+    "probe": ("probe", {"card"}, set()),
+    "search": ("open_index", {"index", "top", "question"}, {"folder"}),
+    "words": ("words", {"card", "output", "overwrite"}, {"seed"}),  # which write a page
+}
+"""`serve` and `compress` have more than their functions: a server of a team, and searches of a size."""
 CHOOSES = {  # options that choose one of the functions, or what is printed
     "corpus": {"show", "dry_run"},
     "data": {"data_dir"},  # PublishedSet.check
@@ -102,13 +124,32 @@ def test_every_command_is_named_here() -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_each_option_is_a_parameter_of_the_function(name: str) -> None:
     known = {parameter for called in FUNCTIONS[name] for parameter in parameters(called)}
-    options = {one.name.strip("_") for one in COMMANDS[name].params} - {*SHARED, "json", "help"}
+    options = options_of(COMMANDS[name])
     lacking = {
         option
         for option in options - CHOOSES.get(name, set())
         if not {option, f"{option}_", *NAMES.get(option, ())} & known
     }
     assert not lacking
+
+
+def options_of(command: Any) -> set[str]:
+    return {one.name.strip("_") for one in command.params} - {*SHARED, "json", "help"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_parameter_of_the_function_is_an_option(name: str) -> None:
+    options = options_of(COMMANDS[name])
+    known = options | {parameter for option in options for parameter in NAMES.get(option, ())}
+    for called in FUNCTIONS[name]:
+        apart = {"self", *ONLY_IN_PYTHON, *OF_A_VALUE.get(called, ()), *NO_OPTION.get(name, ())}
+        assert {one for one in parameters(called) - apart if one.strip("_") not in known} == set(), called
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_a_command_of_an_application_has_the_options_of_its_function(name: str) -> None:
+    called, shell, python = APPS[name]
+    assert (options_of(load(ROWS[name])) - shell) == (parameters(called) - {"self"} - python)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -176,9 +176,9 @@ def test_labels_in_another_unicode_form_are_those_of_the_model(
     table, dev = tmp_path / f"{trained}.tsv", tmp_path / f"{measured}.tsv"
     run.good("finetune", model, "--train", table, "--dev", dev, "-o", tmp_path / "run", *fast)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["dev"]["unknown_labels"] == {}
-    found = [bertie.evaluate(tmp_path / "run", tmp_path / f"{form}.tsv") for form in (trained, measured)]
+    found = [bertie.evaluate(tmp_path / "run", tmp_path / f"{form}.tsv").to_dict() for form in (trained, measured)]
     assert found[1]["unknown_labels"] == {}
     assert found[0] == found[1]
     names = {normalize(trained, "긍정"): normalize(trained, "부정")}
-    other = bertie.evaluate(tmp_path / "run", tmp_path / f"{measured}.tsv", label_names=names)
+    other = bertie.evaluate(tmp_path / "run", tmp_path / f"{measured}.tsv", label_names=names).to_dict()
     assert other["per_label"][normalize(trained, "부정")]["examples"] == len(TEXTS)

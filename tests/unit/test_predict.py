@@ -176,7 +176,7 @@ def test_scoring_streams_and_counts(model, tmp_path):
     truth[0] = "never seen"
     lines = [f"{text}\t{label}" for text, label in zip(many, truth, strict=True)]
     (tmp_path / "dev.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n\tcalm\n")
-    report = bertie.evaluate(model, tmp_path / "dev.tsv")
+    report = bertie.evaluate(model, tmp_path / "dev.tsv").to_dict()
     assert report["accuracy"] == pytest.approx(29 / 30)
     assert report["unknown_labels"] == {"never seen": 1}
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}

@@ -248,7 +248,7 @@ def test_a_stopped_run_continues(encoder: Path, files: Path, monkeypatch: pytest
         rows.write('{"probe": "distance", "lay')  # killed while it wrote
     found = library.probe(encoder, output=files / "part", **options)
     assert calls == [("pos", 0), ("pos", 1), ("distance", 0), ("distance", 0), ("distance", 1)]
-    assert found == whole
+    assert found.results == whole.results
 
 
 def test_bad_input_of_probes(encoder: Path, files: Path, bertie: CommandLine) -> None:
@@ -314,7 +314,7 @@ def test_which_word_is_compared() -> None:
 
 def test_words_have_the_cosines_of_their_vectors(encoder: Path) -> None:
     texts, others = ["a an b", "undo c an d", "an"], ["a b", "c d", "e f", "g h"]
-    found = library.words(encoder, texts, baseline=others, device="cpu")
+    found = library.words(encoder, texts, baseline=others, device="cpu").to_dict()
     vectors = library.embed(encoder, texts, tokens=True, layers="all", device="cpu")
     rows = [2, 4, 1]  # after [CLS], and un ##do
     for layer in (0, 1):
@@ -343,7 +343,7 @@ def test_projection_is_that_of_scikit_learn() -> None:
 def test_words_through_the_command_line(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None:
     out = tmp_path / "w.html"
     told = json.loads(bertie.good("words", encoder, "a <b> an", "d an", "-o", out, "--json", "--device", "cpu"))
-    assert told == json.loads(json.dumps(library.words(encoder, ["a <b> an", "d an"], device="cpu")))
+    assert told == json.loads(json.dumps(library.words(encoder, ["a <b> an", "d an"], device="cpu").to_dict()))
     page = out.read_text()
     assert "a &lt;b&gt; <b>an</b>" in page
     assert not re.search(r"<script|(href|src)=.http", page)

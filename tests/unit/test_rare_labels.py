@@ -92,7 +92,7 @@ def test_the_label_is_chosen_from_python_too(model: Path, table: Path, tmp_path:
     settings = {"epochs": 1.0, "max_length": 16, "label_check": "none", "baselines": False}
     config = bertie.FinetuneConfig(model=str(model), train_file=str(table), positive="bad_one", **settings)
     assert bertie.finetune(config=config, output=tmp_path / "run").results["metrics"][0] == "f1"
-    report = bertie.evaluate(tmp_path / "run", table, positive="ok")
+    report = bertie.evaluate(tmp_path / "run", table, positive="ok").to_dict()
     assert report["positive"] == {"f1": "ok"}
     assert report["f1"] == report["per_label"]["ok"]["f1"]
 

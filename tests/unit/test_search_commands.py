@@ -317,6 +317,11 @@ def test_negatives_are_other_passages_without_the_answer(corpus: Path, bertie: A
     place = found[0]["label"] if form == "lists" else [row["label"] for row in found].index(1)
     assert texts[place].endswith(CORPUS[0]["text"])
     assert sum("Nile" in text for text in texts) == 1
+    bertie(*call[:-1], "triples.jsonl", "--form", "triples")
+    (triple,) = map(json.loads, Path("triples.jsonl").read_text().splitlines())
+    assert [*triple] == ["anchor", "positive", "negative", "negative_2", "negative_3"]
+    assert {*triple.values()} == {asked[0]["question"], *texts}
+    assert triple["positive"] == texts[place]
     places = set()
     for seed in range(8):
         bertie(*call, "--overwrite", "--seed", seed)

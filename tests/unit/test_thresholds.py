@@ -101,7 +101,9 @@ def test_a_threshold_is_chosen_on_rows_of_its_own_and_saved(model: Path, tmp_pat
     all_yes = bertie.good("predict", run, tmp_path / "texts.txt", "--threshold", "0").splitlines()
     assert {json.loads(line)["label"] for line in all_yes} == {"yes"}
     assert {*package.predict(run, texts, threshold=1.0).labels} == {"no"}
-    strict, mild = (package.evaluate(run, rows(), threshold=one)["per_label"]["yes"]["recall"] for one in (0.9, 0.0))
+    strict, mild = (
+        package.evaluate(run, rows(), threshold=one).to_dict()["per_label"]["yes"]["recall"] for one in (0.9, 0.0)
+    )
     assert strict <= mild == 1.0
     by_other = package.evaluate(run, rows(), positive="no")
     assert by_other["accuracy"] == package.evaluate(run, rows())["accuracy"], "the threshold stays that of yes"

@@ -139,7 +139,7 @@ def test_use_follows_what_was_saved(run: Path, tmp_path: Path, bertie: CommandLi
 def test_evaluation_measures_the_answers_and_the_coverage(run: Path, tmp_path: Path, bertie: CommandLine) -> None:
     table = tmp_path / "test.jsonl"
     table.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows(400)))
-    scores = package.evaluate(run, table)
+    scores = package.evaluate(run, table).to_dict()
     answers = package.predict(run, [text for text, _ in rows(400)])
     given = [(answer.label, label) for answer, (_, label) in zip(answers, rows(400), strict=True) if answer.label]
     assert scores["accuracy"] == pytest.approx(np.mean([one == other for one, other in given]))

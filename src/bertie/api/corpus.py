@@ -57,7 +57,7 @@ class Corpus:
     documents: int
     sentences: int
     words: int
-    card: Mapping[str, Any] = field(repr=False)
+    card: Mapping[str, object] = field(repr=False)
     tokens: CorpusTokens | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)
 

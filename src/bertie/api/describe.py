@@ -84,11 +84,11 @@ class ModelInfo:
     architecture: Sequence[str] | None
     labels: Sequence[str] | None
     weights: str | None
-    tokenizer: Mapping[str, Any] | None
-    config: Mapping[str, Any]
+    tokenizer: Mapping[str, object] | None
+    config: Mapping[str, object]
     parameters: Mapping[str, int]
     memory_bytes: Mapping[str, int]
-    flops_per_token: Mapping[str, Any]
+    flops_per_token: Mapping[str, object]
 
     def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values; those of a folder only for one."""
@@ -112,14 +112,15 @@ class ModelInfo:
         yield from ((f"  {name}", f"{number:,}") for name, number in self.parameters.items() if name != "total")
         yield "memory", "MB"
         yield from ((f"  {name}", f"{size / 1e6:,.0f}") for name, size in self.memory_bytes.items())
-        flops = self.flops_per_token
+        flops: Mapping[str, Any] = self.flops_per_token
         yield f"operations per token, length {flops['length']}", "MFLOP"
         yield "  forward, encoder", f"{flops['forward'] / 1e6:,.1f}"
         predicted = f"{flops['predicted']:.0%} {'written' if self.config['num_decoder_layers'] else 'predicted'}"
         if extra := flops["in addition, forward and backward"]:
             predicted = " and ".join(extra)
         yield f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}"
-        if tokenizer := self.tokenizer:
+        tokenizer: Mapping[str, Any] | None = self.tokenizer
+        if tokenizer:
             yield "tokenizer", f"{tokenizer['vocab_size']:,} tokens"
             yield "  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items())
             yield "  fingerprint", tokenizer["fingerprint"]

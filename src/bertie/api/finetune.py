@@ -101,7 +101,7 @@ def finetune(
     folds: int | None = None,
     seeds: int | None = None,
     keep_best: bool = False,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     overrides: Sequence[str] = (),
     config: FinetuneConfig | str | Path | None = None,
     output: str | Path | None = None,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.api.display import html_table
 from bertie.errors import DataError, UsageError, arguments
@@ -114,7 +113,7 @@ class Comparison:
         report: Everything, as `bertie compare --json` prints it.
     """
 
-    report: Mapping[str, Any]
+    report: Mapping[str, object]
 
     def tables(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Yields the columns and the rows of each table that has rows."""

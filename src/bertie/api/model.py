@@ -28,7 +28,7 @@ from bertie.api.options import (
     SimilarityOptions,
     WriteOptions,
 )
-from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
+from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, traffic_log, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import console
 from bertie.errors import UsageError, arguments
@@ -40,6 +40,7 @@ from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
+from bertie.infer.traffic import Traffic
 from bertie.io.memory import Rows
 from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
@@ -126,6 +127,7 @@ class Model(ModelHandle):
         excel: bool = False,
         output_encoding: str = "utf-8",
         overwrite: bool = False,
+        log: str | Path | Traffic | None = None,
     ) -> Predictions | Written:
         """Predicts labels for texts.
 
@@ -154,6 +156,7 @@ class Model(ModelHandle):
             excel: With output, whether to write .csv or .tsv as Excel does.
             output_encoding: Text encoding of the output.
             overwrite: Whether to replace the output.
+            log: File to add counts of texts and answers to, without any text, for `bertie drift`; or what counts them.
 
         Returns:
             One `Prediction` per text: label, probability and the probabilities of all labels; `to_pandas()` has the
@@ -180,13 +183,14 @@ class Model(ModelHandle):
             predictor = choose_from(
                 self.runner, candidates, self._tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
             )
-        if output is None:
-            return predictions(predictor, source)
-        if callable(output):
-            return pass_predictions(predictor, source, output)
-        return write_predictions(
-            predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
-        )
+        different = {"candidates": candidates, "pattern": pattern, "ensemble": ensemble, "head": head}
+        with traffic_log(self.folder, log, [name for name, value in different.items() if value]) as traffic:
+            if output is None:
+                return predictions(predictor, source, traffic)
+            if callable(output):
+                return pass_predictions(predictor, source, output, traffic)
+            target = RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
+            return write_predictions(predictor, source, target, traffic)
 
     def _answering(
         self,

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypedDict
+from typing import IO, TYPE_CHECKING, TypedDict
 
+from bertie.infer.traffic import Traffic
 from bertie.tasks import Prediction
 from bertie.training_facts import TooLong
 
@@ -58,6 +59,7 @@ class PredictOptions(FileOptions, PatternOptions, RecordOptions, total=False):
     candidates: Sequence[str] | None
     hypothesis: str | None
     multi: bool
+    log: str | Path | Traffic | None
 
 
 class VectorOptions(TypedDict, total=False):
@@ -155,7 +157,7 @@ class RunOptions(TypedDict, total=False):
     metric: str | None
     track: str | Sequence[str] | None
     features: str
-    settings: Mapping[str, Any] | None
+    settings: Mapping[str, object] | None
     overrides: Sequence[str]
 
 
@@ -196,7 +198,7 @@ class PretrainOptions(RunOptions, total=False):
     """The settings of `pretrain`, which its plan takes too."""
 
     model: str | Path | None
-    objectives: Sequence[str] | Mapping[str, Any] | None
+    objectives: Sequence[str] | Mapping[str, object] | None
     steps: int | None
     from_: str | Path | None
     minutes: float | None

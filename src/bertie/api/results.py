@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Predictions(Sequence[Prediction]):
     """
 
     answers: tuple[Prediction, ...]
-    rows: tuple[Mapping[str, Any] | None, ...] = ()
+    rows: tuple[Mapping[str, object] | None, ...] = ()
     columns: tuple[str, ...] = ()
     row_index: "pandas.Index | None" = None
 
@@ -60,7 +60,7 @@ class Predictions(Sequence[Prediction]):
     __hash__ = None  # type: ignore[assignment]  # as of a list
 
     @property
-    def labels(self) -> list[Any]:
+    def labels(self) -> list[object]:
         """The label of each row; None for a row without an answer."""
         return [answer.label for answer in self.answers]
 

@@ -44,7 +44,7 @@ class Run:
     """
 
     folder: Path
-    results: Mapping[str, Any]
+    results: Mapping[str, object]
     _temporary: "TemporaryDirectory[str] | None" = field(default=None, repr=False)
 
     @classmethod
@@ -53,19 +53,23 @@ class Run:
         return cls(Path(folder), read_results(Path(folder)))
 
     @property
+    def _facts(self) -> Mapping[str, Any]:
+        return self.results
+
+    @property
     def scores(self) -> Scores:
         """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training.
 
         Of several seeds or folds, the mean of each metric, with the 95% interval of the mean.
         """
         if self.seeds or self.folds:
-            summed = self.results["over_seeds" if self.seeds else "over_folds"]
+            summed = self._facts["over_seeds" if self.seeds else "over_folds"]
             intervals = {name: [one["low"], one["high"]] for name, one in summed.items() if one["low"] is not None}
             means = {name: one["mean"] for name, one in summed.items()}
-            return Scores({**means, "interval_95": intervals}, tuple(self.results["metrics"]))
-        if "dev" in self.results:
-            return Scores(self.results["dev"], tuple(self.results["metrics"]))
-        report = self.results["valid"] or self.results["train"]
+            return Scores({**means, "interval_95": intervals}, tuple(self._facts["metrics"]))
+        if "dev" in self._facts:
+            return Scores(self._facts["dev"], tuple(self._facts["metrics"]))
+        report = self._facts["valid"] or self._facts["train"]
         return Scores(report, tuple(name for name in report if name.endswith(MEASURED)))
 
     @property
@@ -84,12 +88,12 @@ class Run:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of a folder of several runs; empty for a single run."""
-        return tuple(map(int, self.results.get("seeds", ())))
+        return tuple(map(int, self._facts.get("seeds", ())))
 
     @property
     def folds(self) -> int:
         """The number of folds of a cross-validation; 0 for another run."""
-        return len(self.results.get("folds", ()))
+        return len(self._facts.get("folds", ()))
 
     @property
     def out_of_fold(self) -> Path:
@@ -109,27 +113,27 @@ class Run:
 
     def lines(self) -> "Iterator[str | Table]":
         """Yields what the command prints: scores on dev, of several seeds their mean, or the figures of a last step."""
-        if "valid" in self.results:
+        if "valid" in self._facts:
             yield from self._figures()
             return
         if self.folds:
-            for name, summed in self.results["over_folds"].items():
-                yield f"{called(name, self.results)} over {self.folds} folds: {SeedSummary(**summed)}"
-            yield f"out of fold: {Scores(self.results['out_of_fold'], tuple(self.results['metrics'])).summary}"
+            for name, summed in self._facts["over_folds"].items():
+                yield f"{called(name, self._facts)} over {self.folds} folds: {SeedSummary(**summed)}"
+            yield f"out of fold: {Scores(self._facts['out_of_fold'], tuple(self._facts['metrics'])).summary}"
             yield f"Answers of the folds: {self.out_of_fold}"
             return
         if not self.seeds:
             yield f"dev: {self.scores.summary}"
             yield from self.scores.lines()
             return
-        for name, summed in self.results["over_seeds"].items():
-            known = name not in self.results.get("undefined", ())
-            yield f"{called(name, self.results)} on dev: {SeedSummary(**summed) if known else 'not defined'}"
-        yield from filter(None, (self.results.get("worth"), self.results.get("chosen")))
+        for name, summed in self._facts["over_seeds"].items():
+            known = name not in self._facts.get("undefined", ())
+            yield f"{called(name, self._facts)} on dev: {SeedSummary(**summed) if known else 'not defined'}"
+        yield from filter(None, (self._facts.get("worth"), self._facts.get("chosen")))
 
     def _figures(self) -> Iterator[str]:
         """Yields the figures of pre-training."""
-        results, last = self.results, self.results["valid"] or self.results["train"]
+        results, last = self._facts, self._facts["valid"] or self._facts["train"]
         figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(MEASURED))
         yield f"step {results['step']:,}: {figures}"
         if "pseudo_perplexity" in results:
@@ -141,23 +145,23 @@ class Run:
     @property
     def warnings(self) -> list[str]:
         """What is unusual about the scores."""
-        if "valid" in self.results:
+        if "valid" in self._facts:
             return []
         if self.folds:
-            return Scores(self.results["out_of_fold"], tuple(self.results["metrics"])).warnings
+            return Scores(self._facts["out_of_fold"], tuple(self._facts["metrics"])).warnings
         if not self.seeds:
             return self.scores.warnings
-        failed = self.results["degenerate"].items()
+        failed = self._facts["degenerate"].items()
         return [
             *(f"seed {seed} failed: the model predicts {label!r} for every dev example" for seed, label in failed),
-            *undefined(self.results),
+            *undefined(self._facts),
         ]
 
     def next_commands(self) -> list[str]:
         """Returns commands that use the trained model, ready to copy into a shell."""
-        if "valid" in self.results:
+        if "valid" in self._facts:
             return commands_after_pretraining(self.folder / MODEL)
-        first = self.folder if not self.seeds or "chosen" in self.results else self.folder / f"seed-{self.seeds[0]}"
+        first = self.folder if not self.seeds or "chosen" in self._facts else self.folder / f"seed-{self.seeds[0]}"
         return commands_after(first / MODEL)
 
     @property
@@ -175,7 +179,7 @@ class Run:
         return f"Run({str(self.folder)!r}, {', '.join(map(with_interval, self.scores.to_dicts()))})"
 
     def _repr_html_(self) -> str:
-        return f"{self.scores._repr_html_()}<p>{escape(self.results.get('worth', ''))}</p>"
+        return f"{self.scores._repr_html_()}<p>{escape(self._facts.get('worth', ''))}</p>"
 
 
 def commands_after(model: Path) -> list[str]:
@@ -211,32 +215,36 @@ class Plan:
         facts: The model, the examples, the steps, notes and the forecast, as `--json` prints them.
     """
 
-    facts: Mapping[str, Any]
+    facts: Mapping[str, object]
     _summary: "Callable[[dict[str, Any]], str] | None" = field(default=None, repr=False)
+
+    @property
+    def _read(self) -> Mapping[str, Any]:
+        return self.facts
 
     @property
     def warnings(self) -> list[str]:
         """What is unusual."""
-        return [*self.facts.get("warnings", ())]
+        return [*self._read.get("warnings", ())]
 
     @property
     def forecast(self) -> RunForecast | None:
         """The time, memory and energy to expect; None where the trial was interrupted."""
-        forecast = self.facts.get("forecast")
+        forecast = self._read.get("forecast")
         return None if forecast is None else RunForecast(**forecast)
 
     def to_dict(self) -> dict[str, object]:
         """Returns the facts as JSON values."""
-        return {**self.facts}
+        return {**self._read}
 
     def __str__(self) -> str:
         if self._summary is not None:
             return self._summary(self.to_dict())
         apart = ("forecast", "notes", "warnings")
-        lines = [f"{name}: {value}" for name, value in self.facts.items() if name not in apart]
-        lines += self.facts.get("notes", ())
+        lines = [f"{name}: {value}" for name, value in self._read.items() if name not in apart]
+        lines += self._read.get("notes", ())
         if (forecast := self.forecast) is not None:
-            seeds = self.facts.get("seeds", 1)
+            seeds = self._read.get("seeds", 1)
             lines.append((f"each of {seeds} seeds:\n" if seeds > 1 else "") + str(forecast))
         return "\n".join(lines)
 

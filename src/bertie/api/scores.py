@@ -22,8 +22,8 @@ LABEL_FIGURES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Mapping[str, object]):
-    """The metrics of a model on labeled examples: `scores["macro_f1"]`, and what belongs to them by name.
+class Scores(Mapping[str, float]):
+    """The metrics of a model on labeled examples by name, such as `scores["macro_f1"]`, and the counts.
 
     Attributes:
         report: Everything that was measured, as `bertie evaluate --json` prints it.
@@ -31,38 +31,45 @@ class Scores(Mapping[str, object]):
         second: The name of the model that this one was compared with.
     """
 
-    report: Mapping[str, Any]
+    report: Mapping[str, object]
     metrics: tuple[str, ...]
     second: str = ""
 
-    def __getitem__(self, name: str) -> Any:
-        return self.report[name]
+    def __getitem__(self, name: str) -> float:
+        value = self.report[name]
+        if not isinstance(value, int | float):
+            raise KeyError(f"{name} is no number. It is in `report`.")
+        return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.report)
+        return (name for name, value in self.report.items() if isinstance(value, int | float))
 
     def __len__(self) -> int:
-        return len(self.report)
+        return sum(1 for _ in self)
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        return self.report
 
     def interval(self, name: str) -> tuple[float, float] | None:
         """Returns the 95% interval of a metric, by the bootstrap over examples; None where it has none."""
-        self.report[name]  # an unknown name is a KeyError
-        bounds = self.report.get("interval_95", {}).get(name)
+        self._facts[name]  # an unknown name is a KeyError
+        bounds = self._facts.get("interval_95", {}).get(name)
         return None if bounds is None else (bounds[0], bounds[1])
 
     def to_dict(self) -> dict[str, object]:
         """Returns everything that was measured, as JSON values."""
-        return dict(self.report)
+        return dict(self._facts)
 
     def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each metric: its value and interval, and those of the baselines."""
         rows = []
         for name in self.metrics:
-            if name not in self.report or name in self.report.get("undefined", {}):
+            if name not in self._facts or name in self._facts.get("undefined", {}):
                 continue
             low, high = self.interval(name) or (None, None)
-            row = {"metric": called(name, self.report), "value": self.report[name], "low": low, "high": high}
-            rows.append(row | {one["name"]: one["figures"].get(name) for one in self.report.get("baselines", ())})
+            row = {"metric": called(name, self._facts), "value": self._facts[name], "low": low, "high": high}
+            rows.append(row | {one["name"]: one["figures"].get(name) for one in self._facts.get("baselines", ())})
         return rows
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -80,11 +87,11 @@ class Scores(Mapping[str, object]):
     @property
     def summary(self) -> str:
         """The metrics with their intervals and the number of examples, in one line."""
-        return summary(self.report, self.metrics)
+        return summary(self._facts, self.metrics)
 
     def lines(self) -> "Iterator[str | Table]":
         """Yields what `bertie evaluate` prints below the summary: parts, baselines, a table by label, comparisons."""
-        report, unknown = self.report, self.report.get("undefined", {})
+        report, unknown = self._facts, self._facts.get("undefined", {})
         for name, figures in report.get("parts", {}).items():
             of_parts = {key: called(f"{name}/{key}", report).removeprefix(f"{name}/") for key in figures}
             parts = [
@@ -118,9 +125,14 @@ class Scores(Mapping[str, object]):
         yield from perturb.lines(report.get("perturbed", {}), self.metrics, report)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done with the examples: rows that were left out, a comparison ..."""
+        return tuple(self._facts.get("notes", ()))
+
+    @property
     def warnings(self) -> list[str]:
         """What is unusual: unknown labels, metrics that are not defined, a model that beats no baseline."""
-        report, warnings = self.report, list[str]()
+        report, warnings = self._facts, list[str]()
         occur = {label for label, row in report.get("per_label", {}).items() if row["examples"]}
         if unknown := report.get("unknown_labels"):
             warnings += unknown_labels(report)[:1]

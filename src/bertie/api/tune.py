@@ -33,7 +33,7 @@ class Search:
     """
 
     folder: Path
-    results: Mapping[str, Any]
+    results: Mapping[str, object]
 
     @property
     def model(self) -> Model:
@@ -41,14 +41,18 @@ class Search:
         return load(self.folder / MODEL)
 
     @property
+    def _facts(self) -> Mapping[str, Any]:
+        return self.results
+
+    @property
     def metric(self) -> str:
         """The metric that was maximized."""
         return str(self.results["metric"])
 
     @property
-    def best(self) -> Mapping[str, Any]:
+    def best(self) -> Mapping[str, object]:
         """The best trial: its settings, its score and its folder."""
-        best: Mapping[str, Any] = self.results["best"]
+        best: Mapping[str, object] = self._facts["best"]
         return best
 
     def to_dict(self) -> dict[str, object]:
@@ -63,7 +67,7 @@ class Search:
                 self.metric: row["state"] if row[self.metric] is None else row[self.metric],
                 "seconds": row["seconds"],
             }
-            for row in self.results["trials"]
+            for row in self._facts["trials"]
         ]
 
     def to_pandas(self) -> "pandas.DataFrame":

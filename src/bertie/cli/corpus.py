@@ -1,9 +1,10 @@
 """`bertie corpus`: builds a corpus from files, encodes it and shows it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -98,7 +99,8 @@ def corpus(
         f"{out}: documents {built.documents:,}, sentences {built.sentences:,}, words {built.words:,}. "
         f"The card: {out / 'card.md'}"
     )
-    records = built.card["records"]
+    card: Mapping[str, Any] = built.card
+    records = card["records"]
     if records["dropped"]:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")

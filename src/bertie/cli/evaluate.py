@@ -100,7 +100,7 @@ def evaluate(
     if console.verbosity.json:
         console.emit(scores.to_dict())
         return
-    for note in scores["notes"]:
+    for note in scores.notes:
         console.warn(note)
     show_scores(scores)
 

@@ -20,7 +20,9 @@ def fill_mask(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
+    max_length: tables.MaxLength = None,
     engine: tables.Engine = "auto",
+    precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
 ) -> None:
     """Predict masked tokens.
@@ -30,16 +32,16 @@ def fill_mask(
       bertie fill-mask starter-en "The [MASK] sat on the mat."
       bertie fill-mask starter-en --top 3 --json < lines.txt
     """
-    opened = bertie.load(model, device=device, engine=engine)
+    opened = bertie.load(model, device=device, precision=precision, engine=engine)
     if text != "-":
-        _answer(opened.fill_mask(text, top=top), text)
+        _answer(opened.fill_mask(text, top=top, max_length=max_length), text)
         return
     left_out = number = 0
     for number, line in text_lines(sys.stdin.buffer, "standard input"):
         try:
             if isinstance(line, BadRecord):
                 raise DataError(f"It is {line.reason}.")
-            _answer(opened.fill_mask(line, top=top), line, number)
+            _answer(opened.fill_mask(line, top=top, max_length=max_length), line, number)
         except DataError as error:  # this line alone
             left_out += 1
             if console.verbosity.json:

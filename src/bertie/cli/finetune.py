@@ -33,6 +33,14 @@ SETTINGS: dict[str, str | Flag] = {
     "label_separator": "label_separator",
     "features": "features.column",
 }
+FewShot = Annotated[
+    bool,
+    typer.Option(
+        "--few-shot",
+        help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
+        rich_help_panel="Training",
+    ),
+]
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
@@ -68,14 +76,7 @@ def finetune(
             rich_help_panel="Training",
         ),
     ] = None,
-    few_shot: Annotated[
-        bool,
-        typer.Option(
-            "--few-shot",
-            help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
-            rich_help_panel="Training",
-        ),
-    ] = False,
+    few_shot: FewShot = False,
     against: Annotated[
         str | None,
         typer.Option(

@@ -21,6 +21,9 @@ def next_sentence(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
+    max_length: tables.MaxLength = None,
+    engine: tables.Engine = "auto",
+    precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
 ) -> None:
     """Predict whether one text follows another.
@@ -33,7 +36,9 @@ def next_sentence(
     Examples:
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
-    verdict = bertie.next_sentence(model, first, second, device=device)
+    verdict = bertie.next_sentence(
+        model, first, second, max_length=max_length, device=device, precision=precision, engine=engine
+    )
     if console.verbosity.json:
         console.emit(verdict.as_json())
     else:

@@ -22,6 +22,7 @@ def perplexity(
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
+    format_: tables.Format = "",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of texts to read.")] = None,
     max_length: Annotated[
         int | None,
@@ -29,6 +30,7 @@ def perplexity(
             "--max-length", min=3, help="Maximum tokens per text; longer texts are skipped. Default: that of the model."
         ),
     ] = None,
+    engine: tables.Engine = "auto",
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
 ) -> None:
@@ -49,9 +51,11 @@ def perplexity(
         text=text or (),
         columns=tables.names(columns),
         encoding=encoding,
+        format=format_,
         limit=limit,
         max_length=max_length,
         precision=precision,
+        engine=engine,
         device=device,
     )
     if scores.unknown:

@@ -69,6 +69,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("fill-mask", "bertie.cli.fill_mask:fill_mask", "Predict masked tokens."),
         Row("next-sentence", "bertie.cli.next_sentence:next_sentence", "Predict whether one text follows another."),
         Row("perplexity", "bertie.cli.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
+        Row("drift", "bertie.apps.drift.command:compare_with_training", "Compare a model's texts and answers in use with its training."),
         Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
         Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
     ),

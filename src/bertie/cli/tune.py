@@ -7,7 +7,7 @@ import typer
 
 import bertie
 from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite
-from bertie.cli.finetune import SETTINGS, StartModel, start_of
+from bertie.cli.finetune import SETTINGS, FewShot, StartModel, start_of
 from bertie.cli.options import OptionValues, configured
 from bertie.console import console
 from bertie.errors import UsageError
@@ -44,6 +44,7 @@ def tune(
             "--prune", help="Stop runs whose dev score is below the median of earlier runs.", rich_help_panel="Training"
         ),
     ] = False,
+    few_shot: FewShot = False,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -71,6 +72,7 @@ def tune(
         overwrite=overwrite,
         settings=given,
         overrides=texts,
+        few_shot=few_shot,
         config=config,
     )
     console.emit(search.to_dict()) if console.verbosity.json else _show(search, output)

@@ -12,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Counts, Float, Scores, Sums, metric_range
+from bertie.metrics.base import Counts, Float, Scores, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
 from bertie.tasks import Prediction, Task, name_of
@@ -142,8 +142,9 @@ class PairedDifference:
             ("alone", i) if (group := a.group(row[0])) is None else ("group", group) for i, row in enumerate(rows)
         ]
         scores = [counted(task, column, every, listed=True) for column, task in enumerate((a, b))]
-        if isinstance(scores[0], Sums) and isinstance(scores[1], Sums):
-            return cls._of_sums(scores[0], scores[1], groups, seed=seed)
+        sums = [one if isinstance(one, Sums) else getattr(one, "sums", None) for one in scores]
+        if sums[0] is not None and sums[1] is not None:
+            return cls._of_sums(sums[0], sums[1], groups, seed=seed)
 
         members: dict[Hashable, list[int]] = {}
         for number, group in enumerate(groups):
@@ -158,7 +159,7 @@ class PairedDifference:
         )
 
     @classmethod
-    def _of_sums(cls, a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> dict[str, Self]:
+    def _of_sums(cls, a: Units, b: Units, groups: Sequence[Hashable], *, seed: int) -> dict[str, Self]:
         """`of_metrics` of metrics that are functions of sums: examples are counted once, and the counts resampled."""
         from scipy import sparse
 

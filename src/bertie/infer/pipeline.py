@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
@@ -50,11 +50,8 @@ class TextCount:
         self.rows += encoded.examples
         self.long += len(encoded.too_long)
         self.cut += len(encoded.cut)
-        unk = tokenizer.special_id("unk")
-        others = {tokenizer.special_id("eos"), tokenizer.special_id("sep")}  # GPT-2 has one token for all
-        if unk is not None and unk not in others:
-            unknown, special = encoded.count([unk]), encoded.count(tokenizer.special_ids - {unk})
-            self.unknown += int(((unknown > 0) & (2 * unknown >= encoded.tokens - special)).sum())
+        unknown, words = unknown_tokens(encoded, tokenizer)
+        self.unknown += int(((unknown > 0) & (2 * unknown >= words)).sum())
 
     @property
     def notes(self) -> list[str]:
@@ -69,6 +66,14 @@ class TextCount:
             "model lacks: it cannot read them"
         )
         return [note for note, count in ((longer, self.long), (cut, self.cut), (unknown, self.unknown)) if count]
+
+
+def unknown_tokens(encoded: Sequences, tokenizer: Tokenizer) -> tuple[Int, Int]:
+    """Returns how many tokens of each example are unknown, and how many stand for its text. -> (E,), (E,)"""
+    unk = tokenizer.special_id("unk")
+    if unk in {None, tokenizer.special_id("eos"), tokenizer.special_id("sep")}:  # GPT-2 has one token for all
+        return np.zeros(encoded.examples, np.int64), encoded.tokens
+    return encoded.count([unk]), encoded.tokens - encoded.count(tokenizer.special_ids - {unk})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ is computed without building the model. A family is a set of these values (famil
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -133,7 +133,7 @@ class EncoderConfig:
             if one.name in self.unread and getattr(self, one.name) != one.default:
                 raise UsageError(f"{one.name} has no effect in {type(self).__name__.removesuffix('Config')}. Omit it.")
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """Returns the same config with some fields changed, by their flat names (models/flat.py).
 
         Raises:
@@ -142,11 +142,11 @@ class EncoderConfig:
         """
         return flat.changed(self, changes)
 
-    def flat(self) -> dict[str, Any]:
+    def flat(self) -> dict[str, object]:
         """Returns every field by its flat name. A kind is its name and its settings."""
         return flat.flattened(self)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         """Returns a field by its flat name, or the default where this config's kinds have no such setting."""
         return self.flat().get(name, default)
 

@@ -31,7 +31,7 @@ from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolde
 from bertie.nn.init import shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
-from bertie.training_facts import FILE, TrainingFacts, read_training_facts
+from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
@@ -40,7 +40,7 @@ MODEL_FOLDER = Kind(
     "model",
     begins=(WEIGHTS, INDEX),
     files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE),
+        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
         *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),

@@ -5,7 +5,7 @@ it as a column, and --help leaves it out.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -94,7 +94,7 @@ class PhaseConfig(Config):
     """Sequences per step."""
     micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
     """Sequences per forward pass."""
-    objectives: dict[str, dict[str, Any]] = {}
+    objectives: dict[str, dict[str, object]] = {}
     """Options of the run's objectives that differ in this phase: {mlm: {max_predictions: 77}}."""
 
 
@@ -119,7 +119,7 @@ class PretrainConfig(Config):
     small presets."""
     model_overrides: Annotated[dict[str, object], null_is({})] = {}
     """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}. null or {}: none."""
-    objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
+    objectives: dict[str, dict[str, object] | None] = {"mlm": {}, "nsp": {}}
     """Objective name -> its options. The losses of all objectives are added. null removes one: objectives.nsp=null.
     Source: Devlin et al. 2018, 3.1."""
     max_length: int = Field(128, ge=8)
@@ -237,7 +237,7 @@ class FinetuneConfig(LabeledFiles):
 
     model: str
     """Folder of the pre-trained model."""
-    task_options: dict[str, Any] = {}
+    task_options: dict[str, object] = {}
     """Options of the task, which are saved with the model: task_options.threshold=0.4."""
     per_label: int | None = Field(None, ge=1)
     """Number of training examples of each label, drawn by train.seed: for learning curves. Not set: all."""
@@ -317,7 +317,7 @@ class FinetuneConfig(LabeledFiles):
     """The loop. Without train.eval_every, a run of more than 1,000 steps is evaluated ten times."""
 
     @classmethod
-    def kind_of(cls, path: list[str], tree: Mapping[str, Any]) -> tuple[object, list[str]]:
+    def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the class of the task for `task_options`, otherwise the type of the field."""
         if path[0] != "task_options":
             return super().kind_of(path, tree)
@@ -325,7 +325,7 @@ class FinetuneConfig(LabeledFiles):
         from bertie.tasks.datasets import DATASETS
 
         usual = cls.model_fields["task"].default
-        name, data = tree.get("task", usual), tree.get("data", "")
+        name, data = str(tree.get("task", usual)), str(tree.get("data", ""))
         name = DATASETS[data].task if name == usual and data in DATASETS else name
         return (TASKS[name] if name in TASKS else None), path[1:]  # noqa: SIM401  (which raises)
 

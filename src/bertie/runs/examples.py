@@ -146,7 +146,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
     notes += task.notes(train, dev)
-    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
+    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics_for(dev)
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
     even = config.sampling == "balanced"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
 from bertie.evaluation.baselines import baselines, compared, measured, some
@@ -12,6 +13,7 @@ from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.runs import balance, calibration, model_card
@@ -70,8 +72,12 @@ def assess_run(trained: Trained) -> Assessed:
         if before is not None:
             plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
 
-    stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_before)
+    folder = trained.run / MODEL
+    traffic = Traffic(Traffic.model_hash(folder))
+    stream = stream_answers(predictor, prepared.dev, scores, findings, traffic=traffic, watch=count_before)
     answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
+    Traffic.write(folder / Traffic.FILE, [traffic])
+    checksums.update(folder, Traffic.FILE)
     return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
 
 
@@ -109,6 +115,7 @@ def stream_answers(
     scores: Scores,
     findings: Findings | None = None,
     most: int | None = None,
+    traffic: Traffic | None = None,
     watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
@@ -117,6 +124,8 @@ def stream_answers(
         watch(part, logits)
         answers = task.decode(logits, part.sequences, part.examples)
         task.count(scores, part.examples, answers)
+        if traffic is not None:
+            traffic.count_all(predictor.pipeline, part.examples, part.sequences, answers, predictor.engine)
         if findings is not None:
             findings.add(part.examples, answers, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
         yield from zip(part.examples, answers, strict=True)

@@ -28,6 +28,7 @@ from bertie.models.sentence import read_sentence, with_activation
 from bertie.runs import balance
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
+from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Task, with_task
@@ -159,7 +160,7 @@ def prepare_run(
     train, dev = encode(examples.train, "training"), encode(examples.dev, "dev")
     selecting = encode(examples.select, "selecting") if examples.select else None
     covering = encode(examples.cover, "held-out") if examples.cover else None
-    targets = task.targets(examples.train, train.sequences)
+    targets = with_judgments(task, examples.train, task.targets(examples.train, train.sequences), config.train.device)
     _check_targets(task, train, targets, notes)
     if note := task.cut_targets(examples.train, targets):
         notes.append(f"training: {note}")
@@ -264,6 +265,12 @@ def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
 
 def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
     size = config.train.batch_size
+    if task.whole_step:
+        if size < task.least_batch:
+            raise UsageError(
+                f"This task compares the texts of a step. Set train.batch_size to at least {task.least_batch}."
+            )
+        return
     if task.least_batch > 1 and config.train.micro_batch_size == "auto":
         raise UsageError("This task compares the texts of a forward pass. Set train.micro_batch_size to a number.")
     if size // -(-size // (config.train.largest_micro_batch or size)) < task.least_batch:  # the smallest pass

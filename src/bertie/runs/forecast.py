@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 
@@ -42,7 +41,7 @@ class RunForecast:
     source: str
     step_s: Sequence[float] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The fields as JSON values."""
         return asdict(self)
 

@@ -138,7 +138,7 @@ def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]
 
 def _about_masks(config: PretrainConfig) -> str:
     """Returns a sentence on the corrupted positions of the run's masked language modeling."""
-    options = config.objectives.get("mlm") or {}
+    options: Mapping[str, Any] = config.objectives.get("mlm") or {}
     mask, random, same = options.get("replace", REPLACE)
     return (
         f"Of the positions to predict, {mask:.0%} show [MASK], {random:.0%} a random token (dotted underline) and "

@@ -114,7 +114,8 @@ class PreparedRun:
         if reads != size:
             settings = ("visual_embedding_dim", "frame_size", "visual_feat_dim")
             setting = next((one for one in settings if self.shape.get(one) is not None), settings[0])
-            value = size - (self.shape.get("visual_pos_dim") or 0)
+            positions = self.shape.get("visual_pos_dim")
+            value = size - (positions if isinstance(positions, int) else 0)
             raise UsageError(
                 f"The feature vectors of the table have {size:,} numbers, and {self.config.model} reads "
                 f"{'only texts' if reads is None else f'vectors of {reads:,}'}. Set model_overrides.{setting}={value}."

@@ -67,7 +67,7 @@ class FineTuned(TextEstimator):
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.model = model
         self.epochs = epochs
@@ -116,9 +116,10 @@ class FineTuned(TextEstimator):
                 )
             except Stopped as stopped:
                 raise KeyboardInterrupt(stopped.message) from None
-            learned = run.results["train_examples"] + run.results.get("selecting", 0)
+            results: Mapping[str, Any] = run.results
+            learned = results["train_examples"] + results.get("selecting", 0)
             if not self.settings and learned < len(rows):
-                raise InputError(f"Not all rows can be learned from. {'. '.join(run.results['notes'])}.")
+                raise InputError(f"Not all rows can be learned from. {'. '.join(results['notes'])}.")
             self._files = ModelFiles.taken(run.folder / MODEL)
 
     def _predictions(self, X: Texts) -> Predictions:
@@ -158,12 +159,12 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         max_length: int = 128,
         weight_decay: float | None = None,
         warmup: float | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
+        class_weight: str | Mapping[str, float] | Mapping[int, float] | None = None,
         sampling: str = "natural",
         loss: Loss = "usual",
         label_smoothing: float = 0.0,
         optimize: str = "",
-        positive: Any = None,
+        positive: object = None,
         calibrate: str | None = None,
         patience: int | None = None,
         lora: int | None = None,
@@ -254,11 +255,11 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
 
     def predict(self, X: Texts) -> Array:
         """Returns the label of each row. (N,), or (N, L) of 0 and 1"""
-        answers = self._predictions(X)
+        labels: list[Any] = self._predictions(X).labels
         if self._several:
-            return np.array([[name in answer.label for name in self._names] for answer in answers], int)
+            return np.array([[name in label for name in self._names] for label in labels], np.int64)
         number = {name: i for i, name in enumerate(self._names)}
-        return np.asarray(self.classes_[[number[answer.label] for answer in answers]])
+        return np.asarray(self.classes_[[number[label] for label in labels]])
 
     def predict_proba(self, X: Texts) -> NDArray[np.float64]:
         """Returns the probability of each label, in the order of `classes_`. (N, L)"""

@@ -22,7 +22,7 @@ Labels = object
 """A list, an array or a Series."""
 Row = tuple[Any, ...]
 WEIGHT = "weight"  # the column of the rows' weights
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 
 
 class InputError(DataError, ValueError):

@@ -42,7 +42,7 @@ class Prediction:
         label_set: Labels among which the true one is, with the probability that was promised (metrics/conformal.py).
     """
 
-    label: Any
+    label: object
     probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     error: str = field(default="", kw_only=True)
@@ -50,15 +50,22 @@ class Prediction:
     label_set: tuple[str, ...] | None = field(default=None, kw_only=True)
 
     @property
+    def number(self) -> float:
+        """The label, where it is a number. Raises TypeError for another one."""
+        if not isinstance(self.label, float | int):
+            raise TypeError(f"The label is {self.label!r:.60}, which is no number.")
+        return self.label
+
+    @property
     def label_probabilities(self) -> Mapping[str, float]:
         """The probability of each answer, by its label; empty where answers have none."""
         return self.scores
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the prediction as JSON values, rounded to six digits, the precision of float32."""
         if self.error:
             return {"error": self.error}
-        record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
+        record: dict[str, object] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
         if self.probability is not None:
             record["probability"] = round(self.probability, 6)
         if self.reason:
@@ -171,6 +178,10 @@ class Answerer(ABC):
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds labeled examples and their predictions to what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
+
+    def metrics_for(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """Returns the metrics of labeled examples, where they depend on the kind of rows."""
+        return self.metrics
 
     def by_id(self) -> Mapping[str, str]:
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""

@@ -35,6 +35,8 @@ class Learner(ABC):
     """The axis of each target in a batch, where the loss multiplies by targets named "weight"; None: unknown."""
     honours: ClassVar[frozenset[str]] = frozenset()
     """Settings of a run about weights of rows and labels that the task follows: weight, class_weights, sampling ..."""
+    whole_step: ClassVar[bool] = False
+    """Whether the loss compares all examples of a step, so that it needs the logits of all micro-batches at once."""
     loss_options: ClassVar[LossOptions] = LossOptions()
     """How rows count in the loss: those of a run by `with_loss`."""
 

@@ -305,7 +305,7 @@ class MultiLabelTask(CalibratedTask):
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders labels as lists."""
-        truth, given = (", ".join(labels) or "none" for labels in (example.label, prediction.label))
+        truth, given = ", ".join(example.label) or "none", prediction.label_text
         return replace(super().render(example, prediction), truth=truth, given=given)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:

@@ -13,7 +13,7 @@ B sequences · S longest · T tokens · N words · F size of the head's output p
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field
@@ -56,6 +56,7 @@ class ParsePrediction(Prediction):
     `text`.
     """
 
+    label: tuple[Arc, ...]
     text: str = ""
     spans: tuple[Span, ...] = ()
 
@@ -250,7 +251,8 @@ class ParseTask(Task):
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the number of words with a wrong head or relation."""
-        return float(sum(true != given for true, given in zip(example.label, prediction.label, strict=True)))
+        arcs = cast(ParsePrediction, prediction).label
+        return float(sum(true != given for true, given in zip(example.label, arcs, strict=True)))
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders the sentence with the wrong words marked, and their predicted arcs."""

@@ -120,15 +120,15 @@ class RegressionTask(Task):
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the absolute error."""
-        return abs(float(prediction.label) - float(example.label))
+        return abs(prediction.number - float(example.label))
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders both numbers and their difference."""
-        return numbers(example.texts, example.label, prediction.label, self.error_score(example, prediction))
+        return numbers(example.texts, example.label, prediction.number, self.error_score(example, prediction))
 
     def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
         """Returns the true and the predicted number."""
-        return float(example.label), float(prediction.label)
+        return float(example.label), prediction.number
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 PLAIN, TRUE, GIVEN, ASKED = "", "true", "given", "asked"
 AROUND, MOST = 160, 600  # characters kept around each marked span; of a text without any
@@ -41,7 +40,7 @@ class RenderedExample:
         """The texts, long ones shortened to the context of their marks."""
         return tuple(map(clipped, self.texts))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the fields as JSON values. Long texts are shortened to the context of their marks."""
         return {**asdict(self), "texts": [[asdict(part) for part in text] for text in self.short_texts]}
 
@@ -93,10 +92,12 @@ def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
     return tuple(kept)
 
 
-def top(scores: Mapping[str, float], label: Any = None) -> dict[str, float]:
+def top(scores: Mapping[str, float], label: object = None) -> dict[str, float]:
     """Returns the most probable answers, including the correct one."""
     ranked = sorted(scores, key=lambda name: -scores[name])
-    chosen = ranked[:TOP] if label not in scores or label in ranked[:TOP] else [*ranked[: TOP - 1], label]
+    chosen = ranked[:TOP]
+    if isinstance(label, str) and label in scores and label not in chosen:
+        chosen = [*ranked[: TOP - 1], label]
     return {name: scores[name] for name in chosen}
 
 

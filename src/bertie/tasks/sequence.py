@@ -261,7 +261,7 @@ class SequenceTask(CalibratedTask):
         known = [(one, answer) for one, answer in pairs if answer.probability is not None]
         answered = [pair for pair in pairs if not pair[1].reason]
         weights = [one.weight for one, _ in answered] if "weighted_scores" in self.honours else None
-        scores.add([one.label for one, _ in answered], [answer.label for _, answer in answered], weights)
+        scores.add([one.label for one, _ in answered], [self.label_of(answer) for _, answer in answered], weights)
         scores.calibration.add(
             (answer.probability or 0.0 for _, answer in known),
             (self.label_of(answer) == one.label for one, answer in known),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,7 @@ class SpanPrediction(Prediction):
     answered.
     """
 
+    label: QaPrediction
     spans: tuple[Span, ...] = ()
     threshold: float | None = None
 
@@ -382,8 +383,8 @@ class SpanTask(Task):
         if self.threshold is None:
             return self
         rows = [
-            (self._f1(example, answer.label.best), answer.label.no_answer, bool(example.label))
-            for example, answer in answers
+            (self._f1(example, one.best), one.no_answer, bool(example.label))
+            for example, one in ((example, cast(SpanPrediction, answer).label) for example, answer in answers)
         ]
         if not rows:
             return self
@@ -394,10 +395,11 @@ class SpanTask(Task):
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns 1 minus the F1 of the answer, times its probability."""
-        sure, odds = prediction.probability, prediction.label.no_answer
+        answer = cast(SpanPrediction, prediction).label
+        sure, odds = prediction.probability, answer.no_answer
         if sure is None:
             sure = 1 / (1 + math.exp(-max(odds, -700.0)))
-        return (1 - self._f1(example, prediction.label.text)) * sure
+        return (1 - self._f1(example, answer.text)) * sure
 
     @classmethod
     def sample(cls, texts: int) -> str:

@@ -67,6 +67,7 @@ class TagPrediction(Prediction):
     """A prediction whose label is the words' tags. spans: the words' characters in `text`; probabilities: of each
     tag."""
 
+    label: tuple[str, ...]
     text: str = ""
     spans: tuple[Span, ...] = ()
     probabilities: tuple[float, ...] = ()

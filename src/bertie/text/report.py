@@ -163,6 +163,15 @@ def script(word: str) -> str:
     return next((found for found in map(_script, word) if found not in ("number", "symbol")), _script(word[:1]))
 
 
+def main_script(text: str) -> str:
+    """Returns the script of most letters among the first 1,000 characters of a text; "none" without letters."""
+    counts: Counter[str] = Counter()
+    for character, count in Counter(text[:BATCH]).items():
+        if (name := _script(character)) not in ("number", "symbol"):
+            counts[name] += count
+    return min(counts, key=lambda name: (-counts[name], name), default="none")
+
+
 @lru_cache(maxsize=1 << 16)
 def _script(character: str) -> str:
     if not character or not character.isalnum():

@@ -67,7 +67,7 @@ class Tokenizer:
         self,
         engine: tokenizers.Tokenizer,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         format: Format | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:

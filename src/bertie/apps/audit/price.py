@@ -23,10 +23,10 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
         with TemporaryDirectory(prefix="bertie-run-") as folder:
             runs = Path(folder) / "runs"
             try:
-                comparison = bertie.finetune_against(None, after, config=quick, output=runs, seeds=seeds)
+                bertie.finetune_against(None, after, config=quick, output=runs, seeds=seeds)
             except Stopped as stopped:  # the folder goes
                 raise Stopped(stopped.message, hint="Run the same command again." if stopped.hint else "") from None
-            found = comparison.report["runs"]
+            found = read_json(runs / "compare.json")["runs"]
             metric = read_json(runs / "first" / "results.json")["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")

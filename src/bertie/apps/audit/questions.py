@@ -79,7 +79,7 @@ class Questions(AuditSet[Question]):
         predictor = subject.predictor
         if isinstance(predictor.task, Chooses):
             found = predictor.predict([(f"{one.context} {one.text}", *one.choices) for one in items])
-            return [int(answer.label) for answer in found]
+            return [int(answer.number) for answer in found]
         answers = predictor.stream([Example((one.text, one.context), None, i) for i, one in enumerate(items)])
         return [_named(one, str(getattr(answer, "label", ""))) for one, (_, answer) in zip(items, answers, strict=True)]
 

@@ -1,6 +1,7 @@
 """The functions `bertie.probe` and `bertie.words`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,44 +13,132 @@ from bertie.apps.probe.run import probe as run
 from bertie.platform import FOREIGN_ARGUMENTS, Texts, checked_arguments, module_of, readable_texts
 
 if TYPE_CHECKING:
+    import pandas
+
     from bertie.platform import TorchModel
 
+SHOWN = ("layer", "mean_similarity", "baseline", "adjusted")  # of a layer
 
-@checked_arguments("test", "probes", "format", "sentences", "pooling", "encoding", "seed")
+
+@dataclass(frozen=True)
+class ProbeResults:
+    """What each layer of a model knows.
+
+    Attributes:
+        folder: The run folder; report.html is its page.
+        results: The contents of results.json, as `bertie probe --json` prints them.
+    """
+
+    folder: Path
+    results: Mapping[str, object]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the results as JSON values."""
+        return {**self.results}
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Returns a row for each probe, layer and metric: of the model, of random weights, and of the control task."""
+        results: Mapping[str, Any] = self.results
+        return [
+            {
+                "probe": one["probe"],
+                "layer": layer["layer"],
+                **{name: figures[name] for name in ("metric", "model", "random", "control")},
+            }
+            for one in results["probes"]
+            for layer in one["layers"]
+            for figures in layer["figures"]
+        ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns `to_dicts` as a DataFrame of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts())
+
+    def __repr__(self) -> str:
+        results: Mapping[str, Any] = self.results
+        best = ", ".join(f"{one['probe']} best in layer {one['best_layer']}" for one in results["probes"])
+        return f"ProbeResults({str(self.folder)!r}, {best})"
+
+
+@dataclass(frozen=True)
+class WordContexts:
+    """The vectors of a word in several texts, compared layer by layer.
+
+    Attributes:
+        results: contexts; for each layer the cosines of all pairs and of random words, as `bertie words --json` prints
+            them.
+    """
+
+    results: Mapping[str, object]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the results as JSON values."""
+        return {**self.results}
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Returns a row for each layer: the mean cosine of the pairs, that of random words, and the difference."""
+        results: Mapping[str, Any] = self.results
+        return [{name: one[name] for name in SHOWN} for one in results["layers"]]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns `to_dicts` as a DataFrame of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts())
+
+    def __repr__(self) -> str:
+        results: Mapping[str, Any] = self.results
+        words = ", ".join(one["word"] for one in results["contexts"])
+        return f"WordContexts({words}: {results['layers'][-1]['mean_similarity']:z.3f} in the last layer)"
+
+
+@checked_arguments()
 def probe(
     model: "TorchModel | str | Path",
     train: str | Path | Sequence[str | Path],
     *,
     output: Path | str,
-    device: str | None = None,
+    test: str | Path | Sequence[str | Path] = (),
+    probes: str | Sequence[str] = (),
+    format: str | Sequence[str] = (),
+    sentences: int = 2000,
+    pooling: str = "mean",
+    encoding: str = "utf-8",
     precision: str | None = None,
+    device: str | None = None,
+    seed: int = 0,
     overwrite: bool = False,
-    **options: Any,
-) -> dict[str, Any]:
+) -> ProbeResults:
     """Measures what each layer of a model knows, with linear probes.
 
     Args:
         model: A model, or its folder.
         train: Files to train probes on: .conllu, tagged files, texts.
         output: Run folder to write. A stopped run continues.
-        device: cpu, cuda, cuda:1, mps or auto.
+        test: Files to test on, one for each of `train`. Default: a third of `train`.
+        probes: pos, relation, distance, entity, order, length. Default: all that fit the files.
+        format: Format of each file: conllu, klue-dp, conll, klue, lines ... Default: by its name.
+        sentences: Maximum number of sentences to train on; half as many for testing.
+        pooling: Vector of a word from its tokens: mean or first.
+        encoding: Text encoding of the files.
         precision: fp32, bf16 or auto.
+        device: cpu, cuda, cuda:1, mps or auto.
+        seed: Seed of the sample, the controls and the random weights.
         overwrite: Whether to delete first what Bertie wrote to the folder before.
-        **options: test, probes, format, sentences, pooling, encoding and seed, as for `bertie probe`.
-
-    Returns:
-        The contents of results.json, as `bertie probe --json` prints them.
 
     Raises:
         DataError: The files do not have what a probe needs.
         UsageError: There is no such probe, or the folder contains another run.
     """
-    told = {"formats" if key == "format" else key: value for key, value in options.items()}
-    lists: dict[str, Any] = {key: _names(told.pop(key)) for key in ("test", "probes", "formats") if key in told}
-    settings = Settings(_names(train), **lists, **told)
+    settings = Settings(_names(train), _names(test), _names(probes), _names(format), sentences, pooling, encoding, seed)
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
-    return run(module_of(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
+    folder = Path(output)
+    return ProbeResults(
+        folder, run(module_of(model, device, precision), settings, folder, name=name, overwrite=overwrite)
+    )
 
 
 def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
@@ -57,32 +146,35 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
-@checked_arguments("word", "baseline", "pooling", "seed", **FOREIGN_ARGUMENTS)
+@checked_arguments(**FOREIGN_ARGUMENTS)
 def words(
     model: "TorchModel | str | Path",
     texts: Iterable[str],
     *,
-    device: str | None = None,
+    word: str = "",
+    baseline: Iterable[str] | None = None,
+    pooling: str = "mean",
     precision: str | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+    device: str | None = None,
+    seed: int = 0,
+) -> WordContexts:
     """Compares the vectors of a word in several texts, layer by layer.
 
     Args:
         model: A model, or its folder.
         texts: The texts. The word may be marked: "the *bank* of a river".
-        device: cpu, cuda, cuda:1, mps or auto.
+        word: Word of the texts without a mark. Default: the only word that they share.
+        baseline: Texts of which random words are taken. Default: sample reviews.
+        pooling: Vector of a word from its tokens: mean or first.
         precision: fp32, bf16 or auto.
-        **options: word, baseline (texts) and pooling, as for `bertie words`.
-
-    Returns:
-        contexts, and for each layer the cosines of all pairs and of random words, as `bertie words --json` prints them.
+        device: cpu, cuda, cuda:1, mps or auto.
+        seed: Seed of the random words.
 
     Raises:
         UsageError: A text does not have the word.
     """
     texts = [text for text in readable_texts(texts) if text is not None]
-    contexts_of(texts, options.get("word", ""))  # before the model is opened
-    if options.get("baseline") is not None:
-        options["baseline"] = [*Texts.each(options["baseline"], "baseline")]
-    return compare(module_of(model, device, precision), texts, **options)
+    contexts_of(texts, word)  # before the model is opened
+    others = () if baseline is None else [*Texts.each(baseline, "baseline")]
+    module = module_of(model, device, precision)
+    return WordContexts(compare(module, texts, word=word, baseline=others, pooling=pooling, seed=seed))

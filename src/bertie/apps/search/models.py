@@ -53,7 +53,7 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
-        found[filled] = [answer.label for answer in embedder.predict([texts[number] for number in filled])]
+        found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
     return VectorMath.unit(found)
 
 
@@ -82,7 +82,7 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)
         return [float(odds) for odds in np.log(yes / (1 - yes))]
     if all(isinstance(answer.label, float) for answer in answers):
-        return [float(answer.label) for answer in answers]
+        return [answer.number for answer in answers]
     raise UsageError("This model cannot rank: it needs two labels, one score, or the task `rank` or `choice`.")
 
 

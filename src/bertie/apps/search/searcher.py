@@ -120,7 +120,7 @@ class Found:
         rows = (f"<li><i>{escape(hit.passage.place)}</i><br>{hit.html()}</li>" for hit in self.hits)
         return f"{answer}<ol>{''.join(rows)}</ol>"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns JSON values, without the rankings."""
         answer = {"answer": self.answer.as_json() | {"hit": self.answer.passage} if self.answer else None}
         return {

@@ -231,7 +231,7 @@ def ranked(prediction: Prediction) -> list[dict[str, object]]:
 
     Where a threshold decides, the predicted label is the first one.
     """
-    scores = prediction.scores or {"score": float(prediction.label)}
+    scores = prediction.scores or {"score": prediction.number}
     order = sorted(scores.items(), key=lambda one: (one[0] != prediction.label, -one[1]))
     return [{"score": score, "label": label} for label, score in order]
 

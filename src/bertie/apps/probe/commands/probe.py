@@ -1,7 +1,8 @@
 """`bertie probe`: what the layers of a model know."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,7 +60,7 @@ def probe(
     """
 
     ModelCard(model).check(card)
-    results = app.api.probe(
+    found = app.api.probe(
         model,
         train,
         output=output,
@@ -74,10 +75,11 @@ def probe(
         seed=seed,
         overwrite=overwrite,
     )
+    results: Mapping[str, Any] = found.results
     if card:
         ModelCard(model).put("What the layers know", *app.page.card_parts(results))
     if console.verbosity.json:
-        console.emit(results)
+        console.emit(found.to_dict())
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

@@ -1,7 +1,8 @@
 """`bertie words`: a word in several texts."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,14 +46,17 @@ def words(
     ModelCard(model).check(card)
     if output is not None:
         platform.check_new_file(output, overwrite=overwrite)
-    others = baseline_texts(baseline) if baseline else ()
-    found = app.api.words(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
+    others = baseline_texts(baseline) if baseline else None
+    contexts = app.api.words(
+        model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device
+    )
+    found: Mapping[str, Any] = contexts.results
     if output is not None:
         app.contexts_page.page(found, str(model)).save(output)
     if card:
         ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
     if console.verbosity.json:
-        console.emit(found)
+        console.emit(contexts.to_dict())
     else:
         for number, one in enumerate(found["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")

@@ -22,7 +22,7 @@ def negatives(
     ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
-        str, typer.Option("--form", help="lists, for --task choice; pairs, for --task rank and embed.")
+        str, typer.Option("--form", help="lists for --task choice, pairs for rank, triples for embed.")
     ] = "lists",
     count: Annotated[int, typer.Option("--count", min=1, help="Negatives for each question.")] = 3,
     *,
@@ -38,7 +38,7 @@ def negatives(
     Examples:
       bertie negatives index --questions train.json -o lists.jsonl
       bertie finetune MODEL --task choice --train lists.jsonl -o runs/rank max_length=256
-      bertie negatives index --questions train.json --form pairs -o pairs.jsonl
+      bertie negatives index --questions train.json --form triples -o triples.jsonl
     """
     from typing import cast, get_args
 
