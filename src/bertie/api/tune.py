@@ -97,6 +97,9 @@ class Search:
             own = {name: str(value) for name, value in row.items()}
             yield {**own, called(self.metric, self.results): shown, "seconds": f"{seconds:,.0f}"}
 
+    def __repr__(self) -> str:
+        return f"Search({str(self.folder)!r}, {self.summary})"
+
     def _repr_html_(self) -> str:
         return html_table([*self.rows()], f"{self.title}. {self.summary}")
 
@@ -137,6 +140,14 @@ def tune(
         DataError: Examples cannot be read.
         UsageError: A setting is wrong, or the folder contains another search, or optuna is missing.
         Stopped: The search was interrupted. The same call resumes it.
+
+    Example:
+        >>> settings = {"text": "review", "label": "stars", "epochs": 1}
+        >>> search = bertie.tune("runs/tiny", reviews, vary={"lr": [1e-4, 1e-3]}, output="out/tune", **settings)
+        >>> len(search.to_pandas())
+        2
+        >>> search.model.labels
+        ('bad', 'good')
     """
     space = _space(vary)
     chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
