@@ -96,8 +96,8 @@ class Drift:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("quantity", "index", "by chance", "adjusted p", "differs"))
         rows = "".join(
-            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:.3f}</td><td>{one.by_chance:.3f}</td>"
-            f"<td>{one.adjusted_p:.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
+            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:z.3f}</td><td>{one.by_chance:z.3f}</td>"
+            f"<td>{one.adjusted_p:z.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
             for one in self.differences
         )
         return f"<p>{escape(self.summary)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
