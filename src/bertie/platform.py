@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "FOREIGN_ARGUMENTS=THEIRS module_of readable_texts",
+    "checksums": "content_hashes=content",
     "cli.app": "call_hash=asked",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
@@ -34,7 +35,10 @@ _MODULES = {
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "families": "Families",
-    "files": "disk",
+    "files": (
+        "atomic_write check_new_file check_readable file_hash files_in read_journal "
+        "read_json some_of user_cache write_json "
+    ),
     "folders": "FolderKind=Kind",
     "infer.batching": "Batches",
     "infer.choose": "engine_of",
@@ -70,22 +74,20 @@ _MODULES = {
     "models.int8": "Int8Weight",
     "models.kinds": "Alternating Full MOST_POSITIONS=MOST Window",
     "models.model": "TorchModel",
-    "models.model_files": "ModelFiles",
     "models.surgery": "Surgery",
     "nn.layout": "Padded",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
     "report.charts": "Chart Line",
-    "report.page": "Html Report StatCard",
+    "report.page": "Html Report StatCard draw_report",
     "report.training": "TrainingReport",
     "report.values": "quantity",
-    "runs.against": "Finetuning",
     "runs.finetune": "run_finetuning=finetune",
     "runs.folder": "RunFolder",
-    "runs.opening": "ModelByName",
+    "runs.opening": "ModelFolder open_engine",
     "runs.planning": "Planning",
     "runs.pretrain": "run_pretraining=pretrain",
-    "settings": "Settings",
+    "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
     "tasks.arrays": "VectorMath",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
@@ -101,6 +103,7 @@ _MODULES = {
     "text.swaps": "Swaps",
     "text.vocabulary": "VocabularyTraining",
     "train.config": "OptimConfig TrainConfig",
+    "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
@@ -109,26 +112,28 @@ __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
     "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs",
     "DataError", "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
-    "Families", "Fidelity", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates",
-    "GenerationConfig", "Html", "Importance", "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction",
-    "Masked", "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "OnnxEngine", "OnnxFolder",
-    "OptimConfig", "Padded", "PairHead", "PairedDifference", "ParseHead", "ParseTask", "Parts", "Planning",
-    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe",
-    "Registry", "RelationExample", "Report", "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences",
-    "Settings", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped",
-    "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart",
-    "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainConfig", "TrainingReport",
-    "Trees", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords", "call_hash",
-    "check_names", "checked_arguments", "console", "cores", "counted", "disk", "ending", "engine_of", "gptq",
-    "grouped", "metric_called", "module_of", "nearest", "option", "permutation", "prune", "pseudo_perplexity",
-    "quantity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "without_heads",
-    "write_rows",
+    "Families", "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html",
+    "Importance", "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM",
+    "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "OptimConfig", "Padded", "PairHead",
+    "PairedDifference", "ParseHead", "ParseTask", "Parts", "Planning", "PowerGrid", "Prediction", "Predictor",
+    "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe", "Registry", "RelationExample", "Report",
+    "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile",
+    "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions",
+    "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "Texts", "TooLong", "TorchEngine",
+    "TorchModel", "Traffic", "TrainConfig", "TrainingReport", "Trees", "UsageError", "VectorMath", "VocabularyHead",
+    "VocabularyTraining", "Window", "WrittenWords", "atomic_write", "call_hash", "check_names", "check_new_file",
+    "check_readable", "check_unchanged", "checked_arguments", "console", "content_hashes", "cores", "counted",
+    "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "metric_called", "module_of",
+    "nearest", "open_engine", "option", "permutation", "prune", "pseudo_perplexity", "quantity", "read_journal",
+    "read_json", "read_questions", "read_yaml", "readable_texts", "run_finetuning", "run_pretraining", "some_of",
+    "user_cache", "without_heads", "write_json", "write_rows",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import module_of, readable_texts
+    from bertie.checksums import content as content_hashes
     from bertie.cli.app import asked as call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
@@ -157,7 +162,18 @@ if TYPE_CHECKING:
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.families import Families
-    from bertie.files import disk
+    from bertie.files import (
+        atomic_write,
+        check_new_file,
+        check_readable,
+        file_hash,
+        files_in,
+        read_journal,
+        read_json,
+        some_of,
+        user_cache,
+        write_json,
+    )
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import Batches
     from bertie.infer.choose import engine_of
@@ -194,22 +210,20 @@ if TYPE_CHECKING:
     from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.kinds import Alternating, Full, Window
     from bertie.models.model import TorchModel
-    from bertie.models.model_files import ModelFiles
     from bertie.models.surgery import Surgery
     from bertie.nn.layout import Padded
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
-    from bertie.report.page import Html, Report, StatCard
+    from bertie.report.page import Html, Report, StatCard, draw_report
     from bertie.report.training import TrainingReport
     from bertie.report.values import quantity
-    from bertie.runs.against import Finetuning
     from bertie.runs.finetune import finetune as run_finetuning
     from bertie.runs.folder import RunFolder
-    from bertie.runs.opening import ModelByName
+    from bertie.runs.opening import ModelFolder, open_engine
     from bertie.runs.planning import Planning
     from bertie.runs.pretrain import pretrain as run_pretraining
-    from bertie.settings import Settings
+    from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
     from bertie.tasks.arrays import VectorMath
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
@@ -225,6 +239,7 @@ if TYPE_CHECKING:
     from bertie.text.swaps import Swaps
     from bertie.text.vocabulary import VocabularyTraining
     from bertie.train.config import OptimConfig, TrainConfig
+    from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong
 else:

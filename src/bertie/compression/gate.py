@@ -19,6 +19,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import run
 from bertie.infer.choose import engine_of
+from bertie.infer.engine import Engine
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
@@ -153,7 +154,7 @@ def cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float3
     return found
 
 
-def _means(engine: Any, ids: Sequences) -> NDArray[np.float32]:
+def _means(engine: Engine, ids: Sequences) -> NDArray[np.float32]:
     found: NDArray[np.float32] = run(engine, ids, ["mean"])["mean"]
     return found
 

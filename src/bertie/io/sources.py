@@ -20,8 +20,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias, TypeVar
 
-from bertie.errors import DataError, UsageError, nearest
-from bertie.files import atomic_write, files_in, full_disk, some_of
+from bertie.errors import DataError, Stopped, UsageError, nearest
+from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, file_size, spans
 from bertie.io.fields import Fields
@@ -83,7 +83,7 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
             for found in source.read(item, reading, counts):
                 yield replace(found, start=item[1]) if source.spans and isinstance(found, BadRecord) else found
         except FAILURES as error:
-            if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
+            if isinstance(error, OSError) and (full := Stopped.for_full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
             yield BadRecord(0, cause(error), where=str(item[0]))
         except DataError as error:

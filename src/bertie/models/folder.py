@@ -1,6 +1,5 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
-import copy
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
 import xxhash
 from torch import Tensor, nn
 
@@ -30,7 +28,7 @@ from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
-from bertie.nn.init import initialize, shapes_only
+from bertie.nn.init import shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
@@ -80,7 +78,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     if modules:
         variant.architecture(tuple(model.heads), {})
     check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
-    _initialize(model, variant, seed)
+    model.initialize(seed)
     return model
 
 
@@ -119,7 +117,7 @@ def load(
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
         check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
-        fill = partial(_initialize, model, variant, seed)
+        fill = partial(model.initialize, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
         may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
@@ -143,17 +141,6 @@ def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport
         console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
 
-def randomized(model: TorchModel, seed: int = 0) -> TorchModel:
-    """Returns a copy of a model with random weights, as a new model of its family starts. Raises UsageError without a
-    family."""
-    if model.variant is None:
-        raise UsageError("This model belongs to no family, so its initialization is unknown.")
-    found = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})  # shared: it is not changed
-    found.packed = {}
-    _initialize(found, model.variant, seed)
-    return found
-
-
 def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) -> list[str]:
     """Removes the weights of the model's heads from the stored ones, and returns their names.
 
@@ -167,15 +154,6 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
     for public in found:
         del weights.stored[public]
     return sorted(found)
-
-
-def check_trainable(model: TorchModel, folder: str | Path) -> None:
-    """Raises UsageError for a folder with quantized weights, which cannot be trained."""
-    if model.packed:
-        raise UsageError(
-            f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
-            f"from, or write a float copy: bertie compress {folder} --float -o NEW"
-        )
 
 
 def copy_other_files(source: Path, target: Path) -> None:
@@ -192,16 +170,6 @@ def fingerprint(folder: Path) -> str:
     """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
     read_public(folder)
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
-
-
-def _initialize(model: TorchModel, variant: Variant, seed: int, only: set[str] | None = None) -> None:
-    config = model.config
-    initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
-    weights = dict(model.named_parameters())
-    for name, source in variant.copied.items():
-        if name in weights and (only is None or name in only):
-            with torch.no_grad():
-                weights[name].copy_(weights[source])
 
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:

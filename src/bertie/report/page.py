@@ -217,16 +217,6 @@ class Report:
             + "</body>\n</html>\n"
         )
 
-    @staticmethod
-    def draw(path: Path, make: Callable[[], "Report"]) -> None:
-        """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
-        try:
-            make().save(path)
-        except DataError:  # there is nothing to show yet
-            return
-        except Exception as error:  # a chart is not worth a week of training
-            console.warn(f"{path} could not be written: {error}")
-
     def save(self, path: Path) -> None:
         """Writes the page atomically."""
         write_bytes(path, self.encode())
@@ -239,6 +229,16 @@ class Report:
         if self._open:
             self._parts.append("</section>")
             self._open = False
+
+
+def draw_report(path: Path, make: Callable[[], Report]) -> None:
+    """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
+    try:
+        make().save(path)
+    except DataError:  # there is nothing to show yet
+        return
+    except Exception as error:  # a chart is not worth a week of training
+        console.warn(f"{path} could not be written: {error}")
 
 
 def _numeric(value: object) -> bool:

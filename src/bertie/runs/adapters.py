@@ -19,7 +19,7 @@ from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.heads import HEADS
 from bertie.models.lora import Adapter
 from bertie.models.model import TorchModel
-from bertie.nn.memory import trim_memory
+from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts
@@ -75,6 +75,7 @@ def on_one_base(
 
     Raises DataError as `merge_adapter`, and UsageError for a device or a precision that there is not.
     """
+    return_memory()  # of the weights of the base that each is opened with, and of the sums that layers compute with
     where, engines, shared = choose_device(device), dict[str, TorchEngine](), dict[str, Tensor]()
     dtype, tokenizer = choose_dtype(precision, where), Tokenizer.load(base)
     for name, folder in folders.items():
@@ -87,5 +88,4 @@ def on_one_base(
         model.training_facts, model.tokenizer = read_training_facts(folder), tokenizer
         model.compute_dtype = None if dtype == torch.float32 else dtype
         engines[name] = TorchEngine(model.eval().requires_grad_(False))
-    trim_memory()  # of the weights of the base that each was opened with
     return engines

@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertie.errors import UsageError, model_hint
+from bertie import checksums
+from bertie.errors import DataError, UsageError, model_hint
+from bertie.folders import check_other
 from bertie.hub import names
+from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
 from bertie.models.variant import read_public
 from bertie.runs.models import adapter_base, model_folder
@@ -50,7 +53,6 @@ def open_engine(
         UsageError: An option is unknown, or impossible for this model.
         DataError: Files are missing or damaged.
     """
-    from bertie.infer import onnx_engine
     from bertie.infer.quick import without_torch
 
     if graph := onnx_engine.graph_of(names.place(model)):
@@ -113,14 +115,67 @@ def open_adapters(
     return {**on_one_base(Path(base), folders, device=device, precision=precision)}
 
 
-class ModelByName:
-    """How the name of a model becomes its folder, its engine, or its module of torch."""
+class ModelFolder:
+    """The folder of a model, of a run or of a checkpoint, by its name or path. path: an unknown one stays itself."""
 
     adapter_base = staticmethod(adapter_base)
-    adapters = staticmethod(open_adapters)
-    engine = staticmethod(open_engine)
-    find = staticmethod(names.find)
-    folder = staticmethod(model_folder)
-    hint = staticmethod(model_hint)
-    module = staticmethod(load_weights)
-    read_public = staticmethod(read_public)
+    open_adapters = staticmethod(open_adapters)
+
+    def __init__(self, name: str | Path) -> None:
+        self.path = model_folder(name)
+
+    @property
+    def graph(self) -> Path | None:
+        """The graph of an exported folder; None for a model in torch."""
+        return onnx_engine.graph_of(self.path)
+
+    @property
+    def public(self) -> Mapping[str, object]:
+        """Its config.json. Raises DataError where it is missing or damaged."""
+        return read_public(self.path)
+
+    @property
+    def identity(self) -> str:
+        """A hash of the files that decide the model's answers: all but its card and checksums."""
+        return checksums.identity(self.path)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the weights and the config. Raises DataError where there are none."""
+        from bertie.models.folder import fingerprint
+
+        return fingerprint(self.path)
+
+    def damage(self) -> list[str]:
+        """Returns a message for each file, but the card, that is not as checksums.json lists it; none without one."""
+        if not (self.path / checksums.CHECKSUMS).exists():
+            return []
+        return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
+
+    def check_exists(self) -> None:
+        """Raises DataError for a path that does not exist, with how models are found by name."""
+        if not self.path.exists():
+            raise DataError(f"{self.path} does not exist. Pass the folder of a model.{model_hint(self.path)}")
+
+    def check_output(self, out: Path) -> None:
+        """Raises UsageError where what is made of the model would replace its folder."""
+        check_other(out, self.path)
+
+    def load(self, *, trainable: bool = False) -> "TorchModel":
+        """Returns the model in torch. trainable: raises UsageError for quantized weights, which cannot be trained."""
+        model = load_weights(self.path)
+        if trainable:
+            model.check_trainable(self.path)
+        return model
+
+    def write_like(self, model: "TorchModel", folder: Path) -> None:
+        """Writes a model that was made of this one, with the other files of its folder."""
+        from bertie.models.convert import save_like
+
+        save_like(model, folder, self.path)
+
+    def copy_modules(self, folder: Path) -> None:
+        """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
+        from bertie.models.folder import copy_other_files
+
+        copy_other_files(self.path, folder)

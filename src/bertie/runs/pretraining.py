@@ -13,7 +13,7 @@ from bertie.errors import UsageError
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
+from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
@@ -137,7 +137,7 @@ class PreparedRun:
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
             model, report = families.load(self.start, heads=heads, seed=seed)
-            check_trainable(model, self.start)
+            model.check_trainable(self.start)
             console.say(f"{self.config.model}: {report}")
         else:
             family = families.family(self.config.model).model_type

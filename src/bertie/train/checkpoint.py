@@ -27,8 +27,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bertie.console import console
-from bertie.errors import DataError
-from bertie.files import check_readable, file_hash, full_disk, read_json, sync_folder
+from bertie.errors import DataError, Stopped
+from bertie.files import check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
@@ -88,7 +88,7 @@ def save(
         sync_folder(run)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise full_disk(error, final, needed_bytes) or error from None
+        raise Stopped.for_full_disk(error, final, needed_bytes) or error from None
     for old in [folder for folder in _numbered(run) if (_step(folder) or 0) <= step][:-keep]:
         old.rename(run / f".{old.name}.old")  # so that a kill amid the deletion leaves no half of a checkpoint
     _sweep(run)

@@ -23,7 +23,18 @@ from torch import nn
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import Batches, DataError, ModelFiles, Sequences, Swaps, TorchModel, UsageError, console, disk
+from bertie.platform import (
+    Batches,
+    DataError,
+    Sequences,
+    Swaps,
+    TorchModel,
+    UsageError,
+    atomic_write,
+    console,
+    read_json,
+    write_json,
+)
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -31,6 +42,7 @@ CHUNK = 128  # pairs whose vectors are computed together
 HELD = 0.2  # of the pairs, for the probe
 LEACE = "leace"  # the only way that moves the mean, and so needs a bias
 DENSE, NORMALIZE = "2_Dense", "Normalize"
+MODULES = "modules.json"  # of sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -143,9 +155,9 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    with disk.atomic_write(folder / DENSE / "model.safetensors") as file:
+    with atomic_write(folder / DENSE / "model.safetensors") as file:
         save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
-    disk.write_json(
+    write_json(
         folder / DENSE / "config.json",
         {
             "in_features": size,
@@ -154,12 +166,12 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
             "activation_function": "torch.nn.modules.linear.Identity",
         },
     )
-    modules: list[dict[str, Any]] = disk.read_json(folder / ModelFiles.MODULES)
+    modules: list[dict[str, Any]] = read_json(folder / MODULES)
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    disk.write_json(folder / ModelFiles.MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    write_json(folder / MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
 def _vectors(

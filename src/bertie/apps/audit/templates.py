@@ -23,7 +23,7 @@ from pydantic import ConfigDict, with_config
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_names, validated
 from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import DataError, MaskedToken, Settings, Swaps
+from bertie.platform import DataError, MaskedToken, Swaps, read_yaml
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -250,7 +250,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    found = validated(TemplateSet, Settings.read_yaml(path).get("templates"), path)
+    found = validated(TemplateSet, read_yaml(path).get("templates"), path)
     for one in found:
         one.check(str(path))
     return tuple(found)

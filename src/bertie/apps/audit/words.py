@@ -21,7 +21,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
 from bertie.apps.audit.files import check_names, validated
-from bertie.platform import DataError, Settings, VectorMath, disk
+from bertie.platform import DataError, VectorMath, read_json, read_yaml
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -219,9 +219,7 @@ def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
     raw: object = (
-        [_published(path)]
-        if path.suffix != ".yaml" and path.suffix != ".yml"
-        else Settings.read_yaml(path).get("tests")
+        [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else read_yaml(path).get("tests")
     )
     found = validated(WordTest, raw, path)
     for one in found:
@@ -230,7 +228,7 @@ def read_tests(path: Path) -> list[WordTest]:
 
 
 def _published(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = disk.read_json(path)
+    found: Mapping[str, Any] = read_json(path)
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:

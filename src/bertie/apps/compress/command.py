@@ -240,7 +240,8 @@ class _Asked:
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-    platform.FolderKind.check_other(asked.output, asked.model)
+    source = platform.ModelFolder(asked.model)
+    source.check_output(asked.output)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
@@ -256,7 +257,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        platform.ModelFiles.save_like(small, folder, asked.model)
+        source.write_like(small, folder)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
@@ -271,7 +272,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
 
-    found = platform.ModelByName.module(asked.model)
+    found = platform.ModelFolder(asked.model).load()
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:

@@ -31,34 +31,35 @@ from bertie.platform import (
     Fidelity,
     FolderKind,
     Lessons,
-    ModelByName,
-    ModelFiles,
+    ModelFolder,
     PairedDifference,
     Prediction,
     Predictor,
     Recipe,
-    Report,
-    RunFolder,
     SkipReport,
     TableFormat,
     TorchModel,
     UsageError,
     console,
-    disk,
+    draw_report,
     metric_called,
+    read_journal,
+    read_json,
+    write_json,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
+MODEL, RESULTS, REPORT = "model", "results.json", "report.html"
 FIGURES = f"{TRIED}.jsonl"
 RESAMPLED = 400_000  # examples counted again and again for one interval
 SEARCH = FolderKind(
     "compression",
     begins=(SETTINGS,),
-    files=(SETTINGS, FIGURES, RunFolder.RESULTS, RunFolder.REPORT),
+    files=(SETTINGS, FIGURES, RESULTS, REPORT),
     folders={
         TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
         TRAINING: FolderKind.named("folder"),
-        RunFolder.MODEL: FolderKind.named("model"),
+        MODEL: FolderKind.named("model"),
     },
 )
 
@@ -110,7 +111,7 @@ def search(
     ready = _Search(model, out, data, epochs)
     wanted = ready.recipes(small=limits.bytes is not None)
     with SEARCH.held(out, overwrite=overwrite):
-        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
+        SEARCH.unseal(out)
         ready.agree()
         began = time.monotonic()
         for recipe in wanted:
@@ -131,8 +132,7 @@ class _Search:
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
-        self.model = ModelByName.module(model)
-        ModelFiles.check_trainable(self.model, model)
+        self.model = ModelFolder(model).load(trainable=True)
         self.predictor = Predictor(self.model)
         self.model.training_facts.check_reads_texts("bertie compress")
         self.task = self.predictor.task
@@ -181,20 +181,20 @@ class _Search:
     def agree(self) -> None:
         """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
         asked = {
-            "model": ModelFiles.fingerprint(self.folder),
+            "model": ModelFolder(self.folder).fingerprint,
             "dev": _digest(self.dev),
             "train": _digest(self.train),
             "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = disk.read_json(path) if path.exists() else asked
+        known = read_json(path) if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        disk.write_json(path, asked)
+        write_json(path, asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -205,7 +205,7 @@ class _Search:
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
         with FolderKind.named("model").new(where, keep_strangers=True) as made:
-            ModelFiles.save_like(small, made, self.folder)
+            ModelFolder(self.folder).write_like(small, made)
         row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
@@ -219,7 +219,7 @@ class _Search:
     def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
-            small = ModelByName.module(self.out / TRIED / base.folder if base.cuts else self.folder)
+            small = ModelFolder(self.out / TRIED / base.folder if base.cuts else self.folder).load()
             return small, self.texts.quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
@@ -277,12 +277,12 @@ class _Search:
         }
         if chosen is not None:
             self._keep(chosen)
-        elif (self.out / RunFolder.MODEL).exists():
-            console.warn(f"{self.out / RunFolder.MODEL}, which was chosen with other limits, is deleted.")
-            shutil.rmtree(self.out / RunFolder.MODEL)
+        elif (self.out / MODEL).exists():
+            console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        disk.write_json(self.out / RunFolder.RESULTS, results)
-        Report.draw(self.out / RunFolder.REPORT, lambda: page(results))
+        write_json(self.out / RESULTS, results)
+        draw_report(self.out / REPORT, lambda: page(results))
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -291,15 +291,14 @@ class _Search:
             )
         if chosen is None:
             raise DataError(
-                f"None of {len(rows)} models is within the limits. {self.out / RunFolder.REPORT} shows all of them. "
+                f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. "
                 "Relax --max-drop, --size or --speed, give more examples (--train), or write the best with --force."
             )
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with FolderKind.named("model").new(self.out / RunFolder.MODEL, keep_strangers=True) as made:
-            ignored = shutil.ignore_patterns(FolderKind.CHECKSUMS)
-            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
+        with FolderKind.named("model").new(self.out / MODEL, keep_strangers=True) as made:
+            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
             said = (
@@ -349,7 +348,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = [disk.parse_json(line, path) for line in disk.whole_lines(path)]
+    rows = read_journal(path)
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

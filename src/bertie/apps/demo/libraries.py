@@ -25,8 +25,10 @@ import xxhash
 from bertie.platform import (
     BertieError,
     PythonModule,
+    atomic_write,
     console,
-    disk,
+    file_hash,
+    user_cache,
 )
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
@@ -67,7 +69,7 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     files = [
         (path, library, PythonModule.locate(library)) for library in libraries for path in PythonModule.files(library)
     ]
-    cache, key = disk.user_cache() / "documentation.jsonl", _key(files)
+    cache, key = user_cache() / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
     modules = []
@@ -80,13 +82,14 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
     with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
+        with atomic_write(cache) as file:
+            file.write("".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
     return modules
 
 
 def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(PythonModule.READER)}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(PythonModule.READER)}".encode())
     for path, library, _ in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())

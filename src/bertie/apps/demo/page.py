@@ -29,8 +29,8 @@ from bertie.platform import (
     StatCard,
     TrainingReport,
     counted,
-    disk,
     quantity,
+    read_json,
 )
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
@@ -38,7 +38,7 @@ PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 def page(run: Path) -> Report:
     """Returns the report of a finished demo."""
-    demo, stages, task = (disk.read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
+    demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
     total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")
     words = stages["corpus"]["facts"]["words"]
     report = Report(
@@ -57,7 +57,7 @@ def page(run: Path) -> Report:
         report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it."
     )
     if found:
-        _predictions(report, disk.read_json(run / "predictions.json"), task)
+        _predictions(report, read_json(run / "predictions.json"), task)
     _time(report, stages)
     _corpus(report, stages)
     facts = [*demo["settings"].items(), *demo["machine"].items()]
@@ -103,7 +103,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     lines = []
     for start, name in STARTS.items():
         runs = [
-            [line for line in RunFolder.read_log(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
+            [line for line in RunFolder(run / f"finetune/{start}-{seed}").read_log() if line["kind"] == "valid"]
             for seed in task["seeds"]
         ]
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
@@ -129,7 +129,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
 
 
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
-    lines = RunFolder.read_log(run / "pretrain")
+    lines = RunFolder(run / "pretrain").read_log()
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []

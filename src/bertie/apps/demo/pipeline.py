@@ -28,11 +28,14 @@ from bertie.platform import (
     SourceFile,
     UsageError,
     VocabularyTraining,
+    check_unchanged,
     console,
     cores,
-    disk,
+    file_hash,
+    read_json,
     run_finetuning,
     run_pretraining,
+    write_json,
 )
 
 DEMO = FolderKind(
@@ -60,9 +63,9 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     asked = {"text": text, "minutes": minutes}
     with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            disk.write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
-        elif (before := disk.read_json(run / "demo.json")["asked"]) | asked != before:
-            RunFolder.check_unchanged(run, "a demo", before, before | asked)
+            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
+        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
+            check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -73,7 +76,7 @@ def _content(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     names, *_ = SourceFile.expand([text])
-    hashes = [disk.hash(Path(name)) if Path(name).is_file() else name for name in names]
+    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
@@ -82,7 +85,7 @@ class DemoPipeline:
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
-        self.stages: dict[str, Any] = disk.read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
@@ -118,7 +121,7 @@ class DemoPipeline:
         finally:
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
             self.begun = None
-            disk.write_json(self.run / "stages.json", self.stages)
+            write_json(self.run / "stages.json", self.stages)
 
     def left_s(self) -> float:
         """Returns the remaining seconds of the time budget."""
@@ -159,7 +162,7 @@ class DemoPipeline:
         inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
         config = CorpusFolder.Config(dedup="paragraphs" if ours else "documents")
         CorpusFolder.build(inputs, self.run / "corpus", config, workers=cores())
-        card = disk.read_json(self.run / "corpus" / "card.json")
+        card = read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
         return {
@@ -194,8 +197,8 @@ class DemoPipeline:
         """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
-            disk.write_json(plan, self.plan().model_dump(mode="json"))
-        config = PretrainConfig.model_validate(disk.read_json(plan))
+            write_json(plan, self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(read_json(plan))
         steps = config.train.steps
         looks, sentences = masked.looks(steps), list(masked.SENTENCES)
         if self.text is not None:
@@ -209,7 +212,7 @@ class DemoPipeline:
                     masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
 
         planned = run_pretraining(config, self.run / "pretrain", callbacks=[Look()])["plan"]
-        lines = [line for line in RunFolder.read_log(self.run / "pretrain") if line["kind"] == "train"]
+        lines = [line for line in RunFolder(self.run / "pretrain").read_log() if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
@@ -248,7 +251,7 @@ class DemoPipeline:
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
-        task = disk.read_json(self.run / "task.json")
+        task = read_json(self.run / "task.json")
         if "skipped" in task:
             return {"throughput": "skipped"}
         seeds: list[int] = []
@@ -266,7 +269,7 @@ class DemoPipeline:
             seeds.append(seed)
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
-            disk.write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
@@ -282,7 +285,7 @@ class DemoPipeline:
             {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
             for text, row, prediction in zip(texts, rows, found, strict=True)
         ]
-        disk.write_json(self.run / "predictions.json", shown)
+        write_json(self.run / "predictions.json", shown)
 
     # The user's own text.
 
@@ -299,7 +302,7 @@ class DemoPipeline:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split(*self.documents())
         if documents is None:
-            disk.write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
@@ -317,7 +320,7 @@ class DemoPipeline:
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)
-        disk.write_json(
+        write_json(
             self.run / "task.json",
             {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
         )

@@ -19,7 +19,7 @@ from bertie.platform import (
     Batches,
     DataError,
     Example,
-    ModelByName,
+    ModelFolder,
     Traffic,
     UsageError,
     checked_arguments,
@@ -96,8 +96,8 @@ class Drift:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("quantity", "index", "by chance", "adjusted p", "differs"))
         rows = "".join(
-            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:.3f}</td><td>{one.by_chance:.3f}</td>"
-            f"<td>{one.adjusted_p:.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
+            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:z.3f}</td><td>{one.by_chance:z.3f}</td>"
+            f"<td>{one.adjusted_p:z.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
             for one in self.differences
         )
         return f"<p>{escape(self.summary)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -182,7 +182,7 @@ class Watched:
     def folder(self) -> Path:
         """The folder of the model. Raises UsageError for one without."""
         if not isinstance(self.model, Model):  # an adapter has the files of its own, and not of the merged model
-            return Path(self.model) if ModelByName.adapter_base(self.model) else ModelByName.folder(self.model)
+            return Path(self.model) if ModelFolder.adapter_base(self.model) else ModelFolder(self.model).path
         if self.model.folder is None:
             raise UsageError("The model has no folder. Save it, and open the folder: bertie.load(model.save(FOLDER)).")
         return self.model.folder

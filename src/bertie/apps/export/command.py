@@ -41,7 +41,7 @@ def export(
       bertie predict models/reviews-onnx reviews.txt
     """
     facts = app.api.write_graph(
-        platform.ModelByName.module(model),
+        platform.ModelFolder(model).load(),
         model,
         output,
         to=to,

@@ -106,7 +106,7 @@ def plan(
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
     grid, settings = known.grid(assumptions.country), platform.Planning.settings_of(config, overrides or [])

@@ -27,16 +27,17 @@ from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
 from bertie.platform import (
     DataError,
     Engine,
-    Families,
     FolderKind,
     Layers,
-    Report,
-    RunFolder,
     TorchEngine,
     TorchModel,
     UsageError,
+    check_unchanged,
     console,
-    disk,
+    content_hashes,
+    draw_report,
+    read_json,
+    write_json,
 )
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
@@ -163,7 +164,7 @@ def probe(
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
-        disk.write_json(run / SETTINGS, _identity(model, settings))
+        write_json(run / SETTINGS, _identity(model, settings))
         rows = _rows(run / ROWS)
         with (
             console.progress("Probing", total=len(units) * len(layers), done=len(rows)) as advance,
@@ -179,10 +180,10 @@ def probe(
                         advance(probe=unit.name, layer=layer)
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
-        disk.write_json(run / RESULTS, results)
-        Report.draw(run / REPORT, lambda: page(results))
+        write_json(run / RESULTS, results)
+        draw_report(run / REPORT, lambda: page(results))
         shutil.rmtree(run / VECTORS, ignore_errors=True)
-        PROBED.seal(run, covered=lambda path: path.endswith(disk.LOCK))
+        PROBED.seal(run, covered=lambda path: path.endswith(PROBED.lock))
     return results
 
 
@@ -190,7 +191,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    files = {path: FolderKind.content(Path(path)) for path in (*settings.train, *settings.test)}
+    files = {path: content_hashes(Path(path)) for path in (*settings.train, *settings.test)}
     return {
         **vars(settings),
         "weights": digest.hexdigest(),
@@ -203,11 +204,11 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    RunFolder.check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
-    if not (run / FolderKind.CHECKSUMS).exists():
+    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
+    if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, object] = disk.read_json(run / RESULTS)
+    results: dict[str, object] = read_json(run / RESULTS)
     return results
 
 
@@ -285,10 +286,7 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
 
 def random_weights(model: TorchModel, seed: int) -> TorchModel:
     """Returns a model of the same shape with random weights, in evaluation mode."""
-    kind = model.variant.model_type if model.variant else "bert"
-    found = Families.build(model.config, variant=kind, seed=seed).eval().to(model.device)
-    found.compute_dtype = model.compute_dtype
-    return found
+    return model.randomized(seed).eval()
 
 
 def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, object]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertie import Tokenizer
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Encoding, Engine, Layers, disk
+from bertie.platform import Encoding, Engine, Layers
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -73,7 +73,6 @@ def write_vectors(
     for file in files.values():
         file.flush()
     temporary.rename(folder)
-    disk.sync_folder(folder.parent)
     return folder
 
 

@@ -14,7 +14,7 @@ from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
-from bertie.platform import DataError, ModelByName, UsageError, checked_arguments, nearest
+from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
 
 AnyModel = Model | str | Path
 
@@ -75,8 +75,9 @@ def build_index(
         UsageError: The folder contains other files, or an index with other settings.
 
     Example:
-        >>> index = bertie.build_index("manuals/", "manuals-index")
-        >>> index.search("How do I reset it?", top=3).hits[0].passage.text
+        >>> index = bertie.build_index("notes.txt", "out/notes-index")
+        >>> index.search("rain", top=3).hits[0].passage.text[:16]
+        'Note 0 is short.'
     """
     documents = [documents] if isinstance(documents, str | Path) else documents
     if not isinstance(documents, Sequence) or not all(isinstance(one, str | Path) for one in documents):
@@ -146,8 +147,10 @@ def open_index(
         UsageError: The index has no vectors, or a model cannot do its part.
 
     Example:
-        >>> with bertie.open_index("manuals-index", answer="questions-en") as index:
-        ...     index.search("How do I reset it?", top=3).answer
+        >>> with bertie.open_index("docs-index", answer="questions-en") as index:
+        ...     found = index.search("What does json.loads return?", top=3)
+        >>> len(found.hits), found.answer is not None
+        (3, True)
     """
     folder, where = Path(folder), WhereModels(precision, model_engine, device)
     store = ENGINES[engine](folder, url)
@@ -218,7 +221,7 @@ def _opened(model: AnyModel, where: WhereModels) -> Model:
 
 def _folder(model: AnyModel) -> Path:
     if not isinstance(model, Model):
-        return Path(ModelByName.folder(Path(model)))
+        return ModelFolder(Path(model)).path
     if model.folder is None:
         raise UsageError("The model has no folder, which an index stores. Save it: model.save(FOLDER).")
     return model.folder

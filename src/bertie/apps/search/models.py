@@ -13,7 +13,7 @@ from bertie.platform import (
     Chooses,
     Embeds,
     Example,
-    FolderKind,
+    ModelFolder,
     Predictor,
     SpanPrediction,
     Spans,
@@ -35,7 +35,7 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), FolderKind.identity(folder), cache(load))
+        return cls(str(folder.resolve()), ModelFolder(folder).identity, cache(load))
 
 
 def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:

@@ -9,10 +9,22 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from json import dumps
 from pathlib import Path
 from typing import Any
 
-from bertie.platform import BadRecord, DataError, PythonModule, Registry, SourceFile, TableFormat, disk, read_questions
+import xxhash
+
+from bertie.platform import (
+    BadRecord,
+    DataError,
+    PythonModule,
+    Registry,
+    SourceFile,
+    TableFormat,
+    file_hash,
+    read_questions,
+)
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -181,8 +193,13 @@ def expand(inputs: list[str]) -> SourceFile.Inputs:
 def content(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return disk.hash(Path(path))
-    return disk.seal({str(file): disk.hash(file) for package in _names(path) for file in PythonModule.files(package)})
+        return file_hash(Path(path))
+    return xxhash.xxh3_128_hexdigest(
+        dumps(
+            {str(file): file_hash(file) for package in _names(path) for file in PythonModule.files(package)},
+            sort_keys=True,
+        ).encode()
+    )
 
 
 def _names(packages: str) -> list[str]:

@@ -18,17 +18,7 @@ from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Call, Served
 from bertie.apps.serve.versions import Versions
 from bertie.apps.serve.watching import Watch
-from bertie.platform import (
-    BertieError,
-    DataError,
-    Example,
-    FolderKind,
-    ModelByName,
-    Prediction,
-    Sequences,
-    Traffic,
-    nearest,
-)
+from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, Traffic, nearest
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
@@ -119,7 +109,7 @@ class Fleet:
 
     def _units(self) -> list[tuple[Path | None, dict[str, Path]]]:
         """Returns what is loaded together: models alone, and several adapters with their base."""
-        bases = {name: ModelByName.adapter_base(path) for name, path in self.paths.items()}
+        bases = {name: ModelFolder.adapter_base(path) for name, path in self.paths.items()}
         together: dict[Path, dict[str, Path]] = {}
         for name, base in bases.items():
             if base is not None:
@@ -179,13 +169,13 @@ class Fleet:
         Raises BertieError.
         """
         name = next(iter(unit))
-        model: Path = await asyncio.to_thread(ModelByName.folder, unit[name] if base is None else base)
-        folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(ModelByName.read_public, folder)
-        if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = await asyncio.to_thread(FolderKind.damage, folder)
+        model = (await asyncio.to_thread(ModelFolder, unit[name] if base is None else base)).path
+        folder = ModelFolder(model.resolve().parent.parent if model.suffix == ".onnx" else model)
+        await asyncio.to_thread(lambda: folder.public)
+        if generation > 1:  # the old model goes on if this one is damaged
+            damage = await asyncio.to_thread(folder.damage)
             if damage:
-                raise DataError(f"{damage[0]} The files in {folder} are not those that its checksums.json lists.")
+                raise DataError(f"{damage[0]} The files in {folder.path} are not those that its checksums.json lists.")
         settings = replace(self.settings, model=str(model))
         if base is not None:
             settings = replace(settings, adapters={one: str(path) for one, path in unit.items()})
@@ -213,7 +203,7 @@ class Fleet:
         batcher.on_restart = lambda why: self._restarted(name, why)
         tokenizers: dict[Path, Tokenizer] = {}
         if base is None:
-            served = {name: Served(name, folder, batcher, workers[0].sha, generation)}
+            served = {name: Served(name, folder.path, batcher, workers[0].sha, generation)}
         else:
             shas = {one: await asyncio.to_thread(Traffic.model_hash, path) for one, path in unit.items()}
             served = {
@@ -362,9 +352,10 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and ModelByName.find(str(path)) is None:
-            hint = "" if kind == "an index" else ModelByName.hint(path)
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
+        if kind == "a model":
+            ModelFolder(path).check_exists()
+        elif not path.exists():
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
         found[name] = path
     return found
 

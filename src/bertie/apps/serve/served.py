@@ -26,8 +26,7 @@ from bertie.platform import (
     EmbedTask,
     Example,
     Facts,
-    FolderKind,
-    ModelByName,
+    ModelFolder,
     PairHead,
     Prediction,
     Sequences,
@@ -73,7 +72,7 @@ class Served:
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
         home = self.base or self.folder
-        facts = self.batcher.facts_of(self.adapter).of_folder(self.folder, ModelByName.read_public(home))
+        facts = self.batcher.facts_of(self.adapter).of_folder(self.folder, ModelFolder(home).public)
         return TextPipeline.of(
             facts, self.tokenizers.get(home) or self.tokenizers.setdefault(home, Tokenizer.load(home))
         )
@@ -113,7 +112,7 @@ class Served:
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return FolderKind.identity(self.folder)
+        return ModelFolder(self.folder).identity
 
     @cached_property
     def pairs(self) -> PairHead:

@@ -112,13 +112,13 @@ def attention_of(model: Path) -> "Attend":
     Raises UsageError for a graph, and for a family without attention.
     """
 
-    if (graph := platform.OnnxFolder.graph_of(model)) is not None:
+    if (graph := platform.ModelFolder(model).graph) is not None:
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
     from bertie.apps.explain.attention import attentions, telling
 
-    loaded = platform.ModelByName.module(model).eval().requires_grad_(False)
+    loaded = platform.ModelFolder(model).load().eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -137,11 +137,11 @@ def load(
     """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
     options = {"precision": precision, "device": device, "engine": engine}
     if adapters:
-        engines = platform.ModelByName.adapters(model, adapters, threads=threads, **options)
+        engines = platform.ModelFolder.open_adapters(model, adapters, threads=threads, **options)
         shas = [platform.Traffic.model_hash(Path(place)) for place in (model, *adapters.values())]
         return engines, " ".join(shas)
-    runner = platform.ModelByName.engine(model, threads=threads, **options).engine
-    graph = platform.OnnxFolder.graph_of(Path(model))
+    runner = platform.open_engine(model, threads=threads, **options).engine
+    graph = platform.ModelFolder(model).graph
     return {"": runner}, platform.Traffic.model_hash(graph or Path(model))
 
 

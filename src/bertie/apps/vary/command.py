@@ -36,7 +36,7 @@ def vary(
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
 
-    platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
+    platform.check_new_file(output, overwrite=overwrite, inputs=[file])
     format = platform.TableFormat.of(
         tuple(text or ()), "", TableOptions.names(columns), encoding, format_, labelled=False
     )

@@ -50,9 +50,9 @@ def explain(
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     chosen = [app.attribution.method(name) for name in TableOptions.names(methods)]  # before the model is opened
-    opened = platform.ModelByName.module(model)
+    opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
     explained = app.targets.question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:

@@ -72,8 +72,8 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.ModelByName.module(model)
+        platform.check_new_file(output, overwrite=overwrite)
+    opened = platform.ModelFolder(model).load()
     opened.training_facts.check_reads_texts("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
@@ -133,10 +133,8 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
     found = app.relations.counted(model, tokenizer, examples, max_length=length)
-    assert model.variant is not None
     console.say("The same for random weights.")
-    untrained = platform.Families.build(model.config, variant=model.variant.model_type).eval()
-    untrained.tokenizer = tokenizer
+    untrained = model.randomized().eval()
     rows = app.relations.table(found, app.relations.counted(untrained, tokenizer, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})

@@ -45,7 +45,7 @@ def words(
 
     ModelCard(model).check(card)
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else None
     contexts = app.api.words(
         model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device

@@ -39,11 +39,11 @@ def evaluate_search(
     """
 
     if output:
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     labeled = app.questions.read(questions, qrels)
     report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        platform.disk.write_json(output, report)
+        platform.write_json(output, report)
     if console.verbosity.json:
         console.emit(report)
         return
