@@ -27,8 +27,6 @@ _MODULES = {
     "costs.job": "Job",
     "costs.meter": "Rapl",
     "data.batch": "Batch",
-    "data.corpus": "CorpusFolder",
-    "data.executors": "cores",
     "data.order": "permutation",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
@@ -80,13 +78,10 @@ _MODULES = {
     "registry": "Registry",
     "report.charts": "Chart Line",
     "report.page": "Html Report StatCard draw_report",
-    "report.training": "TrainingReport",
+    "report.training": "Curve TrainingReport",
     "report.values": "quantity",
-    "runs.finetune": "run_finetuning=finetune",
-    "runs.folder": "RunFolder",
     "runs.opening": "ModelFolder open_engine",
     "runs.planning": "Planning",
-    "runs.pretrain": "run_pretraining=pretrain",
     "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
     "tasks.arrays": "VectorMath",
@@ -102,7 +97,6 @@ _MODULES = {
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
     "text.vocabulary": "VocabularyTraining",
-    "train.config": "OptimConfig TrainConfig",
     "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
@@ -110,23 +104,22 @@ _MODULES = {
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
-    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs",
-    "DataError", "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
-    "Families", "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html",
-    "Importance", "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM",
-    "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "OptimConfig", "Padded", "PairHead",
-    "PairedDifference", "ParseHead", "ParseTask", "Parts", "Planning", "PowerGrid", "Prediction", "Predictor",
-    "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe", "Registry", "RelationExample", "Report",
-    "Reservoir", "RunFolder", "SeedSummary", "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile",
-    "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions",
-    "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "Texts", "TooLong", "TorchEngine",
-    "TorchModel", "Traffic", "TrainConfig", "TrainingReport", "Trees", "UsageError", "VectorMath", "VocabularyHead",
-    "VocabularyTraining", "Window", "WrittenWords", "atomic_write", "call_hash", "check_names", "check_new_file",
-    "check_readable", "check_unchanged", "checked_arguments", "console", "content_hashes", "cores", "counted",
-    "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "metric_called", "module_of",
-    "nearest", "open_engine", "option", "permutation", "prune", "pseudo_perplexity", "quantity", "read_journal",
-    "read_json", "read_questions", "read_yaml", "readable_texts", "run_finetuning", "run_pretraining", "some_of",
-    "user_cache", "without_heads", "write_json", "write_rows",
+    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "Costs", "Curve", "DataError",
+    "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Families",
+    "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Importance",
+    "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken",
+    "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "ParseHead",
+    "ParseTask", "Parts", "Planning", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
+    "PythonModule", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary",
+    "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans",
+    "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task",
+    "TaskPart", "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "Trees",
+    "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords", "atomic_write",
+    "call_hash", "check_names", "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "console",
+    "content_hashes", "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped",
+    "metric_called", "module_of", "nearest", "open_engine", "option", "permutation", "prune", "pseudo_perplexity",
+    "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "some_of", "user_cache",
+    "without_heads", "write_json", "write_rows",
 ]
 # fmt: on
 
@@ -153,8 +146,6 @@ if TYPE_CHECKING:
     from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
     from bertie.data.batch import Batch
-    from bertie.data.corpus import CorpusFolder
-    from bertie.data.executors import cores
     from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
     from bertie.data.shards import Shards
@@ -216,13 +207,10 @@ if TYPE_CHECKING:
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report, StatCard, draw_report
-    from bertie.report.training import TrainingReport
+    from bertie.report.training import Curve, TrainingReport
     from bertie.report.values import quantity
-    from bertie.runs.finetune import finetune as run_finetuning
-    from bertie.runs.folder import RunFolder
     from bertie.runs.opening import ModelFolder, open_engine
     from bertie.runs.planning import Planning
-    from bertie.runs.pretrain import pretrain as run_pretraining
     from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
     from bertie.tasks.arrays import VectorMath
@@ -238,7 +226,6 @@ if TYPE_CHECKING:
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
     from bertie.text.vocabulary import VocabularyTraining
-    from bertie.train.config import OptimConfig, TrainConfig
     from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong

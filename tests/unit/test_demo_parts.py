@@ -116,12 +116,12 @@ def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
     (run / "task.json").write_text(json.dumps(task))
     begun, clock = [], [0.0]
 
-    def finetune(config, folder):
-        begun.append(folder.name)
+    def finetune(config, output):
+        begun.append(output.name)
         clock[0] += 20.0
-        return {"dev": {"accuracy": 0.5}}
+        return SimpleNamespace(scores={"accuracy": 0.5})
 
-    monkeypatch.setattr(pipeline, "run_finetuning", finetune)
+    monkeypatch.setattr(pipeline.bertie, "finetune", finetune)
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(pipeline.DemoPipeline, "predictions", lambda self, seed: None)
     walk = pipeline.DemoPipeline(run, text=None, minutes=3.5)
@@ -283,7 +283,7 @@ def test_documentation_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch)
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f'"""{BEES}."""\n')
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setattr(libraries.disk, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(libraries, "user_cache", lambda: tmp_path / "cache")
     found = libraries.read_libraries(["hivedocs"])
     assert [module.name for module in found] == ["hivedocs"]
     reads = []

@@ -28,7 +28,6 @@ from bertie.console import console
 from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.plans import held_out
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
 from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
 from bertie.data.statistics import Statistics
@@ -39,7 +38,7 @@ from bertie.folders import ANYTHING, Kind, check, held
 from bertie.io import sources
 from bertie.text.sentences import splitter
 
-__all__ = ["CorpusConfig", "CorpusFolder", "build", "documents", "encode", "texts"]
+__all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
 TOKENS = Kind(
@@ -318,14 +317,3 @@ def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
     where = f" The first: {first['where']}." if first else ""
     raise DataError(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")
-
-
-class CorpusFolder:
-    """A corpus folder: how it is built from files, read, and encoded with a tokenizer."""
-
-    Config = CorpusConfig
-    build = staticmethod(build)
-    documents = staticmethod(documents)
-    encode = staticmethod(encode)
-    held_out = staticmethod(held_out)
-    texts = staticmethod(texts)

@@ -21,7 +21,7 @@ from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
 from bertie.report.charts import Line
 from bertie.report.page import Report
-from bertie.report.training import Curve, curves
+from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity, setting
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
@@ -138,7 +138,7 @@ def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
 def page(runs: Sequence[RunComparison], command: str) -> Report:
     """Returns the comparison as one page."""
     found = compare(runs)
-    report = Report("Comparison", f"{len(runs)} runs")
+    report = TrainingReport("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
     report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
         columns, rows, stack=True
@@ -149,7 +149,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     report.section("Cost").table(*cost_rows(found), stack=True)
     if found["differing"]:
         report.section("Settings that differ").table(*setting_rows(found), stack=True)
-    curves(report, _curves(runs))
+    report.curves(_curves(runs))
     return report.footer(command=command, docs="docs/runs.md")
 
 
