@@ -23,7 +23,6 @@ _MODULES = {
     "compression.recipe": "Recipe",
     "console": "console counted",
     "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
-    "costs.cost": "Costs",
     "costs.job": "Job",
     "costs.meter": "Rapl",
     "data.batch": "Batch",
@@ -32,7 +31,7 @@ _MODULES = {
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
-    "families": "Families",
+    "families": "build_model=build",
     "files": (
         "atomic_write check_new_file check_readable file_hash files_in read_journal "
         "read_json some_of user_cache write_json "
@@ -80,8 +79,9 @@ _MODULES = {
     "report.page": "Html Report StatCard draw_report",
     "report.training": "Curve TrainingReport",
     "report.values": "quantity",
+    "runs.here": "utilizations",
     "runs.opening": "ModelFolder open_engine",
-    "runs.planning": "Planning",
+    "runs.planning": "job_of settings_of",
     "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
     "tasks.arrays": "VectorMath",
@@ -96,7 +96,6 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.sentences": "SentenceRules",
     "text.swaps": "Swaps",
-    "text.vocabulary": "VocabularyTraining",
     "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
@@ -104,22 +103,22 @@ _MODULES = {
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
-    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "Costs", "Curve", "DataError",
-    "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Families",
-    "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Importance",
-    "Int8Weight", "Job", "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken",
-    "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "ParseHead",
-    "ParseTask", "Parts", "Planning", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
-    "PythonModule", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary",
-    "SentenceRules", "Sequences", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans",
-    "StatCard", "Stopped", "Surgery", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task",
-    "TaskPart", "TextPipeline", "Texts", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "Trees",
-    "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window", "WrittenWords", "atomic_write",
-    "call_hash", "check_names", "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "console",
-    "content_hashes", "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped",
+    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "Curve", "DataError", "Diverged",
+    "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields",
+    "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Importance", "Int8Weight", "Job",
+    "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder",
+    "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "ParseHead", "ParseTask", "Parts",
+    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe",
+    "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary", "SentenceRules", "Sequences", "Shards",
+    "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps",
+    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "Texts",
+    "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "Trees", "UsageError", "VectorMath",
+    "VocabularyHead", "Window", "WrittenWords", "atomic_write", "build_model", "call_hash", "check_names",
+    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "console", "content_hashes",
+    "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of",
     "metric_called", "module_of", "nearest", "open_engine", "option", "permutation", "prune", "pseudo_perplexity",
-    "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "some_of", "user_cache",
-    "without_heads", "write_json", "write_rows",
+    "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "settings_of",
+    "some_of", "user_cache", "utilizations", "without_heads", "write_json", "write_rows",
 ]
 # fmt: on
 
@@ -142,7 +141,6 @@ if TYPE_CHECKING:
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.costs.catalog import Device as Processor
     from bertie.costs.catalog import Grid as PowerGrid
-    from bertie.costs.cost import Costs
     from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
     from bertie.data.batch import Batch
@@ -152,7 +150,7 @@ if TYPE_CHECKING:
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
-    from bertie.families import Families
+    from bertie.families import build as build_model
     from bertie.files import (
         atomic_write,
         check_new_file,
@@ -209,8 +207,9 @@ if TYPE_CHECKING:
     from bertie.report.page import Html, Report, StatCard, draw_report
     from bertie.report.training import Curve, TrainingReport
     from bertie.report.values import quantity
+    from bertie.runs.here import utilizations
     from bertie.runs.opening import ModelFolder, open_engine
-    from bertie.runs.planning import Planning
+    from bertie.runs.planning import job_of, settings_of
     from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
     from bertie.tasks.arrays import VectorMath
@@ -225,7 +224,6 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import SentenceRules
     from bertie.text.swaps import Swaps
-    from bertie.text.vocabulary import VocabularyTraining
     from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong

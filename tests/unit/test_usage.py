@@ -137,7 +137,7 @@ def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.Monk
 def test_drivers_names_of_devices(name: str, key: str) -> None:
     found = catalog.named(name)
     assert found is not None
-    assert found.name == catalog.read().device(key).name
+    assert found.name == catalog.Catalog.read().device(key).name
     assert catalog.named("NVIDIA GeForce GTX 1080") is None
 
 

@@ -167,12 +167,3 @@ def load(
 
     variant = _of_folder(Path(folder), read_public(Path(folder)))
     return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads, overrides=overrides)
-
-
-class Families:
-    """Models of a family, by a preset's name or from a folder."""
-
-    build = staticmethod(build)
-    config = staticmethod(config)
-    load = staticmethod(load)
-    of = staticmethod(family)

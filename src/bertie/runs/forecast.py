@@ -109,7 +109,7 @@ def _from_rates(work: Work) -> RunForecast:
     used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION
     seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
     longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
-    watts = cost.GPU_LOAD * gpu.watts if gpu else cost.THREAD_WATTS * threads
+    watts = catalog.Device.LOAD * gpu.watts if gpu else catalog.Device.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES

@@ -43,7 +43,7 @@ def energy(usage: Usage) -> str:
     """Returns sentences on the energy of a run: how it is known, and the CO2 of it."""
     if usage.kwh is None:
         return f"The energy is {usage.method}."
-    grid = catalog.read().grid("WORLD")
+    grid = catalog.Catalog.read().grid("WORLD")
     spread = " An estimate is half to twice the number." if "estimated" in usage.method else ""
     return (
         f"Energy: {energy_in_words(usage.kwh, usage.method)}.{spread} CO2 equivalents are those of the world's "
@@ -55,7 +55,7 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     """Returns "2.1 Wh, 1 g CO2, estimated (...)"."""
     if kwh is None:
         return method
-    grams = 1000 * cost.carbon_kg(kwh, catalog.read().grid("WORLD").g_per_kwh)
+    grams = 1000 * cost.carbon_kg(kwh, catalog.Catalog.read().grid("WORLD").g_per_kwh)
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 

@@ -404,11 +404,3 @@ def _repeated(words: dict[str, int], scale: float, at_once: int = 4096) -> Itera
         while left > 0:
             yield " ".join([word] * min(left, at_once))
             left -= at_once
-
-
-class VocabularyTraining:
-    """How a vocabulary is learned from texts."""
-
-    Normalizer = Normalizer
-    count_words = staticmethod(count_words)
-    train = staticmethod(train)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import bertie
 from bertie import Tokenizer
 from bertie.apps.sample import table
 from bertie.platform import (
@@ -23,12 +24,11 @@ from bertie.platform import (
     DataError,
     EncoderOutput,
     Encoding,
-    Families,
     MaskedLM,
     TorchModel,
     UsageError,
     VocabularyHead,
-    VocabularyTraining,
+    build_model,
 )
 
 SHOWN = 4  # numbers of a vector
@@ -112,13 +112,8 @@ def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = VocabularyTraining.train(
-        VocabularyTraining.count_words(texts),
-        size=VOCABULARY,
-        min_frequency=1,
-        normalizer=VocabularyTraining.Normalizer(lowercase=True),
-    )
-    model = Families.build("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
+    tokenizer = bertie.train_tokenizer(texts, size=VOCABULARY, min_frequency=1, lowercase=True)
+    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer
     return model
 
