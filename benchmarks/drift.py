@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie.apps.drift.api import compare_traffic
+from bertie.apps.drift.compare import compare_traffic
 from bertie.console import console
 from bertie.errors import UsageError
 from bertie.infer.batching import chunks, run
@@ -194,14 +194,15 @@ def lines(results: Path) -> Iterator[dict[str, Any]]:
 
 
 def table(every: list[dict[str, Any]]) -> list[str]:
-    """Returns the tables in Markdown."""
+    """Returns the table in Markdown."""
     head = (
-        "| trained on | in use | found with 100 rows | with 500 | alarms with 500 rows of the same source | alarms in "
+        "| trained on | in use | found with 100 rows | with 500 | told apart | alarms in 100 halves | same source, p |"
     )
-    rows = [head + "100 halves |", "|---|---|---|---|---|---|"]
+    rows = [head, "|---|---|---|---|---|---|---|"]
     for one in every:
-        cells = [one["set"], one["shift"], *(f"{one[key]:.0%}" for key in ("found_100", "found_500", "alarms_500"))]
-        rows.append(f"| {' | '.join(cells)} | {one['alarms_in_halves']} |")
+        apart = one["quantities"]["vectors"]["told_apart"]
+        cells = [one["set"], one["shift"], f"{one['found_100']:.0%}", f"{one['found_500']:.0%}", f"{apart:.2f}"]
+        rows.append(f"| {' | '.join(cells)} | {one['alarms_in_halves']} | {one['same_source_p']:.2f} |")
     return rows
 
 

@@ -18,6 +18,7 @@ author = "The Bertie authors"
 copyright = "The Bertie authors. Apache License 2.0"
 version = release = installed("bertie")
 language = "en"
+smartquotes = False  # values in quotes are copied into programs
 
 extensions = ["myst_nb"]  # Markdown as myst_parser reads it, and notebooks
 myst_enable_extensions = ["colon_fence"]

@@ -10,12 +10,11 @@ What the program itself knows is not written by hand a second time.
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from generate_api import python_api
 from generate_tables import NOTE, dataclass_table, page, plain, settings, summary, table
 
 DOCS = Path(__file__).parent
@@ -25,13 +24,6 @@ PROJECT = (
     "RELEASING.md",
     "SECURITY.md",
 )  # pages next to docs/, which the site includes
-
-# Functions and classes of the Python API outside `import bertie`, which the pages use.
-MORE_API = (
-    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.apps.sample.table"),
-    *("bertie.text.vocabulary.count_words", "bertie.text.vocabulary.train"),
-    "bertie.infer.engine.Engine",
-)
 
 
 def generate(docs: Path = DOCS) -> list[Path]:
@@ -128,83 +120,6 @@ def configuration() -> str:
     parts += [dataclass_table(EncoderConfig, skip=())]
     intro = "Every key with its type, default, range and meaning. `RUN/run.yaml` lists the values of a run."
     return page("Configuration", intro, *parts)
-
-
-# Python API ----------------------------------------------------------------------------------------------------------
-
-
-def python_api() -> str:
-    """Every public name of `bertie`, and a few others that the pages use."""
-    import bertie
-
-    parts = [
-        *("## import bertie\n", *(_described(f"bertie.{name}") for name in sorted(bertie.__all__, key=str.lower))),
-        *("## Other modules\n", *(_described(name) for name in MORE_API)),
-    ]
-    return page("Python API", "Public classes and functions. Names not listed here may change in any version.", *parts)
-
-
-def _described(path: str) -> str:
-    from importlib import import_module
-
-    module, _, name = path.rpartition(".")
-    thing = getattr(import_module(module), name)
-    if not inspect.isclass(thing):
-        return _directive("function", path, thing, _doc(thing))
-    body = [_doc(thing)]
-    if is_dataclass(thing):
-        body.append(dataclass_table(thing, skip=()))
-    elif hasattr(thing, "model_fields"):
-        body.append("Its keys are in [the configuration](configuration.md).\n")
-    for member, value in vars(thing).items():
-        if member.startswith("_") or not inspect.getdoc(value):
-            continue
-        if isinstance(value, property):
-            body.append(_directive("property", member, None, _doc(value)))
-        elif isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value):
-            body.append(_directive("method", member, getattr(thing, member), _doc(value)))
-    # colons around, as a directive needs more of them than any inside it
-    bare = hasattr(thing, "model_fields") or is_dataclass(thing)  # the table has its fields and defaults
-    return _directive("class", path, None if bare else thing, "\n".join(body), "::::")
-
-
-def _directive(kind: str, name: str, thing: Any, body: str, fence: str = ":::") -> str:
-    return f"{fence}{{py:{kind}}} {name}{_signature(thing)}\n\n{body}\n{fence}\n"
-
-
-def _signature(thing: Any) -> str:
-    if thing is None:
-        return ""
-    try:
-        given = inspect.signature(thing)
-    except (TypeError, ValueError):
-        return "()"
-    names = [p.replace(annotation=p.empty) for p in given.parameters.values() if p.name not in ("self", "cls")]
-    names = [p.replace(default=_Something()) if repr(p.default).startswith("<") and p.default is not p.empty else p
-             for p in names]  # fmt: skip
-    return re.sub(r"\s+", " ", str(inspect.Signature(names)))
-
-
-class _Something:
-    """A default whose own text says nothing to a reader."""
-
-    def __repr__(self) -> str:
-        return "..."
-
-
-def _doc(thing: Any) -> str:
-    """A docstring as Markdown: paragraphs, sections such as "Args:" as lists, indented blocks as code."""
-    blocks = []
-    for block in re.split(r"\n\s*\n", inspect.getdoc(thing) or ""):
-        head, _, rest = block.partition("\n")
-        if re.fullmatch(r"(Args|Returns|Raises|Yields|Attributes):", head):
-            entries = re.split(r"\n(?=\S)", textwrap.dedent(rest))
-            blocks.append(f"**{head}**\n\n" + "\n".join(f"* {plain(entry)}" for entry in entries))
-        elif block.startswith("    "):
-            blocks.append(f"```text\n{textwrap.dedent(block)}\n```")
-        else:
-            blocks.append(plain(block))
-    return "\n\n".join(blocks) + "\n"
 
 
 # Tables --------------------------------------------------------------------------------------------------------------

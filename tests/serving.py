@@ -26,6 +26,7 @@ from bertie.apps.serve.worker import attention_of
 from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
+from bertie.infer.traffic import Traffic
 from bertie.objectives import build
 from bertie.runs.models import load
 from bertie.tasks import TASKS, with_task
@@ -88,7 +89,7 @@ class LocalWorker(Worker):
     async def start(self) -> Facts:
         self.engine = engine_of(load(self.settings.model))
         self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
-        self.facts, self.sha = self.engine.facts, "0" * 32
+        self.facts, self.sha = self.engine.facts, Traffic.model_hash(Path(self.settings.model))
         return self.facts
 
     async def run(

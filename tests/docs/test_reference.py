@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import bertie
+import bertie.sklearn
 from bertie.cli.table import app
 from bertie.data.corpus import CORPUS, TOKENS
 from bertie.folders import Kind
@@ -66,6 +67,10 @@ def test_every_key_of_every_config_is_in_the_reference(pages: dict[str, str]):
 
 def test_every_public_name_and_every_set_is_in_the_reference(pages: dict[str, str]):
     assert [name for name in bertie.__all__ if f"}} bertie.{name}" not in pages["python-api"]] == []
+    described = re.findall(r"^### (\S+)$", pages["python-api"], re.MULTILINE)
+    assert {*bertie.__all__, *(f"sklearn.{name}" for name in bertie.sklearn.__all__)} <= {*described}
+    methods = [name for name in dir(bertie.Model) if not name.startswith("_")]
+    assert [name for name in methods if f"}} {name}" not in pages["python-api"].partition("} bertie.Model(")[2]] == []
     assert [name for name in DATASETS if f"| `{name}` |" not in pages["datasets"]] == []
     assert all(f"| {code} |" in pages["exit-codes"] for code in (0, 1, 2, 3, 75, 130))
 

@@ -2,15 +2,19 @@
 
 import builtins
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
 import bertie
 import bertie.sklearn
+
+ROOT = Path(__file__).parents[2]
 
 SPECIAL = ("__init__", "__call__", "__getitem__", "__iter__", "__enter__")
 """Methods with two underscores that are called as functions."""
@@ -93,6 +97,22 @@ def signatures() -> Iterator[tuple[str, str, object]]:
                     yield where, name, hint
                 if name == "return":  # what is returned is public too
                     public += [one for one in classes_in(hint) if is_dataclass(one) or not inspect.isclass(thing)]
+
+
+def test_the_reference_lists_what_functions_return() -> None:
+    page = (
+        (ROOT / "docs" / "generate_api.py")
+        .read_text(encoding="utf-8")
+        .partition("RESULTS = (")[2]
+        .partition(')\n"""')[0]
+    )
+    returned = {
+        one for _, name, hint in signatures() if name == "return" for one in classes_in(hint) if is_dataclass(one)
+    }
+    public = [getattr(bertie, name) for name in bertie.__all__]
+    assert {f"{one.__module__}.{one.__qualname__}" for one in returned if one not in public} <= {
+        *re.findall(r'"([^"]+)"', page)
+    }
 
 
 def test_no_public_signature_has_any() -> None:

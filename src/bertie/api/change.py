@@ -85,6 +85,9 @@ def convert(
     Raises:
         DataError: Files are missing or damaged, or the adapter is of another model.
         UsageError: The precision is unknown, or the folder contains other files.
+
+    Example:
+        >>> converted = bertie.convert("runs/reviews", "out/halves", precision="bfloat16")
     """
     with TemporaryDirectory(prefix="bertie-") as merged:
         base = place = model_folder(folder)
@@ -131,6 +134,10 @@ def grow(
 
     Raises:
         UsageError: No size is given, or the model cannot have it.
+
+    Example:
+        >>> bertie.grow("runs/tiny", "out/deeper", layers=4).layers
+        4
     """
     if layers is None and positions is None and times == 1 and intermediate is None:
         raise UsageError("No new size given. Pass `layers`, `times`, `intermediate` or `positions`.")
@@ -168,6 +175,10 @@ def shrink(
 
     Raises:
         UsageError: There is no such layer or family.
+
+    Example:
+        >>> bertie.shrink("runs/tiny", "out/student", layers=[0]).layers
+        1
     """
     variant = families.VARIANTS[family] if family else None
 
@@ -192,6 +203,11 @@ def extend_vocabulary(
 
     Raises:
         DataError: There are no words.
+
+    Example:
+        >>> changed = bertie.extend_vocabulary("runs/tiny", ["umbrella", "thunder"], "out/extended")
+        >>> changed.left_out
+        {}
     """
     given = [*valid_lines(Path(words))] if isinstance(words, str | PathLike) else [*words]
     stripped = [word.strip() for word in given if word.strip()]
@@ -225,6 +241,10 @@ def trim_vocabulary(
 
     Raises:
         DataError: There is no text.
+
+    Example:
+        >>> bertie.trim_vocabulary("starter-en", iter(["It was written in the rain."]), "out/trimmed").vocab_size < 100
+        True
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:

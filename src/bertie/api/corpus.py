@@ -52,6 +52,13 @@ class Corpus:
         card: The contents of card.json.
         tokens: The token ids, with `tokenizer`.
         notes: What is unusual.
+
+    Example:
+        >>> corpus = bertie.Corpus.open("corpora/notes")
+        >>> corpus.documents, corpus.sentences
+        (40, 80)
+        >>> next(iter(corpus))
+        ['Note 0 is short.', 'It was written in the rain.']
     """
 
     folder: Path
@@ -187,6 +194,12 @@ def build_corpus(
         DataError: An input is missing, or contains no usable text.
         UsageError: The folder contains another corpus or other files.
         Stopped: The disk is full. The same call resumes the build.
+
+    Example:
+        >>> corpus = bertie.build_corpus("notes.txt", "out/corpus", min_chars=20)
+        >>> corpus = bertie.build_corpus((f"Text {i} is a document." for i in range(9)), "out/texts", dedup="none")
+        >>> corpus.documents
+        9
     """
     recipe = _recipe(config, {name: value for name, value in locals().items() if name in SETTINGS})
     own = None if tokenizer is None else tokenizer_of(tokenizer)  # before the long work, in case it cannot be opened

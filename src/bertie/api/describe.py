@@ -125,6 +125,9 @@ class ModelInfo:
             yield "  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items())
             yield "  fingerprint", tokenizer["fingerprint"]
 
+    def __repr__(self) -> str:
+        return f"ModelInfo({self.model!r}, {self.parameters['total']:,} parameters)"
+
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self.rows())
         return f"<table>{rows}</table>"
@@ -141,6 +144,11 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
     Raises:
         DataError: The folder is damaged.
         UsageError: There is no such model or preset.
+
+    Example:
+        >>> facts = bertie.info("bert-base", length=512)
+        >>> facts.parameters["total"]
+        109482240
     """
     folder = model_folder(model)
     config, architecture, labels, weights, tokenizer = families.config(folder), None, None, None, None
@@ -180,7 +188,12 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
 
 
 def presets() -> list[Preset]:
-    """Returns every preset with its sizes."""
+    """Returns every preset with its sizes.
+
+    Example:
+        >>> next(preset.layers for preset in bertie.presets() if preset.preset == "bert-tiny")
+        2
+    """
     return [
         Preset(
             name,
@@ -202,6 +215,12 @@ def list_families(name: str | None = None) -> list[FamilyInfo]:
 
     Raises:
         UsageError: There is no such architecture.
+
+    Example:
+        >>> [family.model_type for family in bertie.list_families()][:1]
+        ['bert']
+        >>> bertie.list_families("electra")[0].presets[0]
+        'electra-small-discriminator'
     """
     sizes = {row.preset: row.parameters for row in presets()}
     chosen = families.VARIANTS.items() if name is None else [(name, families.VARIANTS[name])]

@@ -175,6 +175,15 @@ def finetune(
         DataError: Examples cannot be read, or there are fewer than two labels.
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
+
+    Example:
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", epochs=2, lr=1e-3, batch_size=8)
+        >>> run.model.predict(["the soup was cold"]).labels[0] in ("good", "bad")
+        True
+        >>> examples = (["good soup", "cold soup"] * 9, ["good", "bad"] * 9)
+        >>> run = bertie.finetune("runs/tiny", examples, settings={"held_out": 0.5})
+        >>> run.scores["examples"]
+        8
     """
     function = loss if callable(loss) else None
     with ExitStack() as stack:
@@ -220,6 +229,11 @@ def finetune_against(
 
     Raises:
         As `finetune`.
+
+    Example:
+        >>> comparison = bertie.finetune_against(
+        ...     "runs/tiny", "starter-en", reviews, text="review", label="stars", epochs=1, output="out/against"
+        ... )
     """
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
         number = seeds_of(ready, seeds, False)
@@ -255,6 +269,11 @@ def plan_finetune(
 
     Raises:
         As `finetune`.
+
+    Example:
+        >>> plan = bertie.plan_finetune("runs/tiny", reviews, text="review", label="stars", epochs=3, trial=0)
+        >>> plan.facts["steps"]
+        3
     """
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
         number = seeds_of(ready, seeds, keep_best)

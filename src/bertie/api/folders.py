@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertie.api.display import html_table
 from bertie.errors import DataError, UsageError, arguments
@@ -70,6 +71,10 @@ def verify(folder: str | Path) -> Verification:
 
     Raises:
         DataError: The folder is none of these.
+
+    Example:
+        >>> bertie.verify("runs/reviews").ok
+        True
     """
     path = Path(folder)
     report = checking.verify(path if path.exists() else models.model_folder(folder))
@@ -85,6 +90,10 @@ def write_report(run: str | Path) -> Path:
 
     Raises:
         DataError: The folder is not a run.
+
+    Example:
+        >>> bertie.write_report("runs/reviews").name
+        'report.html'
     """
     folder = Path(run)
     return redraw(folder, (finetune_page.page if finetune_page.is_finetuning(folder) else page.page)(folder))
@@ -101,6 +110,19 @@ def export_checkpoint(run: str | Path, output: str | Path, *, overwrite: bool = 
 
     Raises:
         DataError: There is no intact checkpoint.
+
+    Example:
+        >>> class Halt(bertie.Callback):
+        ...     def on_step(self, run, step, metrics):
+        ...         if step == 3:
+        ...             raise KeyboardInterrupt
+        >>> sizes = {"model": "bert-tiny", "steps": 4, "batch_size": 4, "max_length": 32}
+        >>> sizes["settings"] = {"train.save_every": 2}
+        >>> try:
+        ...     bertie.pretrain("corpora/notes", "tokenizers/notes", **sizes, output="runs/half", callbacks=[Halt()])
+        ... except KeyboardInterrupt:
+        ...     bertie.export_checkpoint("runs/half", "out/half")
+        'step 2 of 4'
     """
     return models.export_checkpoint(Path(run), Path(output), overwrite=overwrite)
 
@@ -122,6 +144,10 @@ class Comparison:
     def to_dict(self) -> dict[str, object]:
         """Returns everything as JSON values."""
         return {**self.report}
+
+    def __repr__(self) -> str:
+        runs: Mapping[str, Any] = self.report
+        return f"Comparison({', '.join(row['run'] for row in runs['runs'])})"
 
     def _repr_html_(self) -> str:
         tables = ([dict(zip(columns, row, strict=True)) for row in rows] for columns, rows in self.tables())
@@ -147,6 +173,12 @@ def compare(
     Raises:
         DataError: A run has no metrics.
         UsageError: There are fewer than two runs, or runs of both kinds.
+
+    Example:
+        >>> comparison = bertie.compare(["runs/reviews", "runs/other"])
+        >>> columns, rows = next(comparison.tables())
+        >>> len(rows)
+        2
     """
     page_file, folder = (None if path is None else Path(path) for path in (output, card))
     if page_file is not None:

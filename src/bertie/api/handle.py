@@ -92,7 +92,12 @@ class ModelHandle:
 
     @classmethod
     def open(cls, folder: str | Path, where: Where = Where()) -> Self:
-        """Opens a model. `load` has the arguments and the errors."""
+        """Opens a model. `load` has the arguments and the errors.
+
+        Example:
+            >>> bertie.Model.open("runs/reviews").labels
+            ('bad', 'good')
+        """
         folder = model_folder(folder)
         opened = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
         return cls(opened.engine, opened.tokenizer, folder=folder, where=where)
@@ -108,6 +113,11 @@ class ModelHandle:
         Raises:
             DataError: The weights are not those that the config describes.
             UsageError: The family is not supported.
+
+        Example:
+            >>> theirs, tokenizer = model.to_transformers()
+            >>> bertie.Model.from_transformers(theirs, tokenizer).predict(["the soup was cold"]).labels
+            ['bad']
         """
         from bertie.api.interop import module_from
 
@@ -117,6 +127,11 @@ class ModelHandle:
         """Returns the model and its tokenizer as those of `transformers`, with a copy of the weights.
 
         Raises UsageError without `transformers`, and for a model that only Bertie can run.
+
+        Example:
+            >>> theirs, tokenizer = model.to_transformers()
+            >>> type(theirs).__name__
+            'ModernBertForSequenceClassification'
         """
         from bertie.api.interop import their_model, their_tokenizer
 
@@ -198,13 +213,23 @@ class ModelHandle:
         return tuple(name for name, can in able.items() if can)
 
     def predictor(self, *, max_length: int | None = None, too_long: TooLong | None = None, head: str = "") -> Predictor:
-        """Returns what predicts rows of a stream, with the options of `predict`."""
+        """Returns what predicts rows of a stream, with the options of `predict`.
+
+        Example:
+            >>> predictor = model.predictor(max_length=64)
+            >>> [answer.label for answer in predictor.predict(["the soup was cold"])]
+            ['bad']
+        """
         return Predictor(self._engine, self._tokenizer, max_length=max_length, too_long=too_long, head=head)
 
     def info(self, *, length: int = 128) -> "ModelInfo":
         """Returns the architecture, the size and the operations per token, as `bertie info`.
 
         Raises UsageError for a model without a folder, which `save` gives it.
+
+        Example:
+            >>> model.info().parameters["total"]
+            13608962
         """
         from bertie.api.describe import info
 
@@ -215,12 +240,25 @@ class ModelHandle:
         return info(self.folder, length=length)
 
     def lasting(self, files: object) -> Self:
-        """Keeps a temporary folder of the model for as long as the model lasts."""
+        """Keeps a temporary folder of the model for as long as the model lasts.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> files = TemporaryDirectory()
+            >>> model = bertie.load(model.save(files.name + "/model")).lasting(files)
+        """
         self._files = files
         return self
 
     def check(self, name: str) -> None:
-        """Raises UsageError where the model cannot answer a method."""
+        """Raises UsageError where the model cannot answer a method.
+
+        Example:
+            >>> model.check("predict")
+            >>> model.check("write")
+            Traceback (most recent call last):
+            bertie.errors.UsageError: This model generates no text. ...
+        """
         if name not in (can := self.can):
             reason, advice = LACKS[name]
             raise UsageError(f"{reason} It can {', '.join(can)}. {advice}")
@@ -248,6 +286,11 @@ class ModelHandle:
 
         A module that was taken out, and may have been trained, is written as it is now. Otherwise, the files are
         copied. Raises UsageError for a folder with files.
+
+        Example:
+            >>> folder = model.save("out/stars")
+            >>> bertie.load(folder).predict(["the soup was cold"]).labels
+            ['bad']
         """
         from bertie.models.convert import save_like
         from bertie.models.folder import MODEL_FOLDER

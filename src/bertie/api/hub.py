@@ -47,6 +47,13 @@ def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remot
     Raises:
         DataError: The model has no weights that can be opened.
         UsageError: There is no such model, or no network.
+
+    Example:
+        >>> bertie.download("someone/notes", dry_run=True).name
+        'someone/notes'
+        >>> downloaded = bertie.download("someone/notes")
+        >>> bertie.load("someone/notes").can[:3]
+        ('embed', 'similarity', 'fill_mask')
     """
     model = remote.look_up(name) if isinstance(name, str) else name
     if dry_run:
@@ -80,6 +87,11 @@ def upload(model: str | Path, name: str, *, private: bool = False, message: str 
 
     Raises:
         DataError: The folder is damaged, or no model.
+
+    Example:
+        >>> uploaded = bertie.upload("runs/other", "someone/reviews", private=True)
+        >>> uploaded.bytes > 1_000_000
+        True
     """
     folder = model_folder(model)
     read_public(folder)  # says what is wrong with a folder that is no model
@@ -90,7 +102,12 @@ def upload(model: str | Path, name: str, *, private: bool = False, message: str 
 
 
 def list_models() -> list[NamedModel]:
-    """Returns the models that have a name: those that come with Bertie and packages, and those of the Hub's cache."""
+    """Returns the models that have a name: those that come with Bertie and packages, and those of the Hub's cache.
+
+    Example:
+        >>> [model.name for model in bertie.list_models() if model.here][:3]
+        ['names-en', 'questions-en', 'sentiment-ko']
+    """
     return [NamedModel(name, text, here) for name, text, here in names.listed()]
 
 
@@ -156,6 +173,11 @@ def data_sets(names: Sequence[str] = ()) -> list[PublishedSet]:
 
     Raises:
         UsageError: There is no such data set.
+
+    Example:
+        >>> (rte,) = bertie.data_sets(["rte"])
+        >>> rte.task, rte.splits["train"].examples
+        ('sequence', 2490)
     """
     return [
         PublishedSet(

@@ -75,12 +75,21 @@ THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformer
 class Model(ModelHandle):
     """A model that is ready to use, whatever engine runs it. `load` opens one, `Run.model` is one.
 
-    model = bertie.load("starter-en")
-    model.fill_mask("The [MASK] sat on the mat.")
+    Example:
+        >>> model = bertie.load("starter-en")
+        >>> model.fill_mask("I read a [MASK] in the library.", top=1)[0][0].token
+        'book'
+        >>> model.can
+        ('embed', 'similarity', 'fill_mask', 'perplexity')
     """
 
     def like(self, model: "Model | str | Path") -> "Model":
-        """Returns another model, which is opened as this one was."""
+        """Returns another model, which is opened as this one was.
+
+        Example:
+            >>> model.like("runs/other").where == model.where
+            True
+        """
         where = self.where
         return usable(model, device=where.device, precision=where.precision, engine=where.engine)
 
@@ -166,6 +175,15 @@ class Model(ModelHandle):
         Raises:
             DataError: No text can be read, or one is a pair where the model reads single texts, or the reverse.
             UsageError: The model has no task head, or options exclude each other.
+
+        Example:
+            >>> answers = model.predict(["a quiet, lovely film", "the soup was cold"])
+            >>> answers.labels
+            ['good', 'bad']
+            >>> answers.probabilities.shape
+            (2, 2)
+            >>> model.predict(reviews, text="review").to_pandas().columns.tolist()
+            ['review', 'stars', 'label', 'probability', 'scores.bad', 'scores.good']
         """
         if candidates is None and (hypothesis is not None or multi):
             raise UsageError("`hypothesis` and `multi` need `candidates`.")
@@ -284,6 +302,11 @@ class Model(ModelHandle):
         Raises:
             DataError: There is no labeled example.
             UsageError: Both or neither of examples and data are given, or the model has no task head.
+
+        Example:
+            >>> scores = model.evaluate(reviews, text="review", label="stars")
+            >>> scores["accuracy"], scores.interval("accuracy")
+            (1.0, (1.0, 1.0))
         """
         from bertie.api.evaluating import Examples, Measures, measured_scores
 
@@ -381,6 +404,12 @@ class Model(ModelHandle):
         Raises:
             DataError: No text can be read.
             UsageError: There is no such layer, layers without tokens, or options of texts with tokens.
+
+        Example:
+            >>> model.embed(["a dog", "a puppy"], normalize=True).shape
+            (2, 384)
+            >>> model.embed(["a dog"], tokens=True)[0].tokens
+            ['[CLS]', 'a', 'dog', '[SEP]']
         """
         numbers = layers if isinstance(layers, str) else [*layers]
         if numbers and not tokens:
@@ -409,7 +438,13 @@ class Model(ModelHandle):
         return write_vectors(predictor, source, target)
 
     def embedder(self, **options: Unpack[SimilarityOptions]) -> Predictor:
-        """Returns what computes vectors for rows of a stream, with the options of `embed`."""
+        """Returns what computes vectors for rows of a stream, with the options of `embed`.
+
+        Example:
+            >>> embedder = model.embedder(normalize=True)
+            >>> [len(answer.label) for answer in embedder.predict(["a dog"])]
+            [384]
+        """
         return embedder(self.runner, self._tokenizer, **options)
 
     @arguments(*SimilarityOptions.__annotations__, **THEIRS)
@@ -426,6 +461,10 @@ class Model(ModelHandle):
         Returns:
             (A, B) float32: cosines, or what the folder names. Distances are negative, so a higher number is more
             similar.
+
+        Example:
+            >>> model.similarity(["a dog"], ["a puppy", "a tax"]).shape
+            (1, 2)
         """
         predictor = self.embedder(**options)
         task, a_AH, b_BH = (
@@ -460,6 +499,12 @@ class Model(ModelHandle):
 
         Raises:
             UsageError: The model gives neither scores nor vectors, or top is negative.
+
+        Example:
+            >>> model = bertie.load("runs/vectors")
+            >>> best, *others = model.rank("rain", ["It was written in the rain.", "Note 1 is short."])
+            >>> best.index in (0, 1), best.score >= others[0].score
+            (True, True)
         """
         check_text(query, "query")
         check_top(top)
@@ -493,6 +538,11 @@ class Model(ModelHandle):
         Raises:
             DataError: The text has no mask.
             UsageError: The model has no masked-LM head.
+
+        Example:
+            >>> model = bertie.load("starter-en")
+            >>> [mask[0].token for mask in model.fill_mask("She drank a cup of [MASK].", top=3)]
+            ['water']
         """
         self.check("fill_mask")
         return self.predictor(max_length=max_length).fill_mask(text, top=top)
@@ -512,6 +562,11 @@ class Model(ModelHandle):
         Raises:
             DataError: No text can be read.
             UsageError: The model generates no text, or an option has no effect.
+
+        Example:
+            >>> model = bertie.load("writer")
+            >>> len(model.write(["ab"], beams=2, max_new_tokens=5))
+            1
         """
         read, writer = readable_texts(texts), self.writer(**options)
         generated = [None if text is None else "".join(writer(text)) for text in read]
@@ -521,7 +576,12 @@ class Model(ModelHandle):
 
     @arguments(*WriteOptions.__annotations__, **THEIRS)
     def writer(self, **options: Unpack[WriteOptions]) -> "Writer":
-        """Returns what generates text word by word, `for word in model.writer()(text)`, with the options of `write`."""
+        """Returns what generates text word by word, `for word in model.writer()(text)`, with the options of `write`.
+
+        Example:
+            >>> model = bertie.load("writer")
+            >>> text = "".join(word for word in model.writer(max_new_tokens=5)("ab"))
+        """
         from bertie.api.writing import Writer
 
         self.check("write")
@@ -556,6 +616,12 @@ class Model(ModelHandle):
         Raises:
             DataError: No text can be scored.
             UsageError: The model has no masked-LM head.
+
+        Example:
+            >>> model = bertie.load("starter-en")
+            >>> good, bad = (model.perplexity([text]) for text in ("It sat on the mat.", "Mat the on sat it."))
+            >>> good.per_word < bad.per_word
+            True
         """
         from bertie.api.scoring import perplexity_of
 
@@ -578,6 +644,11 @@ class Model(ModelHandle):
         Raises:
             DataError: A text is empty.
             UsageError: The model has no such head.
+
+        Example:
+            >>> model = bertie.load("runs/tiny")
+            >>> model.next_sentence("Note 1 is short.", "It was written in the rain.").verdict in ("follows", "random")
+            True
         """
         from bertie.infer.pairs import judge, kind_of
 
@@ -612,6 +683,13 @@ class Model(ModelHandle):
         Raises:
             DataError: The text has no words.
             UsageError: The model has no head that can be explained, or the label is unknown.
+
+        Example:
+            >>> explanation = model.explain("the soup was cold")
+            >>> explanation.about
+            'label bad'
+            >>> explanation.to_pandas().columns.tolist()
+            ['word', 'value']
         """
         texts = (text,) if isinstance(text, str) else tuple(text)
         explain = Later[Callable[..., dict[str, Any]]]("bertie.apps.explain.api", "explain").found()
@@ -636,6 +714,11 @@ class Model(ModelHandle):
         Raises:
             DataError: There are too few texts, or the model misses the quality threshold.
             UsageError: The weights are quantized already, or cannot be.
+
+        Example:
+            >>> small = bertie.load("runs/other").compress(texts, force=True)
+            >>> small.labels
+            ('bad', 'good')
         """
         quantize = Later[Callable[..., "TorchModel"]]("bertie.compression.gate", "quantize_module").found()
         texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
@@ -668,6 +751,11 @@ class Model(ModelHandle):
         Raises:
             DataError: The graph misses the quality threshold.
             UsageError: The format is unknown, or the model has no graph.
+
+        Example:
+            >>> folder = bertie.load("runs/other").export("out/other-onnx", texts=texts, force=True)
+            >>> bertie.load(folder).engine
+            'onnx'
         """
         export = Later[Callable[..., object]]("bertie.apps.export.api", "write_graph").found()
         chosen = None if texts is None else [text for text in readable_texts(texts) if text is not None]
@@ -703,6 +791,11 @@ def load(
     Raises:
         DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
         UsageError: There is no such model, or an option is unknown or impossible for it.
+
+    Example:
+        >>> model = bertie.load("runs/reviews", device="cpu", engine="torch")
+        >>> model.labels, model.task
+        (('bad', 'good'), 'sequence')
     """
     return Model.open(model, Where(device, precision, engine))
 

@@ -106,6 +106,12 @@ def pretrain(
         DataError: The corpus is missing, damaged or too small, or the vocabulary does not belong to the model.
         UsageError: A setting is wrong, or the folder contains another run.
         Stopped: The run was interrupted. The same call resumes it.
+
+    Example:
+        >>> settings = {"model": "bert-tiny", "steps": 2, "batch_size": 4, "max_length": 32}
+        >>> run = bertie.pretrain("corpora/notes", "tokenizers/notes", **settings)
+        >>> run.model.can
+        ('embed', 'similarity', 'fill_mask', 'perplexity', 'next_sentence')
     """
     with ExitStack() as stack:
         ready = stack.enter_context(_ready(locals()))
@@ -147,6 +153,12 @@ def plan_pretrain(
 
     Raises:
         As `pretrain`.
+
+    Example:
+        >>> settings = {"model": "bert-tiny", "steps": 2, "batch_size": 4, "max_length": 32}
+        >>> plan = bertie.plan_pretrain("corpora/notes", "tokenizers/notes", **settings, trial=0)
+        >>> plan.forecast.seconds < 60
+        True
     """
     with _ready({**options, "corpus": corpus, "tokenizer": tokenizer}) as ready:
         return Plan(runs.plan(ready, trial=trial), runs.summary)

@@ -34,6 +34,15 @@ class Predictions(Sequence[Prediction]):
         rows: The columns of each row, where the data had columns.
         columns: The keys of a prediction in a table: label, probability, scores.LABEL ...
         row_index: The index of the DataFrame or the Series of pandas that the rows came from.
+
+    Example:
+        >>> answers = model.predict(["a quiet, lovely film", "the soup was cold"])
+        >>> answers
+        Predictions('good', 'bad')
+        >>> answers[0].label, answers[0].probability > 0.5
+        ('good', True)
+        >>> answers.to_pandas()["label"].tolist()
+        ['good', 'bad']
     """
 
     answers: tuple[Prediction, ...]
@@ -128,6 +137,11 @@ class Written:
         rows: Number of rows that were read.
         answers: Number of rows with an answer. The others have a reason instead.
         notes: What was warned about.
+
+    Example:
+        >>> written = model.predict(reviews, text="review", output="out/answers.csv")
+        >>> written.rows, written.answers
+        (36, 36)
     """
 
     files: tuple[Path, ...]

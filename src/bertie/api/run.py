@@ -41,6 +41,14 @@ class Run:
     Attributes:
         folder: The run folder. Without `output`, it is temporary, and lasts as long as this value.
         results: The contents of results.json.
+
+    Example:
+        >>> run = bertie.Run.of("runs/reviews")
+        >>> run.model.predict(["the soup was cold"]).labels
+        ['bad']
+        >>> kept = run.save("out/kept")
+        >>> kept.report.name
+        'report.html'
     """
 
     folder: Path
@@ -237,9 +245,14 @@ class Plan:
         """Returns the facts as JSON values."""
         return {**self._read}
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         if self._summary is not None:
-            return self._summary(self.to_dict())
+            from rich.text import Text
+
+            return Text.from_markup(self._summary(self.to_dict())).plain
         apart = ("forecast", "notes", "warnings")
         lines = [f"{name}: {value}" for name, value in self._read.items() if name not in apart]
         lines += self._read.get("notes", ())

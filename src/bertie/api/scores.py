@@ -29,6 +29,15 @@ class Scores(Mapping[str, float]):
         report: Everything that was measured, as `bertie evaluate --json` prints it.
         metrics: The names of the metrics, the main one first.
         second: The name of the model that this one was compared with.
+
+    Example:
+        >>> scores = model.evaluate(reviews, text="review", label="stars")
+        >>> scores
+        Scores(accuracy 1.000 (1.000 to 1.000), macro_f1 1.000 (1.000 to 1.000))
+        >>> scores["accuracy"], scores.interval("accuracy")
+        (1.0, (1.0, 1.0))
+        >>> scores.to_pandas()["metric"].tolist()
+        ['accuracy', 'macro_f1']
     """
 
     report: Mapping[str, object]

@@ -31,9 +31,9 @@ def function_of(
         text = inspect.getdoc(method) or ""
 
         function.__signature__ = inspect.Signature([model, *own, *where])  # type: ignore[attr-defined]
-        function.__doc__ = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1).replace(
-            "\n\nReturns:", f"\n{WHERE_LINES}\n\nReturns:", 1
-        )
+        text = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1)
+        text = text.replace("\n\nReturns:", f"\n{WHERE_LINES}\n\nReturns:", 1)
+        function.__doc__ = text.replace(f"model.{method.__name__}(", f"bertie.{method.__name__}(model, ")
         return arguments(**others)(function)
 
     return decorate

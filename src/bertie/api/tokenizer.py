@@ -68,6 +68,11 @@ def train_tokenizer(
     Raises:
         DataError: The texts cannot be read, or contain no words.
         UsageError: The family or the algorithm is unknown, or the folder contains other files.
+
+    Example:
+        >>> tokenizer = bertie.train_tokenizer("corpora/notes", size=120)
+        >>> tokenizer.encode("It was written").tokens
+        ['[CLS]', 'It', 'was', 'written', '[SEP]']
     """
     options = {name: value for name, value in locals().items() if name not in ("texts", "output", "overwrite")}
     model_type = family if family in families.VARIANTS else families.family(family).model_type
@@ -124,6 +129,9 @@ def report_tokenizer(
 
     Raises:
         DataError: The texts contain no words.
+
+    Example:
+        >>> report = bertie.report_tokenizer("starter-en", iter(["It was written in the rain."]))
     """
     measured = report(tokenizer_of(tokenizer), _progress(islice(lines_of(texts, encoding), limit), "reading"))
     if not measured.scripts:
@@ -137,6 +145,10 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
 
     Raises:
         DataError: Files are missing or damaged.
+
+    Example:
+        >>> bertie.load_tokenizer("starter-en").vocab_size
+        12000
     """
     return tokenizer_of(folder)
 

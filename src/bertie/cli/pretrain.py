@@ -74,7 +74,7 @@ def pretrain(
         if console.verbosity.json:
             console.emit(plan.to_dict())
             return
-        console.show(str(plan), markup=True)
+        console.show(str(plan))
         for warning in plan.warnings:
             console.warn(warning)
         return

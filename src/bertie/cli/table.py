@@ -71,6 +71,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("perplexity", "bertie.cli.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
         Row("drift", "bertie.apps.drift.command:compare_with_training", "Compare a model's texts and answers in use with its training."),
         Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
+        Row("switch", "bertie.apps.serve.commands.switch:switch", "Send all requests of a running server to one of two versions of a model."),
         Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
     ),
     "Understand a model": (

@@ -44,6 +44,24 @@ def tune(
             "--prune", help="Stop runs whose dev score is below the median of earlier runs.", rich_help_panel="Training"
         ),
     ] = False,
+    confirm: Annotated[
+        int,
+        typer.Option(
+            "--confirm",
+            min=0,
+            help="New seeds that compare the best settings with yours; 0: none.",
+            rich_help_panel="Training",
+        ),
+    ] = 3,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds",
+            min=2,
+            help="Nested cross-validation instead: repeat the search in each fold.",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     few_shot: FewShot = False,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
@@ -69,6 +87,8 @@ def tune(
         trials=trials,
         hours=hours,
         prune=prune,
+        confirm=confirm,
+        folds=folds,
         overwrite=overwrite,
         settings=given,
         overrides=texts,

@@ -46,7 +46,13 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dr
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The shape and the variant of an encoder. The defaults are BERT-base uncased (Devlin et al. 2018, section 3)."""
+    """The shape and the variant of an encoder. The defaults are BERT-base uncased (Devlin et al. 2018, section 3).
+
+    Example:
+        >>> shape = bertie.EncoderConfig(hidden_size=128, num_attention_heads=2, intermediate_size=512)
+        >>> shape.replace(num_hidden_layers=4).num_hidden_layers
+        4
+    """
 
     unread: ClassVar[frozenset[str]] = frozenset()
     """Fields that this kind of encoder does not use. They cannot be changed."""

@@ -99,7 +99,15 @@ class PhaseConfig(Config):
 
 
 class PretrainConfig(Config):
-    """All settings of one pre-training run."""
+    """All settings of one pre-training run.
+
+    Example:
+        >>> config = bertie.PretrainConfig(
+        ...     corpus="corpora/notes", tokenizer="tokenizers/notes", model="bert-tiny", max_length=32,
+        ...     train={"steps": 2, "batch_size": 4},
+        ... )
+        >>> run = bertie.pretrain(config=config)
+    """
 
     also_called = ALSO_CALLED
     options = OPTIONS
@@ -215,7 +223,12 @@ class TaskShare(LabeledFiles):
 
 
 class FinetuneConfig(LabeledFiles):
-    """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
+    """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3.
+
+    Example:
+        >>> config = bertie.FinetuneConfig(model="runs/tiny", train_file="reviews.csv", text=("review",), label="stars")
+        >>> run = bertie.finetune(config=config)
+    """
 
     also_called = {
         **{name: ours for name, ours in ALSO_CALLED.items() if ours not in NOT_TUNED},

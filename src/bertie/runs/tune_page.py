@@ -8,6 +8,7 @@ from bertie.metrics.base import called
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Report, StatCard
 from bertie.report.values import quantity, setting
+from bertie.runs.confirmation import verdict_on_best
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -22,10 +23,20 @@ def page(results: Mapping[str, Any]) -> Report:
             StatCard("time", quantity(sum(row["seconds"] for row in rows), "s"), "all trials"),
         ]
     )
+    for comparison in (results.get("nested"), results.get("confirmed")):
+        if comparison is not None:
+            report.section("Better than the given settings?", verdict_on_best(comparison, shown))
+            report.table(
+                ["run", "given", "best"],
+                [[n, row["given"], row["best"]] for n, row in enumerate(comparison["runs"], 1)],
+            )
     ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
     so_far = list(itertools.accumulate((row[metric] for row in ended), max))
     places = [float(n) for n in range(1, len(ended) + 1)]
     lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
+    if importance := results.get("importance"):
+        report.section("What mattered", f"The share of the variance of {shown} that each setting explains (fANOVA).")
+        report.table(["setting", "share"], [[name, share] for name, share in importance.items()])
     about = f"The best of many trials is slightly optimistic: expect a lower {shown} on other texts."
     report.section("Best value over trials", about).chart(Chart.lines(lines, x_label="trial", y_label=shown))
     names = list(best["settings"])

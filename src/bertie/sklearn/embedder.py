@@ -22,10 +22,16 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
 
     The options are those of `bertie.embed`. The vectors of several columns stand side by side.
 
-        make_pipeline(TextEmbedder("minilm-l6"), LogisticRegression()).fit(texts, labels)
-
     Attributes:
         folder_: The folder of the model.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from bertie.sklearn import TextEmbedder
+        >>> classifier = make_pipeline(TextEmbedder("starter-en", pooling="mean"), LogisticRegression())
+        >>> classifier.fit(reviews["review"], reviews["stars"]).score(reviews["review"], reviews["stars"])
+        1.0
     """
 
     _most_columns = None

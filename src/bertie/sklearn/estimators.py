@@ -142,11 +142,17 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
     A 2-D y of 0 and 1 has a column for each of several labels. `class_weight` is "balanced" or a dictionary of labels
     and weights, as of scikit-learn. `positive` is the label of the threshold that `optimize` chooses; the second.
 
-        TextClassifier("starter-en", epochs=2).fit(texts, labels).predict(["a quiet, lovely film"])
-
     Attributes:
         classes_: The labels, sorted, of the type of y; for a 2-D y, the numbers of its columns.
         folder_: The folder of the fitted model.
+
+    Example:
+        >>> from bertie.sklearn import TextClassifier
+        >>> classifier = TextClassifier("runs/tiny", epochs=2).fit(reviews["review"], reviews["stars"])
+        >>> classifier.classes_.tolist()
+        ['bad', 'good']
+        >>> classifier.predict_proba(["the soup was cold"]).shape
+        (1, 2)
     """
 
     def __init__(
@@ -274,6 +280,12 @@ class TextRegressor(RegressorMixin, FineTuned):  # type: ignore[misc]
 
     Attributes:
         folder_: The folder of the fitted model.
+
+    Example:
+        >>> from bertie.sklearn import TextRegressor
+        >>> regressor = TextRegressor("runs/tiny", epochs=1).fit(["short", "a longer text"] * 8, [0.1, 0.9] * 8)
+        >>> regressor.predict(["a text"]).shape
+        (1,)
     """
 
     def fit(self, X: Texts, y: Labels, sample_weight: object = None) -> Self:

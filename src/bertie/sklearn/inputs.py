@@ -26,7 +26,14 @@ Array = NDArray[np.generic]
 
 
 class InputError(DataError, ValueError):
-    """X or y that an estimator cannot use. It is a ValueError, as scikit-learn expects."""
+    """X or y that an estimator cannot use. It is a ValueError, as scikit-learn expects.
+
+    Example:
+        >>> from bertie.sklearn import TextEmbedder
+        >>> TextEmbedder("runs/vectors").fit(["a text", None])
+        Traceback (most recent call last):
+        bertie.sklearn.inputs.InputError: Row 2 of X: ...
+    """
 
 
 def rows_of(X: Texts) -> list[Row]:

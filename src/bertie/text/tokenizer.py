@@ -61,6 +61,13 @@ class Tokenizer:
 
     Raises:
         DataError: A special token is not in the vocabulary.
+
+    Example:
+        >>> tokenizer = bertie.load_tokenizer("starter-en")
+        >>> tokenizer.encode("Unbelievable!").tokens
+        ['[CLS]', 'un', '##be', '##li', '##eva', '##ble', '!', '[SEP]']
+        >>> tokenizer.decode(tokenizer.encode("Hello there").ids)
+        'hello there'
     """
 
     def __init__(
@@ -127,6 +134,9 @@ class Tokenizer:
                 f"{', '.join(f'{role} {token}' for role, token in self.special_tokens.items())}."
             )
         return found
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({type(self.engine.model).__name__}, {self.vocab_size:,} tokens)"
 
     @property
     def pad_id(self) -> int:

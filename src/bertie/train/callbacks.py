@@ -28,10 +28,12 @@ LESS = (LOSS, "mse", "perplexity")  # ends of the names of metrics of which less
 class StopTraining(Exception):
     """Raised by a callback to end a run well: it keeps its model, its scores and its report.
 
-    class Enough(bertie.Callback):
-        def on_evaluate(self, run, step, scores):
-            if scores["accuracy"] > 0.95:
-                raise bertie.StopTraining("accuracy is above 0.95")
+    Example:
+        >>> class Enough(bertie.Callback):
+        ...     def on_evaluate(self, run, step, scores):
+        ...         if scores["accuracy"] > 0.95:
+        ...             raise bertie.StopTraining("accuracy is above 0.95")
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", callbacks=[Enough()])
     """
 
 
@@ -47,6 +49,14 @@ class TrainingRun:
         step: Steps that were done before; more than 0 for a run that is resumed.
         metric: The main metric of an evaluation.
         evaluations: The steps and scores of the evaluations until then.
+
+    Example:
+        >>> class Shares(bertie.Callback):
+        ...     def on_step(self, run, step, metrics):
+        ...         if step == run.steps // 2:
+        ...             print(f"half of {run.steps} steps into {run.folder.name}")
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", epochs=4, callbacks=[Shares()])
+        half of 4 steps into run
     """
 
     folder: Path
@@ -64,11 +74,12 @@ class Callback(Protocol):
     With several processes, it is called in the first one. An exception other than `StopTraining` ends the run at once;
     a checkpoint is saved before.
 
-        class Print(bertie.Callback):
-            def on_evaluate(self, run, step, scores):
-                print(step, scores[run.metric])
-
-        bertie.finetune("starter-en", reviews, callbacks=[Print()])
+    Example:
+        >>> class Print(bertie.Callback):
+        ...     def on_evaluate(self, run, step, scores):
+        ...         print(step, run.metric, round(scores[run.metric], 1))
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", epochs=1, callbacks=[Print()])
+        1 accuracy 0.5
     """
 
     def on_start(self, run: TrainingRun) -> None:
@@ -102,9 +113,11 @@ class EachStep(Callback):
 class EarlyStopping(Callback):
     """Ends a run when a metric has not improved for some evaluations.
 
-        bertie.finetune("starter-en", reviews, epochs=20, callbacks=[bertie.EarlyStopping(patience=3)])
-
     `patience=3` is the same, and also keeps the best weights.
+
+    Example:
+        >>> stopping = bertie.EarlyStopping(patience=3, min_improvement=0.001)
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", epochs=8, callbacks=[stopping])
     """
 
     def __init__(self, patience: int = 3, *, metric: str = "", min_improvement: float = 0.0) -> None:

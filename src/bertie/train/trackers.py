@@ -122,7 +122,9 @@ class Tracker(Callback):
 class TensorBoard(Tracker):
     """Writes a run for TensorBoard, to RUN/tensorboard by default. Settings are a text.
 
-    bertie.finetune("starter-en", reviews, callbacks=[bertie.TensorBoard("logs/reviews")])
+    Example:
+        >>> tracker = bertie.TensorBoard("logs/reviews")
+        >>> run = bertie.finetune("runs/tiny", reviews, text="review", label="stars", epochs=1, callbacks=[tracker])
     """
 
     name, module, extra, rewinds = "TensorBoard", "torch.utils.tensorboard", "tensorboard", True
@@ -151,7 +153,9 @@ class TensorBoard(Tracker):
 class MLflow(Tracker):
     """Writes a run to MLflow: where MLFLOW_TRACKING_URI says, by default to the current folder.
 
-    bertie.finetune("starter-en", reviews, callbacks=[bertie.MLflow("http://localhost:5000", experiment="reviews")])
+    Example:
+        >>> tracker = bertie.MLflow("http://localhost:5000", experiment="reviews")
+        >>> settings = {"callbacks": [tracker]}  # of bertie.finetune and bertie.pretrain
     """
 
     name, module, extra = "MLflow", "mlflow", "mlflow"
@@ -201,7 +205,9 @@ class MLflow(Tracker):
 class WandB(Tracker):
     """Writes a run to Weights & Biases. WANDB_MODE=offline keeps it on this machine.
 
-    bertie.finetune("starter-en", reviews, callbacks=[bertie.WandB("reviews")])
+    Example:
+        >>> tracker = bertie.WandB("reviews")
+        >>> settings = {"callbacks": [tracker]}  # of bertie.finetune and bertie.pretrain
     """
 
     name, module, extra = "Weights & Biases", "wandb", "wandb"
@@ -238,7 +244,9 @@ class WandB(Tracker):
 class Trackio(Tracker):
     """Writes a run to Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL is set.
 
-    bertie.finetune("starter-en", reviews, callbacks=[bertie.Trackio("reviews")])
+    Example:
+        >>> tracker = bertie.Trackio("reviews")
+        >>> settings = {"callbacks": [tracker]}  # of bertie.finetune and bertie.pretrain
     """
 
     name, module, extra = "Trackio", "trackio", "trackio"

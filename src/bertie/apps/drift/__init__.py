@@ -6,5 +6,7 @@ from bertie.apps import modules_of
 
 if TYPE_CHECKING:
     from bertie.apps.drift import api as api
+    from bertie.apps.drift import compare as compare
+    from bertie.apps.drift import shift as shift
 else:
     __getattr__ = modules_of(__name__)

@@ -2,7 +2,7 @@
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import bertie
 from bertie import Model
-from bertie.apps.drift import shift
+from bertie.apps.drift.compare import QuantityDrift, compare_traffic
 from bertie.platform import (
     FOREIGN_ARGUMENTS,
     Batches,
@@ -32,44 +32,6 @@ if TYPE_CHECKING:
 
 Rows = str | Path | Iterable[object]
 NEAREST = 5  # rows of the reference whose mean distance is that of a row
-RARE_SHARE = 0.01  # of all rows: names below it are counted together
-SHOWN_BINS = 3  # bins of a quantity that a repr and a table show
-
-
-@dataclass(frozen=True)
-class BinShare:
-    """The rows in one bin of a quantity. reference, share: as parts of all rows, of the reference and of the data."""
-
-    bin: str
-    reference: float
-    share: float
-
-
-@dataclass(frozen=True)
-class QuantityDrift:
-    """How much a quantity differs between the data and the reference.
-
-    Attributes:
-        quantity: label, confidence, tokens, unknown_tokens, script, value, or vectors.
-        index: The population stability index; for vectors, the maximum mean discrepancy.
-        by_chance: The mean of the index for rows that are divided at random.
-        interval: 95% interval of the index; for vectors, of the separability.
-        separability: For vectors, how well the two are told apart: 0.5 not at all, 1 entirely.
-        p: The p-value of a permutation test.
-        adjusted_p: The p-value for all quantities together (Holm).
-        differs: Whether the adjusted p-value is at most the level.
-        changes: The rows by bin, the largest change first.
-    """
-
-    quantity: str
-    index: float
-    by_chance: float
-    interval: tuple[float, float]
-    separability: float | None
-    p: float
-    adjusted_p: float
-    differs: bool
-    changes: tuple[BinShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,8 +96,8 @@ class Drift:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("quantity", "index", "by chance", "adjusted p", "differs"))
         rows = "".join(
-            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:.3f}</td><td>{one.by_chance:.3f}</td>"
-            f"<td>{one.adjusted_p:.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
+            f"<tr><td>{escape(one.quantity)}</td><td>{one.index:z.3f}</td><td>{one.by_chance:z.3f}</td>"
+            f"<td>{one.adjusted_p:z.4f}</td><td>{'yes' if one.differs else ''}</td></tr>"
             for one in self.differences
         )
         return f"<p>{escape(self.summary)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -320,68 +282,3 @@ def nearest_distances(rows: NDArray[np.float32], usual: NDArray[np.float32], ski
     near = np.sort(np.maximum(squares, 0), 1)[:, skip : skip + NEAREST]
     means: NDArray[np.float64] = np.sqrt(near).mean(1, dtype=np.float64)
     return means
-
-
-def compare_traffic(usual: Traffic, traffic: Traffic, level: float) -> tuple[QuantityDrift, ...]:
-    """Returns the differences of all quantities that have more than one value, the surest first."""
-    tables = [*binned_rows(usual, traffic)]
-    one, two = usual.vectors.array, traffic.vectors.array
-    enough = min(len(one), len(two)) >= shift.FEWEST_VECTORS and usual.vectors.width == traffic.vectors.width
-    permutations = shift.permutations_for(len(tables) + enough, level)
-    tests: list[tuple[str, tuple[BinShare, ...], shift.ShiftTest]] = []
-    for name, bins in tables:
-        first, second = zip(*bins.values(), strict=True)
-        tests.append((name, changes_of(bins), shift.compare_counts(first, second, permutations)))
-    if enough:
-        tests.append(("vectors", (), shift.compare_vectors(one, two, permutations)))
-    together = shift.adjusted([test.p for _, _, test in tests])
-    differences = [
-        QuantityDrift(
-            name, test.value, test.by_chance, test.interval, test.separability, test.p, p, p <= level, changes
-        )
-        for (name, changes, test), p in zip(tests, together, strict=True)
-    ]
-    return tuple(sorted(differences, key=lambda one: (one.adjusted_p, -one.index)))
-
-
-Bins = dict[str, tuple[int, int]]
-"""Bin -> rows of the reference, rows of the data."""
-
-
-def binned_rows(usual: Traffic, traffic: Traffic) -> Iterator[tuple[str, Bins]]:
-    """Yields the quantities that both have and that have more than one value, with their rows by bin.
-
-    Of the larger part, at most TIMES as many rows as of the smaller are drawn at random: more find no smaller
-    difference, and the values of the smaller would be rare among them.
-    """
-    for name in sorted(usual.names.keys() & traffic.names.keys()):
-        names = sorted({*usual.names[name], *traffic.names[name]})
-        own, new = usual.names[name], traffic.names[name]
-        one, two = shift.thinned([own[key] for key in names], [new[key] for key in names])
-        both, rare = one + two, RARE_SHARE * (one + two).sum()
-        bins = {key: (int(one[at]), int(two[at])) for at, key in enumerate(names) if both[at] >= rare}
-        if (both < rare).any():
-            bins["rare"] = (int(one[both < rare].sum()), int(two[both < rare].sum()))
-        if len(bins) > 1:
-            yield name, bins
-    for name in sorted(usual.counts.keys() & traffic.counts.keys()):
-        one, two = shift.thinned(usual.counts[name], traffic.counts[name])
-        groups = shift.grouped_bins(one + two)
-        if len(groups) > 1:
-            edges = Traffic.EDGES[name]
-            yield name, {bin_name(edges, part): (int(one[part].sum()), int(two[part].sum())) for part in groups}
-
-
-def bin_name(edges: Sequence[float], part: slice) -> str:
-    """Returns what a group of bins is called: `to 0.5`, `0.5 to 0.8`, `above 0.8`."""
-    if part.stop > len(edges):
-        return f"above {edges[part.start - 1]:.4g}"
-    high = f"{edges[part.stop - 1]:.4g}"
-    return f"{edges[part.start - 1]:.4g} to {high}" if part.start else f"to {high}"
-
-
-def changes_of(bins: Bins) -> tuple[BinShare, ...]:
-    """Returns the shares of the rows by bin, the largest change first."""
-    first, second = map(sum, zip(*bins.values(), strict=True))
-    changes = [BinShare(name, one / first, two / second) for name, (one, two) in bins.items()]
-    return tuple(sorted(changes, key=lambda one: -abs(one.share - one.reference)))

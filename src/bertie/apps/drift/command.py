@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.apps.drift.api import SHOWN_BINS, Drift
+from bertie.apps.drift.api import Drift
 from bertie.platform import BertieError, TableOptions, console, grouped, option
+
+SHOWN_BINS = 3  # of a quantity
 
 
 @grouped

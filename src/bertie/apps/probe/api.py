@@ -131,6 +131,11 @@ def probe(
     Raises:
         DataError: The files do not have what a probe needs.
         UsageError: There is no such probe, or the folder contains another run.
+
+    Example:
+        >>> results = bertie.probe("runs/tiny", "notes.txt", output="out/probe", probes=["order"], sentences=20)
+        >>> results.to_pandas().columns.tolist()
+        ['probe', 'layer', 'metric', 'model', 'random', 'control']
     """
     settings = Settings(_names(train), _names(test), _names(probes), _names(format), sentences, pooling, encoding, seed)
     settings.check()
@@ -172,6 +177,11 @@ def words(
 
     Raises:
         UsageError: A text does not have the word.
+
+    Example:
+        >>> contexts = bertie.words("starter-en", ["the bank of the river", "a bank account"], word="bank")
+        >>> contexts.to_pandas().columns.tolist()
+        ['layer', 'mean_similarity', 'baseline', 'adjusted']
     """
     texts = [text for text in readable_texts(texts) if text is not None]
     contexts_of(texts, word)  # before the model is opened

@@ -75,8 +75,9 @@ def build_index(
         UsageError: The folder contains other files, or an index with other settings.
 
     Example:
-        >>> index = bertie.build_index("manuals/", "manuals-index")
-        >>> index.search("How do I reset it?", top=3).hits[0].passage.text
+        >>> index = bertie.build_index("notes.txt", "out/notes-index")
+        >>> index.search("rain", top=3).hits[0].passage.text[:16]
+        'Note 0 is short.'
     """
     documents = [documents] if isinstance(documents, str | Path) else documents
     if not isinstance(documents, Sequence) or not all(isinstance(one, str | Path) for one in documents):
@@ -146,8 +147,10 @@ def open_index(
         UsageError: The index has no vectors, or a model cannot do its part.
 
     Example:
-        >>> with bertie.open_index("manuals-index", answer="questions-en") as index:
-        ...     index.search("How do I reset it?", top=3).answer
+        >>> with bertie.open_index("docs-index", answer="questions-en") as index:
+        ...     found = index.search("What does json.loads return?", top=3)
+        >>> len(found.hits), found.answer is not None
+        (3, True)
     """
     folder, where = Path(folder), WhereModels(precision, model_engine, device)
     store = ENGINES[engine](folder, url)

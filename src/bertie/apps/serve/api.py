@@ -86,8 +86,13 @@ def serve(
         BertieError: The server cannot start; the message is that of `bertie serve`.
 
     Example:
-        >>> with bertie.serve({"reviews": run.model}) as server:
-        ...     requests.post(f"{server.url}/predict", json={"inputs": "The soup was cold."}).json()
+        >>> import json, urllib.request
+        >>> with bertie.serve({"reviews": "runs/reviews"}) as server:
+        ...     body = json.dumps({"inputs": "the soup was cold"}).encode()
+        ...     request = urllib.request.Request(f"{server.url}/predict", body, {"Content-Type": "application/json"})
+        ...     answer = json.load(urllib.request.urlopen(request))
+        >>> answer[0]["label"]
+        'bad'
     """
     named = models if isinstance(models, Mapping) else {"model": models}
     if not named:

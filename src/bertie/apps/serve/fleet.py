@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,15 @@ from bertie.apps.serve.errors import ENDS, Refusal
 from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
-from bertie.apps.serve.served import Served
-from bertie.platform import BertieError, DataError, ModelFolder, nearest
+from bertie.apps.serve.served import Call, Served
+from bertie.apps.serve.versions import Versions
+from bertie.apps.serve.watching import Watch
+from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, nearest
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
+
+SHADOW_NICE = 19  # of a version that answers nobody
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Reloads:
 class Fleet:
     """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`.
 
+    watch: what is kept of their traffic. versions: two of them that are compared.
     index_paths: folders of indexes, by name. process: that of the server, which SIGHUP tells to load the models again.
     """
 
@@ -69,6 +74,8 @@ class Fleet:
     log: Any = None
     index_paths: Mapping[str, Path] = field(default_factory=dict)
     worker: Callable[[WorkerSettings], Worker] = Worker
+    watch: Watch = field(default_factory=Watch)
+    versions: Versions | None = None
     models: dict[str, Served] = field(default_factory=dict)
     indexes: dict[str, "ServedIndex"] = field(default_factory=dict)
     draining: bool = False
@@ -88,7 +95,38 @@ class Fleet:
                 if isinstance(one, BaseException):
                     await self.kill()
                     raise one
+            try:
+                self._check_versions(self.models)
+            except BertieError:
+                await self.kill()
+                raise
+            for model in self.models.values():
+                self.watch.add(model)
+            self.watch.start()
             await asyncio.to_thread(self._link, indexes)
+
+    def _check_versions(self, models: Mapping[str, Served]) -> None:
+        """Raises UsageError for two versions that cannot be compared."""
+        if self.versions is not None:
+            self.versions.check(models[self.versions.old], models[self.versions.new])
+
+    def routed(self, model: Served, request: bytes) -> Served:
+        """Returns the version of a model that answers a request. request: its id."""
+        return model if self.versions is None else self.models[self.versions.version_for(model.name, request)]
+
+    def count(self, call: Call, examples: Sequence[Example], encoded: Sequences, answers: Sequence[Prediction]) -> None:
+        """Counts texts and answers of a request."""
+        self.watch.count(call.model, examples, encoded, answers)
+        if self.versions is not None:
+            self.versions.count(call, examples, answers, self.watch)
+
+    def switch(self) -> None:
+        """Sends all requests to the version that was chosen."""
+        if self.versions is not None:
+            try:
+                self._tell("switched", model=self.versions.switch())
+            except (BertieError, OSError) as error:
+                self._tell("switch_failed", reason=str(error))
 
     def _open_indexes(self) -> dict[str, "ServedIndex"]:
         """Returns the open indexes. Raises DataError."""
@@ -116,7 +154,10 @@ class Fleet:
             damage = await asyncio.to_thread(folder.damage)
             if damage:
                 raise DataError(f"{damage[0]} The files in {folder.path} are not those that its checksums.json lists.")
-        workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
+        settings = replace(self.settings, model=str(model))
+        if self.versions is not None and self.versions.shadow and name == self.versions.new:
+            settings = replace(settings, nice=SHADOW_NICE)
+        workers = [self.worker(settings) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]
             self.admission.add(name)
@@ -177,7 +218,7 @@ class Fleet:
         if slash and own in self.models:  # in an address: /models/NAME/ROUTE
             where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
             raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
-        if name and len(self.models) > 1:
+        if name and len(self.models) > (1 if self.versions is None else 2):
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.
         for kind in kinds or ("",):
@@ -217,6 +258,11 @@ class Fleet:
         old = self.models[name]
         try:
             new = await self.load(name, path, old.generation + 1)
+            try:
+                self._check_versions({**self.models, name: new})
+            except BertieError:
+                await new.batcher.kill()
+                raise
         except ENDS:
             raise
         except BaseException as error:
@@ -224,6 +270,7 @@ class Fleet:
             self._tell("reload_failed", model=name, reason=message)
             return f"failed: {message}"
         self.models[name] = new
+        self.watch.add(new)
         self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
         task = asyncio.create_task(self._retire(old))
         self._closing.add(task)
@@ -237,7 +284,10 @@ class Fleet:
         await old.batcher.close()
 
     async def kill(self) -> None:
-        """Ends every process."""
+        """Ends every process, after what was counted is saved."""
+        await self.watch.close()
+        if self.versions is not None:
+            self.versions.close()
         await asyncio.gather(*(model.batcher.kill() for model in self.models.values()))
 
 

@@ -109,7 +109,10 @@ async def vectors(
 ) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
-    return task.finished(await call.logits(encoded, task))
+    finished = task.finished(await call.logits(encoded, task))
+    if call.watch is not None and call.model.kinds[0] == "embed" and all(isinstance(one, str) for one in inputs):
+        call.watch(call, [Example((str(one),)) for one in inputs], encoded, [Prediction([]) for _ in inputs])
+    return finished
 
 
 async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Sequences:

@@ -35,7 +35,8 @@ class BatchFailed(Exception):
 class WorkerSettings:
     """Settings of a worker process.
 
-    threads: of its numerical library; None: the number of cores. attention: whether it also computes that.
+    threads: of its numerical library; None: the number of cores. attention: whether it also computes that. nice: its
+    nice value, with which the event loop of the server, which refuses what is too much, comes before inference.
     """
 
     model: str
@@ -44,6 +45,7 @@ class WorkerSettings:
     engine: str = "auto"
     threads: int | None = None
     attention: bool = False
+    nice: int = 5
     start_s: float = 300.0
     batch_s: float = 120.0
 
@@ -81,7 +83,7 @@ class Worker:
         """
         await self.stop()
         ours, theirs = socket.socketpair()
-        names = ("model", "precision", "device", "engine", "threads", "attention")
+        names = ("model", "precision", "device", "engine", "threads", "attention", "nice")
         given = {name: getattr(self.settings, name) for name in names}
         command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(given)]
         try:

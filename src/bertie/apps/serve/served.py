@@ -38,6 +38,7 @@ from bertie.platform import (
 T = TypeVar("T")
 Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
 """For each example its one or two texts as token ids."""
+OnAnswers = Callable[["Call", Sequence[Example], Sequences, Sequence[Prediction]], None]
 INLINE_CHARACTERS = 2_000  # texts that are cut into tokens sooner than a thread would begin to
 INLINE_TOKENS = 2_000  # answers that are decoded sooner
 TOKEN_CHARACTERS = 4  # of English, to estimate the tokens of texts that wait for the tokenizer
@@ -169,7 +170,10 @@ class Answer:
 
 @dataclass(eq=False)
 class Call:
-    """One request: its options and its times in seconds. place: number of an input -> where it is in the body."""
+    """One request: its options and its times in seconds. place: number of an input -> where it is in the body.
+
+    watch: called with the examples that were answered, their ids and their predictions.
+    """
 
     model: Served
     admission: Admission
@@ -185,6 +189,7 @@ class Call:
     queue_s: float = 0.0
     inference_s: float = 0.0
     held: ExitStack = field(default_factory=ExitStack)
+    watch: OnAnswers | None = None
 
     def use(self) -> None:
         """Keeps the model from being stopped until `held` is closed."""
@@ -224,6 +229,8 @@ class Call:
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
         predictions = await self.in_thread(decode, inline=len(encoded.input_ids) <= INLINE_TOKENS)
+        if self.watch is not None and task is self.model.pipeline.task:
+            self.watch(self, examples, encoded, predictions)
         raw = (
             TextPipeline.averaged(found, encoded)
             if found.ndim == 2 and len(found) == len(encoded)

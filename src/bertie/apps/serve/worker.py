@@ -18,18 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from bertie import platform
 from bertie.apps.serve import wire
-from bertie.platform import Sequences, UsageError, file_hash
+from bertie.platform import Sequences, UsageError
 
 if TYPE_CHECKING:
     from bertie.platform import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
 Attend = Callable[[Sequences], Mapping[str, object]]
-YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
 def main(descriptor: str, settings: str) -> None:
@@ -37,10 +34,10 @@ def main(descriptor: str, settings: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _prefer_to_die()
-    os.nice(YIELDING)
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
             given = json.loads(settings)
+            os.nice(given.pop("nice"))
             attend = attention_of(Path(given["model"])) if given.pop("attention") else None
             engine, facts, sha = load(**given)
         except BaseException as error:  # a panic of Rust is no Exception
@@ -134,13 +131,7 @@ def load(
 
     runner = platform.open_engine(model, precision=precision, device=device, engine=engine, threads=threads).engine
     graph = platform.ModelFolder(model).graph
-    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else file_hash(graph)
-
-
-def weights_hash(folder: Path) -> str:
-    """Returns a hash of a folder's weights and config."""
-    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+    return runner, runner.facts.as_json(), platform.Traffic.model_hash(graph or Path(model))
 
 
 def _prefer_to_die() -> None:
