@@ -14,7 +14,7 @@ _MODULES = {
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
-    "cli.tables": "ending write_rows",
+    "cli.tables": "comma_names=names ending unlabelled write_rows",
     "compression.gate": "CalibrationTexts Fidelity",
     "compression.importance": "Importance without_heads",
     "compression.learn": "Lessons",
@@ -37,25 +37,25 @@ _MODULES = {
         "read_json some_of user_cache write_json "
     ),
     "folders": "FolderKind=Kind",
-    "infer.batching": "Batches",
+    "infer.batching": "batches run_batches=run",
     "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
-    "infer.layers": "Layers",
+    "infer.layers": "token_vectors",
     "infer.native.folder": "FolderEngine",
-    "infer.onnx_engine": "OnnxEngine OnnxFolder",
+    "infer.onnx_engine": "METADATA_KEY=KEY OnnxEngine OnnxFolder Signature",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
     "infer.pseudo": "MaskedToken pseudo_perplexity",
-    "infer.texts": "Texts",
+    "infer.texts": "check_text",
     "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
     "io.conll": "Trees",
     "io.fields": "Fields",
     "io.lines": "BadRecord",
-    "io.pydocs": "PythonModule=Module",
+    "io.pydocs": "PythonModule=Module PythonPackage",
     "io.questions": "read_questions=questions",
     "io.sources": "SourceFile",
     "io.table_format": "Columns TableFormat",
@@ -63,15 +63,17 @@ _MODULES = {
     "io.tagged": "TaggedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
+    "metrics.tags": "tag_entities=entities",
+    "models.biaffine": "LAST_PIECES=LAST",
     "models.encoder": "EncoderOutput",
-    "models.facts": "Facts",
+    "models.facts": "Facts layer_output",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
-    "models.heads.parse": "ParseHead",
-    "models.int8": "Int8Weight",
+    "models.heads.parse": "with_last_pieces",
+    "models.int8": "nearest_rows",
     "models.kinds": "Alternating Full MOST_POSITIONS=MOST Window",
     "models.model": "TorchModel",
-    "models.surgery": "Surgery",
+    "models.surgery": "trim_to_texts",
     "nn.layout": "Padded",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
@@ -84,17 +86,18 @@ _MODULES = {
     "runs.planning": "job_of settings_of",
     "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
-    "tasks.arrays": "VectorMath",
+    "tasks.arrays": "unit_vectors=unit",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
-    "tasks.parse": "ParseTask",
+    "tasks.parse": "NO_HEAD=NONE pieces_of",
+    "tasks.places": "encode_places",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
-    "text.sentences": "SentenceRules",
+    "text.sentences": "load_kiwi sentence_boundaries=boundaries unwrap_lines=unwrap",
     "text.swaps": "Swaps",
     "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
@@ -102,23 +105,25 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
-    "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "Curve", "DataError", "Diverged",
-    "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields",
-    "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig", "Html", "Importance", "Int8Weight", "Job",
-    "Layers", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder",
-    "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "ParseHead", "ParseTask", "Parts",
-    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Recipe",
-    "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary", "SentenceRules", "Sequences", "Shards",
-    "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Surgery", "Swaps",
-    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "Texts",
-    "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "Trees", "UsageError", "VectorMath",
-    "VocabularyHead", "Window", "WrittenWords", "atomic_write", "build_model", "call_hash", "check_names",
-    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "console", "content_hashes",
-    "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of",
-    "metric_called", "module_of", "nearest", "open_engine", "option", "permutation", "prune", "pseudo_perplexity",
-    "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "settings_of",
-    "some_of", "user_cache", "utilizations", "without_heads", "write_json", "write_rows",
+    "DATASETS", "FOREIGN_ARGUMENTS", "LAST_PIECES", "METADATA_KEY", "MOST_POSITIONS", "NO_HEAD", "TASKS",
+    "Alternating", "BadRecord", "Batch", "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses",
+    "Columns", "Curve", "DataError", "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine",
+    "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
+    "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken",
+    "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "Parts",
+    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Rapl",
+    "Recipe", "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary", "Sequences", "Shards", "Signature",
+    "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Swaps", "TableFormat",
+    "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "TooLong", "TorchEngine",
+    "TorchModel", "Traffic", "TrainingReport", "Trees", "UsageError", "VocabularyHead", "Window", "WrittenWords",
+    "atomic_write", "batches", "build_model", "call_hash", "check_names", "check_new_file", "check_readable",
+    "check_text", "check_unchanged", "checked_arguments", "comma_names", "console", "content_hashes", "counted",
+    "draw_report", "encode_places", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of",
+    "layer_output", "load_kiwi", "metric_called", "module_of", "nearest", "nearest_rows", "open_engine", "option",
+    "permutation", "pieces_of", "prune", "pseudo_perplexity", "quantity", "read_journal", "read_json",
+    "read_questions", "read_yaml", "readable_texts", "run_batches", "sentence_boundaries", "settings_of", "some_of",
+    "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors", "unlabelled", "unwrap_lines", "user_cache",
+    "utilizations", "with_last_pieces", "without_heads", "write_json", "write_rows",
 ]
 # fmt: on
 
@@ -130,7 +135,8 @@ if TYPE_CHECKING:
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import ModelCard, option
-    from bertie.cli.tables import ending, write_rows
+    from bertie.cli.tables import ending, unlabelled, write_rows
+    from bertie.cli.tables import names as comma_names
     from bertie.compression.gate import CalibrationTexts, Fidelity
     from bertie.compression.importance import Importance, without_heads
     from bertie.compression.learn import Lessons
@@ -164,18 +170,20 @@ if TYPE_CHECKING:
         write_json,
     )
     from bertie.folders import Kind as FolderKind
-    from bertie.infer.batching import Batches
+    from bertie.infer.batching import batches
+    from bertie.infer.batching import run as run_batches
     from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
-    from bertie.infer.layers import Layers
+    from bertie.infer.layers import token_vectors
     from bertie.infer.native.folder import FolderEngine
-    from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
+    from bertie.infer.onnx_engine import KEY as METADATA_KEY
+    from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder, Signature
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
     from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
-    from bertie.infer.texts import Texts
+    from bertie.infer.texts import check_text
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
@@ -183,6 +191,7 @@ if TYPE_CHECKING:
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
+    from bertie.io.pydocs import PythonPackage
     from bertie.io.questions import questions as read_questions
     from bertie.io.sources import SourceFile
     from bertie.io.table_format import Columns, TableFormat
@@ -190,16 +199,18 @@ if TYPE_CHECKING:
     from bertie.io.tagged import TaggedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir
+    from bertie.metrics.tags import entities as tag_entities
+    from bertie.models.biaffine import LAST as LAST_PIECES
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.facts import Facts
+    from bertie.models.facts import Facts, layer_output
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
-    from bertie.models.heads.parse import ParseHead
-    from bertie.models.int8 import Int8Weight
+    from bertie.models.heads.parse import with_last_pieces
+    from bertie.models.int8 import nearest_rows
     from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.kinds import Alternating, Full, Window
     from bertie.models.model import TorchModel
-    from bertie.models.surgery import Surgery
+    from bertie.models.surgery import trim_to_texts
     from bertie.nn.layout import Padded
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
@@ -212,17 +223,21 @@ if TYPE_CHECKING:
     from bertie.runs.planning import job_of, settings_of
     from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.arrays import VectorMath
+    from bertie.tasks.arrays import unit as unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import ParseTask
+    from bertie.tasks.parse import NONE as NO_HEAD
+    from bertie.tasks.parse import pieces_of
+    from bertie.tasks.places import encode_places
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
-    from bertie.text.sentences import SentenceRules
+    from bertie.text.sentences import boundaries as sentence_boundaries
+    from bertie.text.sentences import load_kiwi
+    from bertie.text.sentences import unwrap as unwrap_lines
     from bertie.text.swaps import Swaps
     from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged

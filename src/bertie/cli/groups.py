@@ -55,9 +55,6 @@ class TableOptions:
             "label_separator": self.label_separator,
         }
 
-    names = staticmethod(tables.names)
-    unlabelled = staticmethod(tables.unlabelled)
-
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
         from bertie.io.table_format import TableFormat

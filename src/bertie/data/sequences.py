@@ -6,7 +6,7 @@ E examples · W sequences (an example has several with windows) · T tokens of a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,8 +51,6 @@ class Sequences:
     places: Arrays = field(default_factory=dict)
     labels: Arrays = field(default_factory=dict)
     sample_ids: Int | None = None
-
-    NOWHERE: ClassVar[Int] = NOWHERE
 
     @classmethod
     def of(cls, ids: Sequence[Sequence[int] | Int], types: Sequence[Sequence[int]] | None = None) -> "Sequences":

@@ -113,11 +113,3 @@ def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
 @dataclass(frozen=True)
 class _End:
     error: BaseException | None
-
-
-class Batches:
-    """Any number of sequences, in batches of bounded size and similar length."""
-
-    chunks = staticmethod(chunks)
-    of = staticmethod(batches)
-    run = staticmethod(run)

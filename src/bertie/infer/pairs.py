@@ -9,7 +9,7 @@ meaning is that of the pre-training. B pairs
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
@@ -103,20 +103,27 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
     return found
 
 
+@dataclass(frozen=True)
 class PairHead:
-    """The head of pre-training that reads two texts, of a model folder. kind: what it tells of them."""
+    """The head of pre-training that reads two texts. kind: what it tells of them."""
 
-    HEAD = HEAD
-    judge = staticmethod(judge)
-    kind_of = staticmethod(kind_of)
+    kind: Kind
 
-    def __init__(self, folder: Path) -> None:
-        self.kind = kind_of(folder)
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Returns the head of a model folder."""
+        return cls(kind_of(folder))
 
     def check(self) -> None:
         """Raises UsageError for a head that does not compare texts."""
         check_kind(self.kind)
 
+    def judge(
+        self, engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], *, max_length: int
+    ) -> list[PairVerdict]:
+        """Returns the verdict on each pair. See `judge`."""
+        return judge(engine, tokenizer, pairs, self.kind, max_length=max_length)
+
     def verdicts(self, logits: Array) -> list[PairVerdict]:
-        """The verdicts of a batch. logits (B, 2)"""
+        """Returns the verdicts of a batch. logits (B, 2)"""
         return verdicts(logits, self.kind)

@@ -113,10 +113,3 @@ def check_top(top: int | None) -> None:
     """Raises UsageError for what is not a number of results."""
     if top is not None and (not isinstance(top, Integral) or top < 0):
         raise UsageError(f"top is {top!r:.60}; it must be a whole number from 0.")
-
-
-class Texts:
-    """What callers from Python pass as texts."""
-
-    check = staticmethod(check_text)
-    each = staticmethod(each_text)

@@ -82,10 +82,10 @@ class SkipReport:
 
     SHOWN = 5
 
-    @staticmethod
-    def collect(rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
+    @classmethod
+    def collect(cls, rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
         """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-        skipped, examples = SkipReport(), list[T]()
+        skipped, examples = cls(), list[T]()
         for row in rows:
             skipped.count(row)
             if not isinstance(row, BadRecord):

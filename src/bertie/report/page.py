@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from bertie.console import console
 from bertie.errors import DataError
@@ -78,8 +78,6 @@ class Html(str):
 
 class Report:
     """Sections of charts, tables and text, in the order in which they were added."""
-
-    Tile: TypeAlias = StatCard
 
     def __init__(self, title: str, subtitle: str = "", *, lang: str = "en") -> None:
         self.title = title

@@ -36,11 +36,3 @@ def vote(values: Float, encoded: Sequences) -> Float:
         return values
     mean_EL: Float = np.add.reduceat(values * encoded.weight[:, None], encoded.windows[:-1])
     return mean_EL
-
-
-class VectorMath:
-    """Functions of arrays."""
-
-    sigmoid = staticmethod(sigmoid)
-    softmax = staticmethod(softmax)
-    unit = staticmethod(unit)

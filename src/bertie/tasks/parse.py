@@ -101,14 +101,6 @@ class ParseTask(Task):
     metrics = ("las", "uas")
     most_labels = 500
     csv_columns = ("words", "tree")
-    NO_HEAD = NONE
-    encode_places = staticmethod(encode_places)
-
-    @staticmethod
-    def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
-        """Returns the first and the last token of each word of all examples. See `pieces_of`."""
-        return pieces_of(examples, encoded, unit)
-
     unit: Literal["space", "word"] = "space"
     frequent: Annotated[int, Field(ge=1)] | None = None
 

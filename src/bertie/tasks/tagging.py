@@ -72,13 +72,6 @@ class TagPrediction(Prediction):
     spans: tuple[Span, ...] = ()
     probabilities: tuple[float, ...] = ()
 
-    OUTSIDE: ClassVar[str] = OUTSIDE
-
-    @staticmethod
-    def entities_of(tags: Sequence[str]) -> "Sequence[tuple[str, int, int]]":
-        """Returns the type, the first word and the word after the last of each entity of some tags."""
-        return entities(tags)
-
     @property
     def entities(self) -> list[Entity]:
         """The entities of the tags, by characters of the text."""

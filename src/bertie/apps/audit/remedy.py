@@ -24,7 +24,6 @@ from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe, remedy
 from bertie.apps.audit.pairs import aligned
 from bertie.platform import (
-    Batches,
     DataError,
     Sequences,
     Swaps,
@@ -33,6 +32,7 @@ from bertie.platform import (
     atomic_write,
     console,
     read_json,
+    run_batches,
     write_json,
 )
 
@@ -180,7 +180,7 @@ def _vectors(
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
-        for chunk in Batches.chunks(pairs, CHUNK):
+        for chunk in (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
             found.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
@@ -198,7 +198,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = Batches.run(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = run_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

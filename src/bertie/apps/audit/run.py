@@ -198,7 +198,7 @@ class _Run:
         return Subject(
             engine_of(model, self.engine),
             model.tokenizer,
-            PairHead.kind_of(self.folder) if PairHead.HEAD in model.heads else "",
+            PairHead.of(self.folder).kind if "pair" in model.heads else "",
         )
 
     def result(

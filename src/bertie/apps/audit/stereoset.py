@@ -184,7 +184,7 @@ class BetweenSentences(StereoSet):
     def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""
         pairs = [(one.text, sentence) for one in items for sentence in one.sentences]
-        found = PairHead.judge(subject.engine, subject.tokenizer, pairs, "nsp", max_length=subject.max_length)
+        found = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
         return [[verdict.yes for verdict in found[3 * i : 3 * i + 3]] for i in range(len(items))]
 
 

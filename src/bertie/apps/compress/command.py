@@ -11,7 +11,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import CalibrationTexts, Example, Fidelity, Predictor, Recipe, TableFormat, TorchModel
@@ -218,7 +218,7 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
-        format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile.lines(self.texts)]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
@@ -323,7 +323,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.text_tokenizer, texts))
+    return platform.trim_to_texts(found, texts)
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:

@@ -6,6 +6,7 @@ Whole modules are held out, so that no test passage's module is in the training 
 are masked, so that a model must use the rest of the passage.
 """
 
+import inspect
 import json
 import platform
 import random
@@ -25,6 +26,7 @@ import xxhash
 from bertie.platform import (
     BertieError,
     PythonModule,
+    PythonPackage,
     atomic_write,
     console,
     file_hash,
@@ -66,9 +68,7 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
-    files = [
-        (path, library, PythonModule.locate(library)) for library in libraries for path in PythonModule.files(library)
-    ]
+    files = [(path, library) for library in libraries for path in PythonPackage(library).files()]
     cache, key = user_cache() / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
@@ -87,10 +87,10 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     return modules
 
 
-def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
+def _key(files: Sequence[tuple[Path, str]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(PythonModule.READER)}".encode())
-    for path, library, _ in files:
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(inspect.getfile(PythonModule)))}".encode())
+    for path, library in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
@@ -107,9 +107,9 @@ def _kept(cache: Path, key: str) -> list[PythonModule] | None:
         return None
 
 
-def _read(file: tuple[Path, str, Path]) -> PythonModule | None:
+def _read(file: tuple[Path, str]) -> PythonModule | None:
     with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
-        return PythonModule.read(*file)
+        return PythonPackage(file[1]).read(file[0])
 
 
 def account(modules: Iterable[PythonModule]) -> list[list[object]]:

@@ -16,13 +16,13 @@ from bertie import Model
 from bertie.apps.drift.compare import QuantityDrift, compare_traffic
 from bertie.platform import (
     FOREIGN_ARGUMENTS,
-    Batches,
     DataError,
     Example,
     ModelFolder,
     Traffic,
     UsageError,
     checked_arguments,
+    run_batches,
 )
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class RowTraffic(Traffic):
         self.number += len(rows)
         if self.VECTOR not in engine.facts.outputs or not numbers:
             return
-        pooled = Batches.run(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+        pooled = run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
         self.sample(len(pooled), lambda some: pooled[some])
         if not self.top or len(self.usual) <= NEAREST:
             return

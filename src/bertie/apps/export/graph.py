@@ -19,16 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from bertie.platform import (
+    LAST_PIECES,
+    METADATA_KEY,
     Alternating,
     EncoderOutput,
     Facts,
     Full,
-    OnnxFolder,
     Padded,
-    ParseHead,
+    Signature,
     TorchModel,
     UsageError,
     console,
+    with_last_pieces,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Graph(nn.Module):
         self.choices = tuple(model.heads) == ("choice",)
         names = ["input_ids", "attention_mask"]
         names += ["token_type_ids"] * (model.config.type_vocab_size > 1)
-        self.inputs = (*names, *[ParseHead.LAST] * ("parse" in model.heads))
+        self.inputs = (*names, *[LAST_PIECES] * ("parse" in model.heads))
         self.signature = _signature(model)
         self.outputs = tuple(name for names in self.signature.outputs.values() for name in names)
 
@@ -88,11 +90,11 @@ class Graph(nn.Module):
     def _parsed(self, name: str, output: EncoderOutput, last: Tensor) -> Tensor:
         hidden = output.last_hidden_state
         tokens = replace(output, last_hidden_state=hidden.flatten(0, 1))
-        logits = self.model.logits(name, ParseHead.with_last_pieces(tokens, last.flatten()))
+        logits = self.model.logits(name, with_last_pieces(tokens, last.flatten()))
         return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
-def _signature(model: TorchModel) -> OnnxFolder.Signature:
+def _signature(model: TorchModel) -> Signature:
     facts = Facts.of(model)
     heads = tuple(model.heads)
     outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
@@ -104,7 +106,7 @@ def _signature(model: TorchModel) -> OnnxFolder.Signature:
         if not model.config.pooler and model.config.pooler_dense:
             del outputs["pooler_output"], of_encoder["pooler_output"]
     facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return OnnxFolder.Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
+    return Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
 def refusal(model: TorchModel) -> str | None:
@@ -157,7 +159,7 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
     _forget(found)
-    found.metadata_props[OnnxFolder.KEY] = graph.signature.as_json()
+    found.metadata_props[METADATA_KEY] = graph.signature.as_json()
     return found
 
 

@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import TableOptions, UsageError, console, counted, grouped, option, quantity
+from bertie.platform import UsageError, comma_names, console, counted, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -153,7 +153,7 @@ def plan(
 
 
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-    keys = TableOptions.names(names) or (*known.devices, THIS)
+    keys = comma_names(names) or (*known.devices, THIS)
     return {key: platform.Processor.here() if key == THIS else known.device(key, THIS) for key in keys}
 
 

@@ -10,7 +10,7 @@ from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.platform import FOREIGN_ARGUMENTS, Texts, checked_arguments, module_of, readable_texts
+from bertie.platform import FOREIGN_ARGUMENTS, checked_arguments, module_of, readable_texts
 
 if TYPE_CHECKING:
     import pandas
@@ -185,6 +185,6 @@ def words(
     """
     texts = [text for text in readable_texts(texts) if text is not None]
     contexts_of(texts, word)  # before the model is opened
-    others = () if baseline is None else [*Texts.each(baseline, "baseline")]
+    others = () if baseline is None else [text for text in readable_texts(baseline, "baseline") if text is not None]
     module = module_of(model, device, precision)
     return WordContexts(compare(module, texts, word=word, baseline=others, pooling=pooling, seed=seed))

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.apps.probe.pooling import pooled
 from bertie.apps.probe.sentences import Sentence, spaced
-from bertie.platform import Layers, TagPrediction
+from bertie.platform import tag_entities
 
 FEWEST_WORDS = 5  # of a sentence whose order is probed
 BINS = 6  # of sentence length
@@ -44,7 +45,7 @@ class Items:
             return found
         sizes = ends - starts
         inside = np.concatenate([np.arange(start, end) for start, end in self.rows])
-        return Layers.pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
+        return pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _items(rows: Sequence[tuple[int, int, str, str, int]], sentences: int) -> Items:
@@ -73,7 +74,7 @@ def mentions(sentences: Sequence[Sentence]) -> Items:
     """Makes an item of each tagged name: the mean of its words. The control task labels names."""
     rows, row = [], 0
     for number, sentence in enumerate(sentences):
-        for kind, start, end in TagPrediction.entities_of(sentence.tags):
+        for kind, start, end in tag_entities(sentence.tags):
             rows.append((row + start, row + end, kind, " ".join(sentence.words[start:end]), number))
         row += len(sentence.words)
     return _items(rows, len(sentences))

@@ -21,6 +21,7 @@ from bertie import Tokenizer
 from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
 from bertie.apps.probe.page import page
+from bertie.apps.probe.pooling import check_pooling
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
@@ -28,7 +29,6 @@ from bertie.platform import (
     DataError,
     Engine,
     FolderKind,
-    Layers,
     TorchEngine,
     TorchModel,
     UsageError,
@@ -73,7 +73,7 @@ class Settings:
 
     def check(self) -> None:
         """Raises UsageError for settings that contradict each other or do not exist."""
-        Layers.check_pooling(self.pooling)
+        check_pooling(self.pooling)
         probes.chosen(self.probes)
         if not self.train:
             raise UsageError("There is no file to probe with. Pass --train FILE: .conllu, .conll or .txt.")
@@ -159,7 +159,7 @@ def probe(
     """
     settings.check()
     model.training_facts.check_reads_texts("bertie probe")
-    layers = Layers.chosen("all", TorchEngine(model).facts)
+    layers = TorchEngine(model).facts.layer_numbers()
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done

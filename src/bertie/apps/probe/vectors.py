@@ -14,8 +14,9 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
+from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Encoding, Engine, Layers
+from bertie.platform import Encoding, Engine, token_vectors
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -27,7 +28,7 @@ def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: in
         some = sentences[start : start + AT_ONCE]
         encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
         for sentence, encoding in zip(some, encodings, strict=True):
-            words = {*Layers.words(encoding, sentence.spans).tolist()} - {Layers.NO_WORD}
+            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NO_WORD}
             found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
     return found
 
@@ -52,7 +53,7 @@ def write_vectors(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     rows = len(sentences) if whole else sum(len(one.spans) for one in sentences)
-    layers = Layers.chosen("all", engine.facts)
+    layers = engine.facts.layer_numbers()
     shape = (rows, engine.facts.hidden_size)
     files = {
         layer: open_memmap(temporary / f"layer_{layer}.npy", mode="w+", dtype=np.float32, shape=shape)
@@ -60,14 +61,14 @@ def write_vectors(
     }
     done = row = 0
     texts = (one.text for one in sentences)
-    for chunk in Layers.vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
+    for chunk in token_vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
         some = sentences[done : done + len(chunk.encodings)]
         done += len(some)
         words, counts = _words(chunk.encodings, some)
         for layer in layers:
-            found = Layers.pooled(chunk.vectors[layer], words, pooling)
+            found = pooled(chunk.vectors[layer], words, pooling)
             if whole:
-                found = Layers.pooled(found, np.repeat(np.arange(len(some)), counts))
+                found = pooled(found, np.repeat(np.arange(len(some)), counts))
             files[layer][row : row + len(found)] = found
         row += len(some) if whole else sum(counts)
     for file in files.values():
@@ -81,8 +82,8 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     words, before = [], 0
     for encoding, sentence in zip(encodings, sentences, strict=True):
         assert encoding is not None, "every sentence is readable"
-        found = Layers.words(encoding, sentence.spans)
-        words.append(np.where(found == Layers.NO_WORD, Layers.NO_WORD, found + before))
+        found = words_of_tokens(encoding, sentence.spans)
+        words.append(np.where(found == NO_WORD, NO_WORD, found + before))
         before += len(sentence.spans)
     return np.concatenate(words), [len(one.spans) for one in sentences]
 

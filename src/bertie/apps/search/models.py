@@ -18,7 +18,7 @@ from bertie.platform import (
     SpanPrediction,
     Spans,
     UsageError,
-    VectorMath,
+    unit_vectors,
 )
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
@@ -54,7 +54,7 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
-    return VectorMath.unit(found)
+    return unit_vectors(found)
 
 
 def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:

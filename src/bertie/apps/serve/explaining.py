@@ -86,7 +86,7 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, ND
     hidden = np.flatnonzero(words)
     rows = np.stack([np.zeros_like(words), words, *(np.arange(len(ids)) == place for place in hidden)])
     versions = np.where(rows, tokenizer.pad_id if mask is None else mask, ids)
-    positions = Sequences.NOWHERE
+    positions = np.zeros(0, np.int64)
     if call.model.facts.outputs[output] == "position":
         masks = np.flatnonzero(ids == mask)
         if not len(masks):

@@ -96,7 +96,7 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", PairHead.HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", "pair") if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
@@ -106,7 +106,7 @@ class Served:
     @cached_property
     def pairs(self) -> PairHead:
         """Its head for pairs of texts."""
-        return PairHead(self.folder)
+        return PairHead.of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
