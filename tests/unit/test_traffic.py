@@ -10,11 +10,11 @@ import pytest
 import bertie
 from bertie.apps.drift import shift
 from bertie.errors import DataError, UsageError
-from bertie.folders import Kind as FolderKind
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import DIMENSIONS, EDGES, KEPT, Traffic, VectorSample, label_of
 from bertie.io.tables import Example
 from bertie.runs.models import load
+from bertie.runs.opening import ModelFolder
 from bertie.tasks import Prediction
 from bertie.tasks.span import QaPrediction
 from bertie.tasks.tagging import TagPrediction
@@ -223,5 +223,5 @@ def test_fine_tuning_leaves_the_traffic_of_its_dev_examples(tmp_path: Path):
     (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
     assert traffic.rows == 40
     assert traffic.model == Traffic.model_hash(tmp_path / "run" / "model")
-    assert not FolderKind.damage(tmp_path / "run" / "model")
+    assert not ModelFolder(tmp_path / "run" / "model").damage()
     assert bertie.drift(run.model, [text for text, _ in rows[60:100]]).rows == 40
