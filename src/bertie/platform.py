@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 # fmt: off
 _MODULES = {
-    "api.use": "FOREIGN_ARGUMENTS=THEIRS module_of readable_texts",
+    "api.use": "FOREIGN_ARGUMENTS=THEIRS readable_texts",
     "checksums": "content_hashes=content",
     "cli.app": "call_hash=asked",
     "cli.groups": "TableOptions",
@@ -25,7 +25,6 @@ _MODULES = {
     "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
     "costs.job": "Job",
     "costs.meter": "Rapl",
-    "data.batch": "Batch",
     "data.order": "permutation",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
@@ -34,25 +33,24 @@ _MODULES = {
     "families": "build_model=build",
     "files": (
         "atomic_write check_new_file check_readable file_hash files_in read_journal "
-        "read_json some_of user_cache write_json "
+        "read_json some_of write_json "
     ),
     "folders": "FolderKind=Kind",
     "infer.batching": "batches run_batches=run",
     "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
+    "infer.graph_model": "GraphModel",
     "infer.layers": "token_vectors",
     "infer.native.folder": "FolderEngine",
-    "infer.onnx_engine": "METADATA_KEY=KEY OnnxEngine OnnxFolder Signature",
+    "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
-    "infer.pseudo": "MaskedToken pseudo_perplexity",
-    "infer.texts": "check_text",
+    "infer.pseudo": "MaskedToken",
     "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
-    "io.conll": "Trees",
     "io.fields": "Fields",
     "io.lines": "BadRecord",
     "io.pydocs": "PythonModule=Module PythonPackage",
@@ -60,18 +58,16 @@ _MODULES = {
     "io.sources": "SourceFile",
     "io.table_format": "Columns TableFormat",
     "io.tables": "Example SkipReport",
-    "io.tagged": "TaggedFile",
+    "io.tagged": "AnnotatedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
     "metrics.tags": "tag_entities=entities",
-    "models.biaffine": "LAST_PIECES=LAST",
     "models.encoder": "EncoderOutput",
-    "models.facts": "Facts layer_output",
+    "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
-    "models.heads.parse": "with_last_pieces",
     "models.int8": "nearest_rows",
-    "models.kinds": "Alternating Full MOST_POSITIONS=MOST Window",
+    "models.kinds": "MOST_POSITIONS=MOST",
     "models.model": "TorchModel",
     "models.surgery": "trim_to_texts",
     "nn.layout": "Padded",
@@ -79,7 +75,7 @@ _MODULES = {
     "registry": "Registry",
     "report.charts": "Chart Line",
     "report.page": "Html Report StatCard draw_report",
-    "report.training": "Curve TrainingReport",
+    "report.training": "TrainingReport",
     "report.values": "quantity",
     "runs.here": "utilizations",
     "runs.opening": "ModelFolder open_engine",
@@ -90,8 +86,7 @@ _MODULES = {
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
-    "tasks.parse": "NO_HEAD=NONE pieces_of",
-    "tasks.places": "encode_places",
+    "tasks.parse": "word_places",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
     "tasks.span": "SpanPrediction SpanTask",
@@ -105,31 +100,29 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "LAST_PIECES", "METADATA_KEY", "MOST_POSITIONS", "NO_HEAD", "TASKS",
-    "Alternating", "BadRecord", "Batch", "BertieError", "Bootstrap", "CalibrationTexts", "Chart", "Chooses",
-    "Columns", "Curve", "DataError", "Diverged", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine",
-    "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
-    "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken",
-    "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "Parts",
-    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Rapl",
-    "Recipe", "Registry", "RelationExample", "Report", "Reservoir", "SeedSummary", "Sequences", "Shards", "Signature",
-    "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "StatCard", "Stopped", "Swaps", "TableFormat",
-    "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TextPipeline", "TooLong", "TorchEngine",
-    "TorchModel", "Traffic", "TrainingReport", "Trees", "UsageError", "VocabularyHead", "Window", "WrittenWords",
-    "atomic_write", "batches", "build_model", "call_hash", "check_names", "check_new_file", "check_readable",
-    "check_text", "check_unchanged", "checked_arguments", "comma_names", "console", "content_hashes", "counted",
-    "draw_report", "encode_places", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of",
-    "layer_output", "load_kiwi", "metric_called", "module_of", "nearest", "nearest_rows", "open_engine", "option",
-    "permutation", "pieces_of", "prune", "pseudo_perplexity", "quantity", "read_journal", "read_json",
-    "read_questions", "read_yaml", "readable_texts", "run_batches", "sentence_boundaries", "settings_of", "some_of",
-    "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors", "unlabelled", "unwrap_lines", "user_cache",
-    "utilizations", "with_last_pieces", "without_heads", "write_json", "write_rows",
+    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "AnnotatedFile", "BadRecord", "BertieError",
+    "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "EmbedTask", "Embeds",
+    "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind",
+    "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction",
+    "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead",
+    "PairedDifference", "Parts", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
+    "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
+    "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans",
+    "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
+    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "UsageError",
+    "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
+    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console",
+    "content_hashes", "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped",
+    "job_of", "load_kiwi", "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation",
+    "prune", "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
+    "sentence_boundaries", "settings_of", "some_of", "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors",
+    "unlabelled", "unwrap_lines", "utilizations", "without_heads", "word_places", "write_json", "write_rows",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
-    from bertie.api.use import module_of, readable_texts
+    from bertie.api.use import readable_texts
     from bertie.checksums import content as content_hashes
     from bertie.cli.app import asked as call_hash
     from bertie.cli.groups import TableOptions
@@ -149,7 +142,6 @@ if TYPE_CHECKING:
     from bertie.costs.catalog import Grid as PowerGrid
     from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
-    from bertie.data.batch import Batch
     from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
     from bertie.data.shards import Shards
@@ -166,7 +158,6 @@ if TYPE_CHECKING:
         read_journal,
         read_json,
         some_of,
-        user_cache,
         write_json,
     )
     from bertie.folders import Kind as FolderKind
@@ -175,19 +166,17 @@ if TYPE_CHECKING:
     from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
+    from bertie.infer.graph_model import GraphModel
     from bertie.infer.layers import token_vectors
     from bertie.infer.native.folder import FolderEngine
-    from bertie.infer.onnx_engine import KEY as METADATA_KEY
-    from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder, Signature
+    from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
-    from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
-    from bertie.infer.texts import check_text
+    from bertie.infer.pseudo import MaskedToken
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
-    from bertie.io.conll import Trees
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
@@ -196,19 +185,16 @@ if TYPE_CHECKING:
     from bertie.io.sources import SourceFile
     from bertie.io.table_format import Columns, TableFormat
     from bertie.io.tables import Example, SkipReport
-    from bertie.io.tagged import TaggedFile
+    from bertie.io.tagged import AnnotatedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir
     from bertie.metrics.tags import entities as tag_entities
-    from bertie.models.biaffine import LAST as LAST_PIECES
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.facts import Facts, layer_output
+    from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
-    from bertie.models.heads.parse import with_last_pieces
     from bertie.models.int8 import nearest_rows
     from bertie.models.kinds import MOST as MOST_POSITIONS
-    from bertie.models.kinds import Alternating, Full, Window
     from bertie.models.model import TorchModel
     from bertie.models.surgery import trim_to_texts
     from bertie.nn.layout import Padded
@@ -216,7 +202,7 @@ if TYPE_CHECKING:
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report, StatCard, draw_report
-    from bertie.report.training import Curve, TrainingReport
+    from bertie.report.training import TrainingReport
     from bertie.report.values import quantity
     from bertie.runs.here import utilizations
     from bertie.runs.opening import ModelFolder, open_engine
@@ -227,9 +213,7 @@ if TYPE_CHECKING:
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import NONE as NO_HEAD
-    from bertie.tasks.parse import pieces_of
-    from bertie.tasks.places import encode_places
+    from bertie.tasks.parse import word_places
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
     from bertie.tasks.span import SpanPrediction, SpanTask

@@ -283,14 +283,14 @@ def test_documentation_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch)
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f'"""{BEES}."""\n')
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setattr(libraries, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(libraries, "CACHE", tmp_path / "cache")
     found = libraries.read_libraries(["hivedocs"])
     assert [module.name for module in found] == ["hivedocs"]
     reads = []
     monkeypatch.setattr(libraries, "_read", lambda file: reads.append(file))
     assert libraries.read_libraries(["hivedocs"]) == found
     assert not reads
-    (tmp_path / "cache" / "documentation.jsonl").write_text('{"key": 3}\n[')
+    (tmp_path / "cache" / "bertie" / "documentation.jsonl").write_text('{"key": 3}\n[')
     libraries.read_libraries(["hivedocs"])
     assert len(reads) == 1
     monkeypatch.undo()

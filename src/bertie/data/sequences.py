@@ -52,6 +52,13 @@ class Sequences:
     labels: Arrays = field(default_factory=dict)
     sample_ids: Int | None = None
 
+    def mean_of_windows(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
+        if len(values) == self.examples:
+            return values
+        mean_EL: NDArray[np.float32] = np.add.reduceat(values * self.weight[:, None], self.windows[:-1])
+        return mean_EL
+
     @classmethod
     def of(cls, ids: Sequence[Sequence[int] | Int], types: Sequence[Sequence[int]] | None = None) -> "Sequences":
         """Returns sequences from the token ids of each, and their segments, by default one."""

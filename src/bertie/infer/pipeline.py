@@ -21,7 +21,6 @@ from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
-from bertie.tasks.arrays import vote
 from bertie.tasks.capabilities import Parts
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
@@ -142,11 +141,6 @@ class TextPipeline:
             )
         return self.task_or_none
 
-    @staticmethod
-    def task_of(facts: Facts) -> Task | None:
-        """Returns the task of a model with these facts, or None for a model without a task head."""
-        return task_of(facts)
-
     @property
     def task_name(self) -> str:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""
@@ -166,11 +160,6 @@ class TextPipeline:
     ) -> Sequences:
         """Returns sequences of texts that are token ids already. keep: which end of a text is left when it is cut."""
         return encode_ids(segments, self.tokenizer, max_length=self.max_length, too_long=self.too_long, keep=keep)
-
-    @staticmethod
-    def averaged(values: Array, encoded: Sequences) -> Array:
-        """Returns the mean over each example's windows."""
-        return vote(values, encoded)
 
     @property
     def fixed_texts(self) -> int | None:

@@ -107,7 +107,11 @@ class VectorSample:
     def put(self, places: Int, vectors: Array) -> None:
         """Stores vectors (n, H) at places of the sample."""
         self.width = vectors.shape[1]
-        self.rows.update(zip(places.tolist(), vectors @ projection(self.width), strict=True))
+        self.rows.update(zip(places.tolist(), self.reduced(vectors), strict=True))
+
+    def reduced(self, vectors: Array) -> Array:
+        """Returns vectors as the sample stores them. (n, H) -> (n, D)"""
+        return vectors @ projection(vectors.shape[1])
 
     @property
     def array(self) -> NDArray[np.float32]:
@@ -156,11 +160,6 @@ class Traffic:
     FILE: ClassVar = TRAFFIC
     EDGES: ClassVar = EDGES
     VECTOR: ClassVar = VECTOR
-
-    @staticmethod
-    def projection(width: int) -> NDArray[np.float32]:
-        """Returns the matrix that makes the vectors of a sample. -> (width, D)"""
-        return projection(width)
 
     @staticmethod
     def model_hash(path: Path) -> str:

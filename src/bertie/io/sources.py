@@ -296,10 +296,9 @@ class SourceFile:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
 
-    @staticmethod
-    def lines(path: Path | str) -> list[str]:
+    def lines(self) -> list[str]:
         """Returns the lines of a text file, or of standard input, without empty ones."""
-        return texts_of(path)
+        return texts_of(self.path)
 
     @staticmethod
     def cause(error: Exception) -> str:

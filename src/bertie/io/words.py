@@ -32,11 +32,6 @@ class TaggedExample(Example):
     spans: tuple[Span, ...] = ()
     widened: int = field(default=0, compare=False)
 
-    @staticmethod
-    def spaced(words: Sequence[str]) -> "TaggedExample":
-        """Returns words without tags, with a space between each two."""
-        return spaced(words, (), 0)
-
 
 def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[Lines | BadRecord]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""

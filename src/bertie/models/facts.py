@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
@@ -68,9 +68,6 @@ class Facts:
     feature_size: int | None = None
     max_together: int | None = None
 
-    POOLED: ClassVar = POOLED
-    OF_ENCODER: ClassVar = OF_ENCODER
-
     @classmethod
     def of(cls, model: "TorchModel") -> Self:
         """Returns the facts of a torch model."""
@@ -119,6 +116,15 @@ class Facts:
         logits."""
         layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+
+    @property
+    def essential_outputs(self) -> list[str]:
+        """The arrays that are no pooling of another one, and the mean."""
+        return [name for name in self.outputs if name == "mean" or name not in POOLED]
+
+    def layer_output(self, layer: int) -> str:
+        """Returns the name of the hidden states after a layer; 0: of the embeddings, -1: of the last one."""
+        return layer_output(layer % (self.layers + 1))
 
     def layer_numbers(self, layers: str | Sequence[int] = "all") -> tuple[int, ...]:
         """Returns layer numbers in ascending order. layers: "all", "0,6,-1" or numbers; -1 is the last layer.

@@ -27,7 +27,7 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import sigmoid, vote
+from bertie.tasks.arrays import sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
 from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import label_names
@@ -251,7 +251,7 @@ class MultiLabelTask(CalibratedTask):
         """Returns the predicted labels from the mean probabilities over the windows of a text."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []
-        for row in vote(sigmoid(self.scaling(logits)), encoded).tolist():
+        for row in encoded.mean_of_windows(sigmoid(self.scaling(logits))).tolist():
             label = tuple(name for name, p, cut in zip(self.labels, row, cuts, strict=True) if p >= cut)
             predictions.append(Prediction(label, None, dict(zip(self.labels, row, strict=True))))
         return predictions

@@ -268,6 +268,12 @@ class ParseTask(Task):
         return ParseScores(self.labels, self.frequent)
 
 
+def word_places(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> tuple[Sequences, Int, Int]:
+    """Returns the token ids of sentences, cut at `max_length`, and the first and the last token of each word; NONE."""
+    encoded = encode_places(examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length)
+    return encoded, *pieces_of(examples, encoded, "word")
+
+
 def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
     """Returns the first and the last token of each word of all examples -> (N,), (N,) rows of T; NONE where it was not
     read.

@@ -19,7 +19,7 @@ from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import sigmoid, vote
+from bertie.tasks.arrays import sigmoid
 from bertie.tasks.base import Task
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets
@@ -111,7 +111,7 @@ class RegressionTask(Task):
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows, then the activation."""
-        number_E = vote(logits, encoded)[:, 0]
+        number_E = encoded.mean_of_windows(logits)[:, 0]
         return list(map(Prediction, (sigmoid(number_E) if self.activation == "sigmoid" else number_E).tolist()))
 
     def scores(self) -> Numbers:

@@ -27,7 +27,7 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import softmax, vote
+from bertie.tasks.arrays import softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
 from bertie.tasks.source import Targets
 
@@ -237,7 +237,7 @@ class SequenceTask(CalibratedTask):
         Of labels with equal probabilities, the first one is returned.
         """
         predictions = []
-        probability_EL = vote(softmax(self.scaling(logits)), encoded)
+        probability_EL = encoded.mean_of_windows(softmax(self.scaling(logits)))
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
                 predictions.append(self.answer(dict(zip(self.labels, row, strict=True)), self.winner(row)))

@@ -25,7 +25,6 @@ from bertie.platform import (
     console,
     engine_of,
     nearest,
-    pseudo_perplexity,
 )
 
 LIST = "gender words"
@@ -111,7 +110,7 @@ def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
         return None
     priced = texts[:PRICED]
     with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:
-        return pseudo_perplexity(model, _counted(priced, advance)).per_word
+        return bertie.Model(model).perplexity(_counted(priced, advance)).per_word
 
 
 def _counted(texts: Sequence[str], advance: Callable[..., None]) -> Iterator[str]:

@@ -220,7 +220,7 @@ class _Asked:
         lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
         format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.SourceFile.lines(self.texts)]
+            return [(text,) for text in platform.SourceFile(str(self.texts)).lines()]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")

@@ -8,6 +8,7 @@ are masked, so that a model must use the rest of the passage.
 
 import inspect
 import json
+import os
 import platform
 import random
 import re
@@ -30,10 +31,10 @@ from bertie.platform import (
     atomic_write,
     console,
     file_hash,
-    user_cache,
 )
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # the user's, as the XDG specification names it
 HELD_OUT = 0.2  # share of the modules that only the test sees
 NAMES = "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
 NAME = "name"  # replaces the name of a library
@@ -69,7 +70,7 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
     files = [(path, library) for library in libraries for path in PythonPackage(library).files()]
-    cache, key = user_cache() / "documentation.jsonl", _key(files)
+    cache, key = CACHE.expanduser() / "bertie" / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
     modules = []

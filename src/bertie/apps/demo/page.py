@@ -21,7 +21,6 @@ from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
 from bertie.platform import (
     Chart,
-    Curve,
     Html,
     Line,
     SeedSummary,
@@ -135,15 +134,17 @@ def _pretraining(report: TrainingReport, run: Path, stages: Mapping[str, Any]) -
         if valid:
             pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append(Curve(pair, f"loss, {PARTS[name]}", about))
+        charts.append((Chart.lines(pair, x_label="step", y_label=f"loss, {PARTS[name]}", title=about), about))
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
         Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(Curve(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True))
+    about = f"Fraction of correct predictions on {text} text."
+    charts.append((Chart.lines(right, x_label="step", y_label="accuracy", percent=True, title=about), about))
     rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
-    charts.append(Curve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
+    about = "The learning rate: a short warmup, then a decay to zero."
+    charts.append((Chart.lines([rate], x_label="step", y_label="learning rate", title=about), about))
     facts = stages["pre-training"]["facts"]
     pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
     about = (
@@ -151,7 +152,7 @@ def _pretraining(report: TrainingReport, run: Path, stages: Mapping[str, Any]) -
         f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {quantity(facts['tokens'])} tokens "
         f"({facts['epochs']:.2g} epochs)."
     )
-    report.curves(charts, about)
+    report.section("Training curves", about).charts(charts)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -259,7 +259,7 @@ class RowTraffic(Traffic):
         self.sample(len(pooled), lambda some: pooled[some])
         if not self.top or len(self.usual) <= NEAREST:
             return
-        distances = nearest_distances(pooled @ self.projection(pooled.shape[1]), self.usual)
+        distances = nearest_distances(self.vectors.reduced(pooled), self.usual)
         examples = [row for row in rows if isinstance(row, Example)]
         for distance, number, row in zip(distances.tolist(), numbers, examples, strict=True):
             entry = (distance, -number, row.line, " ".join(" | ".join(row.texts).split())[:80])

@@ -25,7 +25,7 @@ from scipy.stats import binomtest
 
 from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import NO_HEAD, Example, TorchModel, UsageError, encode_places, pieces_of
+from bertie.platform import Example, TorchModel, UsageError, word_places
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -51,6 +51,9 @@ def guesses(words_LNWW: Floats) -> NDArray[np.int64]:
     others[..., at, at] = -1.0
     found: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
     return found
+
+
+NO_HEAD = -1  # of a word whose head is not read
 
 
 @dataclass
@@ -152,8 +155,7 @@ def _read(
     model: TorchModel, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
 ) -> Iterator[tuple[NDArray[np.int64], Floats, list[int], NDArray[np.int64], NDArray[np.int64]]]:
     """Yields for each sentence the words that are read, the attention, the ids, and the words' tokens."""
-    encoded = encode_places(examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length)
-    first_N, last_N = pieces_of(examples, encoded, "word")
+    encoded, first_N, last_N = word_places(examples, tokenizer, max_length=max_length)
     at = 0
     for number, example in enumerate(examples):
         start, end = encoded.starts[number : number + 2].tolist()

@@ -134,7 +134,9 @@ def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
         raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
     if label:
         return names.index(label)
-    choose = getattr(TextPipeline.task_of(Facts.of(model)), "choose", None)  # with its threshold, where it has one
+    choose = getattr(
+        TextPipeline.of(Facts.of(model), model.text_tokenizer).task_or_none, "choose", None
+    )  # with its threshold, where it has one
     return int(choose(logits.float().cpu().numpy()) if choose else logits.argmax())
 
 
@@ -151,7 +153,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = TextPipeline.task_of(Facts.of(plain.model))
+    task = TextPipeline.of(Facts.of(plain.model), plain.model.text_tokenizer).task_or_none
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]

@@ -14,9 +14,7 @@ from typing import Any
 
 from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
 from bertie.platform import (
-    METADATA_KEY,
     DataError,
-    Facts,
     OnnxEngine,
     OnnxFolder,
     Sequences,
@@ -75,9 +73,7 @@ def onnx_folder(
     large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(
-        TorchEngine(model), [name for name in facts.outputs if name == "mean" or name not in Facts.POOLED], sequences
-    )
+    wanted = expected(TorchEngine(model), facts.essential_outputs, sequences)
     found = [_checked(path, wanted, force=force)]
     if int8:
         replaced = _write_int8(path, graphs.quantized, sequences)
@@ -138,7 +134,7 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
         probe = Path(name) / source.name
         _save(watched(graph), probe)
         replaced = quantized(graph, OnnxEngine(probe), chosen)
-    told = next(one for one in graph.metadata_props if one.key == METADATA_KEY)
+    told = next(iter(graph.metadata_props))
     told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
     _save(graph, target)
     return replaced

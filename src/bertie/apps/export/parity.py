@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.platform import LAST_PIECES, MOST_POSITIONS, DataError, Engine, Sequences, console
+from bertie.platform import MOST_POSITIONS, DataError, Engine, Sequences, console
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
@@ -129,7 +129,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
 
 def _ids(ids: object, types: object, lengths: object, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
-    extra: dict[str, NDArray[Any]] = {LAST_PIECES: np.zeros_like(input_ids)} if last else {}
+    extra: dict[str, NDArray[Any]] = {"last": np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
     return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 

@@ -23,7 +23,6 @@ from bertie.platform import (
     TorchEngine,
     TorchModel,
     UsageError,
-    check_text,
     token_vectors,
     unit_vectors,
 )
@@ -54,7 +53,6 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
     UsageError where a text has no such word, or the texts share none or several.
     """
-    check_text(word, "word")
     if len(texts) < 2:
         raise UsageError("One text is given. Pass two or more, to compare a word in them. Quote each of them.")
     if not word and not all(MARKED.search(text) for text in texts):
@@ -107,7 +105,6 @@ def words(
         UsageError: See `contexts_of`.
         DataError: A word has no tokens in the vocabulary or in the part of the text that the model reads.
     """
-    check_text(pooling, "pooling")
     found = contexts_of(texts, word)
     model.training_facts.check_reads_texts("bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]

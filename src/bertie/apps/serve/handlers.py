@@ -29,7 +29,6 @@ from bertie.platform import (
     TableFormat,
     TagPrediction,
     TaskPart,
-    layer_output,
     tag_entities,
 )
 
@@ -197,7 +196,7 @@ def layer_named(call: Call, layer: int) -> str:
         raise Refusal("Validation", "This model gives the vectors of its last layer only.", param="layer")
     if not -layers - 1 <= layer <= layers:
         raise Refusal("Validation", f"`layer` is {layer}; the model has 0 to {layers}.", param="layer")
-    return layer_output(layer % (layers + 1))
+    return call.model.facts.layer_output(layer)
 
 
 async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> object:

@@ -232,9 +232,7 @@ class Call:
         if self.watch is not None and task is self.model.pipeline.task:
             self.watch(self, examples, encoded, predictions)
         raw = (
-            TextPipeline.averaged(found, encoded)
-            if found.ndim == 2 and len(found) == len(encoded)
-            else [None] * len(examples)
+            encoded.mean_of_windows(found) if found.ndim == 2 and len(found) == len(encoded) else [None] * len(examples)
         )
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         whole = encoded.fits | (self.policy_for(task) != "window")
