@@ -260,7 +260,8 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
         values = flattened(answer.as_json())
-        own = {"predicted_label": values.pop("label", None), **values}
+        tags = answer.label if isinstance(answer.label, tuple) else None  # which are in `words`
+        own = {"predicted_label": values.pop("label", tags), **values}
         own.pop("scores", None)
         record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})
