@@ -42,6 +42,7 @@ from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_ru
 from bertie.runs.models import MODEL, SCORE, load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
+from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
@@ -149,7 +150,10 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
+    final_task = Predictor(model).task
     task = plan.task.with_tokenizer(Predictor(model).tokenizer)
+    if isinstance(task, ReadsColumns) and isinstance(final_task, ReadsColumns):
+        task = task.reading_as(final_task)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
