@@ -175,9 +175,9 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (70_800, 45_000),
+    core_lines: (71_100, 45_000),
     core_files: (460, 290),
-    imports_inside_functions: (123, 60),
+    imports_inside_functions: (124, 60),
     uses_of_any: (972, 600),
     asserts: (47, 50),
     longest_function: (73, 80),
