@@ -62,4 +62,4 @@ def merge_adapter(base: Path, folder: Path, out: Path) -> None:
     elif adapter.heads and not model.labels:
         model.labels = tuple(f"LABEL_{number}" for number in range(adapter.outputs))
     model.tokenizer = Tokenizer.load(base)
-    families.save(model, out, training_facts=read_training_facts(folder))
+    families.save_model(model, out, training_facts=read_training_facts(folder))
