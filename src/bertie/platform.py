@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "FOREIGN_ARGUMENTS=THEIRS readable_texts",
-    "checksums": "content_hashes=content",
-    "cli.app": "call_hash=asked",
+    "checksums": "content_hashes",
+    "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
@@ -36,7 +36,7 @@ _MODULES = {
         "read_json some_of write_json "
     ),
     "folders": "FolderKind=Kind",
-    "infer.batching": "batches run_batches=run",
+    "infer.batching": "batches run_batches",
     "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
@@ -61,7 +61,7 @@ _MODULES = {
     "io.tagged": "AnnotatedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
-    "metrics.tags": "tag_entities=entities",
+    "metrics.tags": "tag_entities",
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
@@ -79,10 +79,10 @@ _MODULES = {
     "report.values": "quantity",
     "runs.here": "utilizations",
     "runs.opening": "ModelFolder open_engine",
-    "runs.planning": "job_of settings_of",
+    "runs.planning": "job_of settings_of=run_settings",
     "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
-    "tasks.arrays": "unit_vectors=unit",
+    "tasks.arrays": "unit_vectors",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
@@ -123,8 +123,8 @@ __all__ = [
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import readable_texts
-    from bertie.checksums import content as content_hashes
-    from bertie.cli.app import asked as call_hash
+    from bertie.checksums import content_hashes
+    from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import ModelCard, option
@@ -161,8 +161,7 @@ if TYPE_CHECKING:
         write_json,
     )
     from bertie.folders import Kind as FolderKind
-    from bertie.infer.batching import batches
-    from bertie.infer.batching import run as run_batches
+    from bertie.infer.batching import batches, run_batches
     from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
@@ -188,7 +187,7 @@ if TYPE_CHECKING:
     from bertie.io.tagged import AnnotatedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir
-    from bertie.metrics.tags import entities as tag_entities
+    from bertie.metrics.tags import tag_entities
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
@@ -206,10 +205,11 @@ if TYPE_CHECKING:
     from bertie.report.values import quantity
     from bertie.runs.here import utilizations
     from bertie.runs.opening import ModelFolder, open_engine
-    from bertie.runs.planning import job_of, settings_of
+    from bertie.runs.planning import job_of
+    from bertie.runs.planning import run_settings as settings_of
     from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.arrays import unit as unit_vectors
+    from bertie.tasks.arrays import unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask

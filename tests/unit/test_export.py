@@ -17,10 +17,10 @@ from bertie import families
 from bertie.apps.export import folder as writing
 from bertie.apps.export import graph
 from bertie.apps.export.graph import traced
-from bertie.apps.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
+from bertie.apps.export.parity import Parity, _measure, _shapes, compare_graph, encoded, expected, join
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.graph_model import GraphModel, _signature
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
@@ -270,13 +270,13 @@ def test_families_and_heads(preset, heads, folder, tmp_path):
     sequences = encoded(tokenizer, lines(200), max_length=64, last="parse" in heads)
     engine = OnnxEngine(tmp_path / "model.onnx")
     outputs = [name for name in engine.facts.outputs if name not in ("cls", "max")]
-    found = compared(engine, expected(TorchEngine(model), outputs, sequences))
+    found = compare_graph(engine, expected(TorchEngine(model), outputs, sequences))
     assert found.equal, str(found)
     if not heads:
         for name in ("mean", "cls", "max", *({"pooler_output"} & {*outputs})):  # XLNet has no pooler
             assert (
                 np.abs(
-                    run(engine, sequences[3], [name])[name] - TorchEngine(model).run(sequences[3], [name])[name]
+                    run_batches(engine, sequences[3], [name])[name] - TorchEngine(model).run(sequences[3], [name])[name]
                 ).max()
                 < 1e-4
             )

@@ -11,7 +11,7 @@ import torch
 from bertie import families
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
-from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
+from bertie.apps.explain.relations import control_heads, count_relations, guesses, table, word_attention
 from bertie.compression.importance import HEADS, importance, judged, without_heads
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
@@ -69,7 +69,7 @@ def test_relations_of_a_head_that_knows_them(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(relations, "attentions", made_up)
     examples = read(conllu(tmp_path, 300))
-    found = counted(None, tokenizer, examples, max_length=16)  # type: ignore[arg-type]
+    found = count_relations(None, tokenizer, examples, max_length=16)  # type: ignore[arg-type]
     rows = {row["relation"]: row for row in table(found, found, least=50)}
     assert found.sentences == 300
     assert rows["to"]["words"] == 300

@@ -139,7 +139,7 @@ def test_one_point_is_a_value_and_no_chart():
     ],
 )
 def test_a_setting_is_shown_as_it_was_set(value: object, shown: str):
-    assert values.setting(value) == shown
+    assert values.setting_text(value) == shown
     html = Report("t").settings({"optim.lr": value}).render()
     assert f"<dd>{shown}</dd>" in html
 

@@ -20,7 +20,7 @@ from bertie.runs import model_card
 from bertie.runs.finetune import finetune
 from bertie.runs.pretrain import pretrain
 from bertie.runs.usage import energy
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 
 assert home
 assert model
@@ -161,7 +161,7 @@ def check_run(run: Path, results: Any) -> None:
     assert card.count("## Cost of the training") == 1
     assert "| cost | forecast | measured | difference |" in card
     assert re.search(r"\d (MB|GB)", card)
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]
 
 
 def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def plan_corpus(
         config: YAML file of settings, or the name of a recipe.
     """
     reading = _recipe(config, {"format": format, "text": text, "encoding": encoding}).corpus.reading
-    units, files = sources.plan([name for name in map(str, _sources(inputs)[0]) if name != STDIN], reading)
+    units, files = sources.plan_units([name for name in map(str, _sources(inputs)[0]) if name != STDIN], reading)
     kinds = {(unit.source, str(item[0])) for unit in units for item in unit.items}
     counts = {kind: sum(source == kind for source, _ in kinds) for kind, _ in sorted(kinds)}
     megabytes = sum(unit.size for unit in units) / 1e6

@@ -279,9 +279,9 @@ def plan_finetune(
     """
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
         number = seeds_of(ready, seeds, keep_best)
-        facts = {**runs.plan(ready, trial=trial), "seeds": number}
+        facts = {**runs.plan_finetuning(ready, trial=trial), "seeds": number}
         if against is not None:
-            runs.plan(ready.model_copy(update={"model": str(against)}), trial=0)
+            runs.plan_finetuning(ready.model_copy(update={"model": str(against)}), trial=0)
         return Plan(facts)
 
 

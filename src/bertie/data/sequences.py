@@ -228,7 +228,7 @@ def ranges(starts: Int, stops: Int) -> Int:
     return numbers
 
 
-def spread(lengths: Int, counts: Int) -> tuple[Int, Int, Int]:
+def spread_positions(lengths: Int, counts: Int) -> tuple[Int, Int, Int]:
     """Returns where sequences of `lengths` tokens go when `counts` vectors follow each: the rows of the tokens, those
     of the vectors, and the new lengths."""
     whole = lengths + counts

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
-from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
+from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
@@ -88,7 +88,7 @@ def token_vectors(
         encoded = iter(tokenizer.encode_batch([text for text in some if text is not None], max_length=max_length))
         read = [None if text is None else next(encoded) for text in some]
         for part in chunks_of_tokens(read, most, lambda one: 0 if one is None else len(one)):
-            arrays = run(engine, _ids(part), tuple(outputs.values()))
+            arrays = run_batches(engine, _ids(part), tuple(outputs.values()))
             yield Chunk(part, {layer: arrays[name] for layer, name in outputs.items()})
 
 

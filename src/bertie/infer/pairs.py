@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
 from bertie.io.tables import Example
 from bertie.tasks.arrays import softmax
@@ -72,7 +72,7 @@ def judge(
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
     encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run(engine, encoded, (HEAD,))[HEAD], kind)
+    return verdicts(run_batches(engine, encoded, (HEAD,))[HEAD], kind)
 
 
 def kind_of(folder: Path) -> Kind:

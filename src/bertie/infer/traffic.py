@@ -24,7 +24,7 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.files import file_hash, read_json, write_json
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextPipeline, unknown_tokens
 from bertie.infer.texts import Row
@@ -214,7 +214,9 @@ class Traffic:
         self.count(pipeline, rows, encoded, answers)
         if VECTOR in engine.facts.outputs and encoded.examples:
             first = encoded.windows[:-1]
-            self.sample(encoded.examples, lambda numbers: run(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR])
+            self.sample(
+                encoded.examples, lambda numbers: run_batches(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR]
+            )
 
     def _bin(self, name: str, values: ArrayLike) -> None:
         if np.size(values):

@@ -218,7 +218,7 @@ MARKUP = re.compile(r"[`\[*\\{}]")
 
 def prose(docstring: str) -> list[str]:
     """Returns the paragraphs of a docstring (reStructuredText, numpydoc or Google style) that are sentences."""
-    return [text for text in map(plain, paragraphs(docstring)) if readable(text)]
+    return [text for text in map(plain, paragraphs(docstring)) if is_prose(text)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -301,7 +301,7 @@ def plain(paragraph: str) -> str:
     return PLACEHOLDER.sub("", paragraph).strip()
 
 
-def readable(text: str) -> bool:
+def is_prose(text: str) -> bool:
     """Returns whether a paragraph is prose: a few words, most of them of letters."""
     words = text.split()
     wordlike = sum(word.strip(".,;:!?()'\"").replace("-", "").replace("'", "").isalpha() for word in words)

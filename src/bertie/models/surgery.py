@@ -21,7 +21,7 @@ from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
 from bertie.models.weights import WORD
 from bertie.nn.init import shapes_only
-from bertie.text.resize import Resized, trim
+from bertie.text.resize import Resized, trim_tokenizer
 
 Fill = Literal["tile", "interpolate"]
 Depth = Literal["stack", "interleave", "identity"]
@@ -96,7 +96,7 @@ def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
 
 def trim_to_texts(model: TorchModel, texts: Iterable[str]) -> TorchModel:
     """Returns the model with the tokens of some texts alone. See `with_vocabulary`."""
-    return with_vocabulary(model, trim(model.text_tokenizer, texts))
+    return with_vocabulary(model, trim_tokenizer(model.text_tokenizer, texts))
 
 
 def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:

@@ -22,7 +22,7 @@ from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import shown, write_bytes
 from bertie.report.style import STYLE
-from bertie.report.values import number, probability, setting
+from bertie.report.values import number, probability, setting_text
 
 NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
 
@@ -183,7 +183,7 @@ class Report:
 
     def settings(self, settings: Mapping[str, Any]) -> Self:
         """Adds the settings of a run, as the user would type them."""
-        return self.section("Settings").pairs((name, setting(value)) for name, value in settings.items())
+        return self.section("Settings").pairs((name, setting_text(value)) for name, value in settings.items())
 
     def footer(self, *, docs: str, made: str = "", command: str = "") -> Self:
         """Adds the version, the date, the command that repeats the run, and the documentation page about the report."""

@@ -154,7 +154,7 @@ def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
         report.chart(Chart.lines(drawn, x_label="recall", y_label="precision"))
 
 
-def section(report: Report, results: Mapping[str, Any]) -> None:
+def add_balance_section(report: Report, results: Mapping[str, Any]) -> None:
     """Adds the section about rare labels to a report, where there are any."""
     if not (rare := results.get("rare_labels")):
         return

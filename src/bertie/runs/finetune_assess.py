@@ -8,7 +8,7 @@ from pathlib import Path
 from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
-from bertie.evaluation.baselines import baselines, compared, measured, some
+from bertie.evaluation.baselines import baselines, compared_examples, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
@@ -66,7 +66,7 @@ def assess_run(trained: Trained) -> Assessed:
     predictor, calibrated = select_weights(trained)
     task, plain, before = predictor.task, prepared.task, None
     scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
-    shown = compared(task, prepared.dev.examples) if _compares(prepared) else set()
+    shown = compared_examples(task, prepared.dev.examples) if _compares(prepared) else set()
     if calibrated.in_weights or task != plain:
         before = plain.scores()
 

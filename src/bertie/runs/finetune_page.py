@@ -78,11 +78,11 @@ def page(run: Path | str) -> Report:
     if results:
         before = results.get("untuned")
         untuned = sections.Untuned(with_intervals(before["dev"]), before["on"] == "dev") if before else None
-        sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        sections.add_sections(report, scores, read_findings(run), source=_source(config), untuned=untuned)
         calibration.scaling_section(report, results)
-        balance.section(report, results)
+        balance.add_balance_section(report, results)
         balance.thresholds_section(report, results)
-        usage.section(report, results)
+        usage.add_usage_section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
 
@@ -191,7 +191,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
     ]
     rows.append(["mean", results["rows"], *(one.mean for one in summed.values())])
     report.table(["fold", "rows", *(metric_name(name, results) for name in metrics)], rows)
-    sections.answers(report, scores, read_findings(run))
+    sections.add_sections(report, scores, read_findings(run))
     calibration.scaling_section(report, results)
     balance.thresholds_section(report, results)
     command = f"bertie finetune -c {run / 'final' / CONFIG} --folds {len(folds)} -o NEW_FOLDER"

@@ -61,7 +61,7 @@ def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.mo
 
     seconds: None for a stored trial, or a new one where there is none; 0 for none, which may use a stored one.
     """
-    known = None if seconds else trial.cached(work)
+    known = None if seconds else trial.cached_trial(work)
     if known is None and seconds == 0:
         return _from_rates(work)
     found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)

@@ -57,7 +57,7 @@ def page(run: Path | str) -> Report:
     report.masked_tokens(_last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
-    usage.section(report, results)
+    usage.add_usage_section(report, results)
     if found := results.get("pseudo_perplexity"):
         rows = [
             [

@@ -15,7 +15,7 @@ from bertie.data.rates import rate_of
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
-from bertie.models.count import decoder_parameters, parameters, predictions
+from bertie.models.count import decoder_parameters, parameters, predictions_per_token
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -36,7 +36,7 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     """
     if isinstance(config, FinetuneConfig):
         return _finetuning(config, half)
-    shape = families.changed(families.config(model_folder(config.model)), config.model_overrides)
+    shape = families.changed_config(families.config(model_folder(config.model)), config.model_overrides)
     planned = phases(config)
     check_length(max(phase.max_length for phase in planned), shape.max_length, config.model)
     objective = _objective(config.objectives)
@@ -103,11 +103,11 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     """Returns the share of tokens that an objective predicts, at the start of a run."""
     rate = getattr(objective, "rate", None)
     if rate is None:
-        return predictions(config)
+        return predictions_per_token(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
 
 
-def settings_of(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
+def run_settings(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
     """Returns the settings of a run, whichever kind they are of."""
     named = {override.partition("=")[0].partition(".")[0] for override in overrides}
     tree = configs.read_yaml(config) if config is not None else {}

@@ -24,12 +24,12 @@ def meter(device: str) -> Meter:
     return Meter(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpu)
 
 
-def section(report: Report, results: Mapping[str, Any]) -> None:
+def add_usage_section(report: Report, results: Mapping[str, Any]) -> None:
     """Adds the cost of a run to its report; nothing before it has finished."""
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}
-    found = rows(usage, forecast)
+    found = usage_rows(usage, forecast)
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
@@ -59,7 +59,7 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
-def rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+def usage_rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
     """Returns the rows of COLUMNS: what a run took, `Usage.as_json()`, next to its forecast."""
     return [
         [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]

@@ -22,7 +22,7 @@ def sigmoid(logits: Float) -> Float:
     return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
-def unit(vectors: Float) -> Float:
+def unit_vectors(vectors: Float) -> Float:
     """Returns vectors of length 1; zero vectors stay zero. (..., H) -> (..., H)"""
     found: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     return found

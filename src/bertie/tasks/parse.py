@@ -25,7 +25,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import Span, cut
+from bertie.io.words import Span, word_spans
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -128,7 +128,7 @@ class ParseTask(Task):
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the relations in the data set's order where it has all; and how words are split."""
         found = {relation for example in examples for _, relation in example.label}
-        spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)
+        spaces = all(words_of(example, "space") == word_spans(example.texts[0], "space") for example in examples)
         labels = names if found <= set(names) else tuple(sorted(found))
         return cls.make(labels, {"unit": "space" if spaces else "word", **options})
 

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from bertie.apps.audit.base import Subject
-from bertie.apps.audit.erase import Erasure, probe, remedy
+from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
 from bertie.platform import (
     DataError,
@@ -96,7 +96,7 @@ def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: 
             )
 
 
-def remove(
+def remove_concept(
     model: TorchModel, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
 ) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
@@ -115,7 +115,7 @@ def remove(
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
         erasure = way(vectors[train], sides[train])
         after = erasure(vectors)
-        (right, majority), (left, _) = (probe(one, sides, seed=seed) for one in (vectors, after))
+        (right, majority), (left, _) = (probe_accuracy(one, sides, seed=seed) for one in (vectors, after))
         spread = [_covariance(one[train], sides[train]) for one in (vectors, after)]
         told.append(Removed(place.name, len(vectors), erasure.rank, right, left, majority, *spread))
         maps.append((place, erasure))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
-from bertie.apps.audit.files import check_names, validated
+from bertie.apps.audit.files import check_unique_names, validated
 from bertie.platform import DataError, read_json, read_yaml, unit_vectors
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
@@ -129,7 +129,7 @@ class Words(AuditSet[WordTest]):
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
         tests = [one for path in source.paths or (BUILT_IN,) for one in read_tests(path)]
-        check_names(one.name for one in tests)
+        check_unique_names(one.name for one in tests)
         for one in tests:
             if all(known(subject.tokenizer, words) for words in one.words):
                 found.items.append(one)

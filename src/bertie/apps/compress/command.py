@@ -328,7 +328,7 @@ def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
-    facts |= {"bytes": app.measure.size(output), "bytes_before": app.measure.size(model)}
+    facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:
         console.emit(facts)
         return
@@ -342,7 +342,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
     limits = app.run.Limits(
         MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
     )
-    found = app.run.search(
+    found = app.run.search_recipes(
         asked.model,
         asked.output,
         app.run.Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
@@ -357,7 +357,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {app.run.told(row, found['metric'], found['positive'])}")
+        console.show(f"{mark} {row['name']}: {app.run.figures_in_words(row, found['metric'], found['positive'])}")
     console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
 
 

@@ -67,6 +67,6 @@ def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) 
     )
 
 
-def size(folder: Path) -> int:
+def weight_bytes(folder: Path) -> int:
     """Returns the bytes of a model folder's weights."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -113,7 +113,7 @@ def _read(file: tuple[Path, str]) -> PythonModule | None:
         return PythonPackage(file[1]).read(file[0])
 
 
-def account(modules: Iterable[PythonModule]) -> list[list[object]]:
+def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
     """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:

@@ -151,7 +151,7 @@ class DemoPipeline:
         )
         words = sum(len(module.text.split()) for module in modules)
         return {
-            "sources": libraries.account(modules),
+            "sources": libraries.library_rows(modules),
             "throughput": f"{words:,} words of prose from {len(modules):,} modules",
         }
 
@@ -232,7 +232,7 @@ class DemoPipeline:
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
         bertie.pretrain(config=config, output=self.run / "trial", overwrite=True)
         trial = read_json(self.run / "trial/results.json")
-        steps, seeds = settings.planned(
+        steps, seeds = settings.affordable_run(
             settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
             tokens=size["tokens"],
@@ -290,7 +290,7 @@ class DemoPipeline:
 
     def own_task(self) -> None:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
-        documents = pairs.split(*self.documents())
+        documents = pairs.split_documents(*self.documents())
         if documents is None:
             write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
             return

@@ -70,7 +70,7 @@ class Probe:
         return len(STARTS) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
 
 
-def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
+def affordable_run(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
     """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
     affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(SEEDS), affordable))

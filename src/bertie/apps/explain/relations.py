@@ -114,7 +114,7 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
     return found
 
 
-def counted(
+def count_relations(
     model: TorchModel,
     tokenizer: Tokenizer,
     examples: Sequence[Example],

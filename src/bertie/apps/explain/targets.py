@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
-from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
+from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.platform import (
     DataError,
     EncoderOutput,
@@ -177,7 +177,7 @@ def _tag(
         raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
     place = words.index(numbers[word - 1])
     at = _choose(model, logits[place], label)
-    _, start, end, _ = [one for one in words_of(plain.encoding) if one.text is not None][word - 1]
+    _, start, end, _ = [one for one in text_words(plain.encoding) if one.text is not None][word - 1]
     name = model.labels[at] if model.labels else str(at)
     about = f"word {word} ({texts[0][start:end]}): {name}"
     return (lambda model, output: [model.logits(head, output)[:, place]]), (at,), about

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
+from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
 from bertie.platform import (
     DataError,
     OnnxEngine,
@@ -112,7 +112,7 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
 
 
 def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> Written:
-    parity = compared(OnnxEngine(path), wanted)
+    parity = compare_graph(OnnxEngine(path), wanted)
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
         kind = "The int8 graph" if quantized else "The graph"

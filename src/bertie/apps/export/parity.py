@@ -97,7 +97,7 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
 
 
 @console.working("comparing the answers of the graph")
-def compared(engine: Engine, wanted: Expected) -> Parity:
+def compare_graph(engine: Engine, wanted: Expected) -> Parity:
     """Compares a graph with its model."""
     found = Parity(texts=TEXTS, batches=len(wanted))
     for batch, theirs in wanted:

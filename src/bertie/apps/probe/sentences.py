@@ -130,7 +130,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield Sentence(text, tuple(match.span() for match in WORD.finditer(text)))
 
 
-def spaced(words: Sequence[str]) -> Sentence:
+def spaced_sentence(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
     ends = np.cumsum([len(word) + 1 for word in words]).tolist()
     return Sentence(

@@ -21,7 +21,7 @@ from bertie.platform import Encoding, Engine, token_vectors
 AT_ONCE = 1024  # sentences that are tokenized together
 
 
-def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
+def readable_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
     """Returns which sentences fit into max_length tokens, with at least one token in each word."""
     found: list[bool] = []
     for start in range(0, len(sentences), AT_ONCE):
@@ -33,7 +33,7 @@ def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: in
     return found
 
 
-def write_vectors(
+def write_word_vectors(
     folder: Path,
     engine: Engine,
     tokenizer: Tokenizer,
@@ -88,7 +88,7 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     return np.concatenate(words), [len(one.spans) for one in sentences]
 
 
-def read_vectors(folder: Path, layer: int) -> NDArray[np.float32]:
+def read_layer(folder: Path, layer: int) -> NDArray[np.float32]:
     """Returns the vectors of a layer. -> (W, H), or (S, H) for whole sentences"""
     found: NDArray[np.float32] = np.load(folder / f"layer_{layer}.npy")
     return found

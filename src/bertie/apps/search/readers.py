@@ -190,7 +190,7 @@ def expand(inputs: list[str]) -> SourceFile.Inputs:
     return files
 
 
-def content(path: str) -> str:
+def source_hash(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return file_hash(Path(path))

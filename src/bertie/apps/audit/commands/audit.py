@@ -76,7 +76,7 @@ def audit(
         engine=platform.check_names(machine.precision, machine.engine),
     )
     if card:
-        app.page.add_to_card(model, found)
+        app.page.add_audit_to_card(model, found)
     if console.verbosity.json:
         console.emit(found)
         return

@@ -101,7 +101,7 @@ def debias(
         console.emit(found)
         return
     for one in found["removed"]:
-        console.show(app.remedy_page.sentence(app.remedy.Removed(**one)))
+        console.show(app.remedy_page.removal_sentence(app.remedy.Removed(**one)))
     table = Table("set", app.remedy_page.COLUMNS[0], box=None)
     for name in app.remedy_page.COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)

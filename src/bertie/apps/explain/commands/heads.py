@@ -132,10 +132,10 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.counted(model, tokenizer, examples, max_length=length)
+    found = app.relations.count_relations(model, tokenizer, examples, max_length=length)
     console.say("The same for random weights.")
     untrained = model.randomized().eval()
-    rows = app.relations.table(found, app.relations.counted(untrained, tokenizer, examples, max_length=length))
+    rows = app.relations.table(found, app.relations.count_relations(untrained, tokenizer, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows
