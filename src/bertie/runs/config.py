@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from bertie.io.markup import Markup
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
@@ -183,6 +184,8 @@ class LabeledFiles(Config):
     tabular: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
     """Columns of numbers and categories that a classification or a regression reads beside the text: price, region.
     Default: none."""
+    markup: Markup = ""
+    """Markup that is removed from texts, html or markdown. Default: none is."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""

@@ -255,6 +255,7 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         text_columns=config.text,
         label_column=config.label,
         label_separator=config.label_separator,
+        markup=config.markup,
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
