@@ -215,6 +215,8 @@ class LoraConfig(Config):
     2021."""
     alpha: float | None = Field(None, gt=0)
     """Their product is multiplied by alpha / rank. Not set: 2 * rank."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the inputs of the matrices that a forward pass leaves out, the same ones for all its tokens."""
     targets: tuple[Literal["attention", "feed_forward", "embeddings"], ...] = ("attention", "feed_forward")
     """Matrices that are changed: those of attention, of the feed-forward networks, the word embeddings."""
 
