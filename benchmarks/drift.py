@@ -24,7 +24,7 @@ import bertie
 from bertie.apps.drift.compare import compare_traffic
 from bertie.console import console
 from bertie.errors import UsageError
-from bertie.infer.batching import chunks, run
+from bertie.infer.batching import chunks, run_batches
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
 from bertie.infer.traffic import VECTOR, Traffic
@@ -152,7 +152,7 @@ class Answered:
         for part in chunks(rows, 512):
             encoded = predictor.encode(part)
             answers += predictor.pipeline.decode(part, encoded, predictor.logits(encoded))
-            vectors.append(run(predictor.engine, encoded.take(encoded.windows[:-1]), (VECTOR,))[VECTOR])
+            vectors.append(run_batches(predictor.engine, encoded.take(encoded.windows[:-1]), (VECTOR,))[VECTOR])
         return cls(predictor, rows, answers, np.concatenate(vectors))
 
     def traffic(self, numbers: list[int]) -> Traffic:

@@ -167,10 +167,12 @@ def machine() -> dict[str, Any]:
 
 def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     import bertie
-    from bertie.infer.batching import run
+    from bertie.infer.batching import run_batches
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[output]
+    return run_batches(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[
+        output
+    ]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

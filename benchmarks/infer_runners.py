@@ -71,7 +71,7 @@ def nearest(vectors: Vectors) -> Any:
 
 def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int, output: str) -> Batch:
     """The native engine on a model folder, as `bertie embed` has it. int8 is calibrated on other texts."""
-    from bertie.infer.batching import run
+    from bertie.infer.batching import run_batches
     from bertie.infer.engine import Engine
     from bertie.infer.native import folder
 
@@ -94,7 +94,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         engine = NativeEngine(bertie.load(model, engine="torch").module, precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
-        return run(engine, Sequences.of(sequences), [output])[output]
+        return run_batches(engine, Sequences.of(sequences), [output])[output]
 
     return encode
 

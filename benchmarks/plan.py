@@ -92,9 +92,9 @@ def main(file: str, trial: float, clock: str) -> None:
     config = configs.load(kind, file)
     timed = CLOCKS[clock][1]
     if isinstance(config, FinetuneConfig):
-        planned = finetune.plan(config, trial=trial, clock=timed)
+        planned = finetune.plan_finetuning(config, trial=trial, clock=timed)
     else:
-        planned = pretrain.plan(config, trial=trial, clock=timed)
+        planned = pretrain.plan_pretraining(config, trial=trial, clock=timed)
     print(json.dumps(planned["forecast"]))
 
 

@@ -335,7 +335,7 @@ def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
     """Returns at most `most` examples of the whole list, evenly spaced; None: all of them."""
-    return examples if most is None else baselines.spaced(examples, most)
+    return examples if most is None else baselines.spaced_examples(examples, most)
 
 
 def _side(

@@ -26,7 +26,7 @@ def test_every_row_is_a_run_of_about_the_same_size(size):
     sizes, steps = {}, 1_000
     for name in table(size=size).rows:
         config = table(size=size).config(name, 3, steps)
-        shape = families.changed(families.config(config.model), {"vocab_size": 8_000, **config.model_overrides})
+        shape = families.changed_config(families.config(config.model), {"vocab_size": 8_000, **config.model_overrides})
         sizes[name] = parameters(shape)["layers"]
         parts = phases(config)
         assert sum(part.steps for part in parts) == steps

@@ -202,11 +202,11 @@ def _help(kind: type[Config], where: list[str]) -> str:
         return _help(kind, where[:-1]) if len(where) > 1 else ""
 
 
-def save(config: Config, path: Path) -> None:
+def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load` reads as an equal value."""
     from bertie import safe_yaml
 
-    write_bytes(path, safe_yaml.written(config.model_dump(mode="json")).encode())
+    write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertie import embed, families
-from bertie.apps.compress.measure import size
+from bertie.apps.compress.measure import weight_bytes
 from bertie.compression import gate
 from bertie.compression.quantize import apply, gptq, quantize, widest
 from bertie.data.sequences import Sequences
@@ -42,7 +42,7 @@ def compressed(folder, tmp_path_factory):
 
 def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
     out, near = compressed
-    assert size(out) < size(folder) / 3  # a toy's biases and scales weigh more than a model's
+    assert weight_bytes(out) < weight_bytes(folder) / 3  # a toy's biases and scales weigh more than a model's
     model, before = load(out), load(folder)
     assert isinstance(engine_of(model), NativeEngine)
     assert not before.int8
@@ -114,7 +114,7 @@ def test_gates_windows_and_matrices_without_biases(folder, tmp_path, bertie):
     sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256, "num_hidden_layers": 3}
     tokenizer = load(folder).tokenizer
     model = families.build("ModernBERT-base", vocab_size=tokenizer.vocab_size, local_attention=8, **sizes)
-    families.save(model, tmp_path / "modern", tokenizer=tokenizer)
+    families.save_model(model, tmp_path / "modern", tokenizer=tokenizer)
     bertie.good("compress", tmp_path / "modern", "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
     found = load(tmp_path / "int8")
     engine = engine_of(found)

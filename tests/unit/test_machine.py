@@ -68,7 +68,7 @@ def test_what_limits_instructions_is_another_processor(processors: Path, monkeyp
     "text", ["", "[]", '{"x": 3}', '{"x": {"fp32": "a", "bf16": 1}}', '{"x": {"fp32": 0}}', "{" * 9]
 )
 def test_a_damaged_file_is_measured_anew(text: str, processors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "processor", lambda: "x")
+    monkeypatch.setattr(machine, "processor_facts", lambda: "x")
     monkeypatch.setattr(machine, "_measured", lambda: FAST)
     processors.parent.mkdir()
     processors.write_text(text)
@@ -103,7 +103,7 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
 
 def test_the_same_precision_is_told_once_a_process(capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("Computing in float8: once.", "Computing in float8: once.", "Computing in float4."):
-        precision.tell(line)
+        precision.tell_precision(line)
     assert capsys.readouterr().err.splitlines() == ["Computing in float8: once.", "Computing in float4."]
 
 

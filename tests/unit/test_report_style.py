@@ -10,7 +10,7 @@ from bertie.report import values
 from bertie.report.charts import Line, tick
 from bertie.report.page import Report
 from bertie.report.style import STYLE
-from bertie.report.training import Curve, curves
+from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import quantity
 
 Colour = tuple[float, float, float]
@@ -113,8 +113,8 @@ def test_a_learning_rate_on_an_axis_has_no_offset():
 
 
 def test_one_point_is_a_value_and_no_chart():
-    report = Report("t")
-    curves(report, [Curve([Line("dev", [34], [0.6928])], "loss", "The loss."), Curve([], "nothing", "")])
+    report = TrainingReport("t")
+    report.curves([Curve([Line("dev", [34], [0.6928])], "loss", "The loss."), Curve([], "nothing", "")])
     html = report.render()
     assert "<svg" not in html
     assert "loss, step 34" in html
@@ -139,7 +139,7 @@ def test_one_point_is_a_value_and_no_chart():
     ],
 )
 def test_a_setting_is_shown_as_it_was_set(value: object, shown: str):
-    assert values.setting(value) == shown
+    assert values.setting_text(value) == shown
     html = Report("t").settings({"optim.lr": value}).render()
     assert f"<dd>{shown}</dd>" in html
 

@@ -103,7 +103,7 @@ def test_what_the_machine_lacks_is_one_sentence(bertie, monkeypatch, error, mess
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bertie.io.sources.plan", fail)
+    monkeypatch.setattr("bertie.io.sources.plan_units", fail)
     code, _, err = bertie("corpus", "a.txt", "-o", "corpus", "--dry-run")
     assert (code, message in err, "Traceback" in err) == (1, True, False)
 

@@ -13,7 +13,7 @@ from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.step_metrics import Diverged
@@ -118,7 +118,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     monkeypatch.setattr(module, "finetune", stops)
     with pytest.raises(Stopped):
         tune(config, run, SPACE)
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"')  # a kill amid a line
     results = tune(config, run, SPACE)
@@ -136,7 +136,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
         tune(varied(config, {"max_length": 12}), run, SPACE)
-    assert verify(run)["ok"], "a refused call changes nothing"
+    assert verify_folder(run)["ok"], "a refused call changes nothing"
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"\n')
     with pytest.raises(DataError, match=r"study\.jsonl is damaged"):

@@ -248,7 +248,7 @@ def trim_vocabulary(
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        return with_vocabulary(model, resize.trim(model.text_tokenizer, _some(lines_of(texts)))), {}
+        return with_vocabulary(model, resize.trim_tokenizer(model.text_tokenizer, _some(lines_of(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)
 

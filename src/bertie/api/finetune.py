@@ -66,6 +66,8 @@ def finetune(
     weight: str = "",
     group: str = "",
     time: str = "",
+    tabular: Sequence[str] = (),
+    markup: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: Loss | None = None,
@@ -123,6 +125,8 @@ def finetune(
         weight: Column of the weight of a row, in the loss and in the metrics.
         group: Column of groups, such as authors, that are never on both sides of a split.
         time: Column of when a row was written: the latest rows are held out.
+        tabular: Columns of numbers and categories that are read beside the text: ["price", "region"].
+        markup: "html" or "markdown": what is removed from texts, here and when the model is used.
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
@@ -277,9 +281,9 @@ def plan_finetune(
     """
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
         number = seeds_of(ready, seeds, keep_best)
-        facts = {**runs.plan(ready, trial=trial), "seeds": number}
+        facts = {**runs.plan_finetuning(ready, trial=trial), "seeds": number}
         if against is not None:
-            runs.plan(ready.model_copy(update={"model": str(against)}), trial=0)
+            runs.plan_finetuning(ready.model_copy(update={"model": str(against)}), trial=0)
         return Plan(facts)
 
 

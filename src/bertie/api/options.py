@@ -171,6 +171,8 @@ class FinetuneOptions(RunOptions, total=False):
     weight: str
     group: str
     time: str
+    tabular: Sequence[str]
+    markup: str
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"

@@ -161,7 +161,7 @@ def plan_pretrain(
         True
     """
     with _ready({**options, "corpus": corpus, "tokenizer": tokenizer}) as ready:
-        return Plan(runs.plan(ready, trial=trial), runs.summary)
+        return Plan(runs.plan_pretraining(ready, trial=trial), runs.summary)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def _apart(
     return total
 
 
-def answered(
+def teacher_answers(
     teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
@@ -241,7 +241,7 @@ def distil(
     encoded = objective.task.encode(examples, teacher.text_tokenizer, max_length=max_length, too_long="truncate")
     own, theirs = (
         objective.task.targets(examples, encoded),
-        answered(teacher, objective, encoded, answers or run / "teacher"),
+        teacher_answers(teacher, objective, encoded, answers or run / "teacher"),
     )
     targets = Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
     source = TaskSource(

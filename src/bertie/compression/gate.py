@@ -17,7 +17,7 @@ from bertie.compression.weights_only import quantize_weights
 from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Engine
 from bertie.infer.native_engine import unsupported
@@ -155,7 +155,7 @@ def cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def _means(engine: Engine, ids: Sequences) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = run(engine, ids, ["mean"])["mean"]
+    found: NDArray[np.float32] = run_batches(engine, ids, ["mean"])["mean"]
     return found
 
 

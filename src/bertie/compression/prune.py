@@ -27,7 +27,7 @@ from bertie.train.base import Trainable
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
 
-def spread(layers: int, kept: int) -> list[int]:
+def spread_layers(layers: int, kept: int) -> list[int]:
     """Returns evenly spread layers with the first and the last. 6 of 12: 0 2 4 7 9 11, as in DistilBERT."""
     if not 1 <= kept <= layers:
         raise UsageError(f"{kept} layers cannot be kept of {layers}.")
@@ -49,7 +49,7 @@ def prune(
     cannot be pruned, or for more than it has.
     """
     if layers is not None:
-        model = take_layers(model, spread(model.config.num_hidden_layers, layers))
+        model = take_layers(model, spread_layers(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
     check(model, heads, neurons)

@@ -26,7 +26,7 @@ from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import Int4Weight
-from bertie.models.int8 import Int8Weight
+from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import TorchModel
 from bertie.models.weights import WORD
 from bertie.nn.layer import Layer
@@ -254,8 +254,8 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple
     )
     if most:
         nearest = (weight / scale[group].T).round().numpy()
-        for number, sets in enumerate(Int8Weight.added_together(group.numpy())):
-            scale[number] *= torch.from_numpy(Int8Weight.excess(nearest[:, sets], most))
+        for number, sets in enumerate(added_together(group.numpy())):
+            scale[number] *= torch.from_numpy(excess(nearest[:, sets], most))
     values = compensated(weight, hessian, scale[group].T, torch.zeros(1, 1), (-127, 127))
     return values, scale
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertie.console import console
 from bertie.data.draws import U64, key, mix
-from bertie.data.ngrams import runs, words
+from bertie.data.ngrams import runs, word_hashes
 
 Mask = NDArray[np.bool_]
 Signatures = NDArray[np.uint32]
@@ -43,7 +43,7 @@ def signature(text: str) -> Signatures:
 
     A shorter text is one n-gram. The hashes are multiply-add-shift of the n-grams' numbers.
     """
-    found = words(text)
+    found = word_hashes(text)
     shingles = (
         runs(found, min(SHINGLE, len(found))) if len(found) else key(xxhash.xxh3_64_intdigest(text.encode())).reshape(1)
     )

@@ -31,7 +31,7 @@ Engine = Callable[[Task, list[Job], int], Iterator[int]]
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
 
-def run(
+def run_units(
     task: Task,
     units: Sequence[dict[str, Any]],
     work: Path,

@@ -287,7 +287,7 @@ class _HashedFile:
         self.temporary.unlink(missing_ok=True)
 
 
-def decode(values: Array, bounds: Int64) -> list[str]:
+def decode_texts(values: Array, bounds: Int64) -> list[str]:
     """Returns the texts between these bounds of UTF-8 bytes."""
     start = int(bounds[0])
     data = values[start : bounds[-1]].tobytes()

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from bertie.console import console
 from bertie.data import executors
-from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
+from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode_texts
 from bertie.errors import DataError
 from bertie.files import home_of, write_bytes
 from bertie.io.blocks import UNIT
@@ -47,7 +47,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
             {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
             for n, (place, size) in enumerate(_places(text))
         ]
-        results = executors.run(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
+        results = executors.run_units(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
         with (
             ShardWriter(target, "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32") as writer,
             console.progress("writing", len(jobs), unit="units") as advance,
@@ -78,7 +78,7 @@ def encode_documents(
     values, sentences, documents = _text(folder, corpus)[shard]
     bounds = documents[start : stop + 1]
     engine = _opened.get(tokenizer) or _tokenizer(f"{work}/tokenizer", tokenizer)
-    ids, starts = engine.flat_ids(decode(values, sentences[bounds[0] : bounds[-1] + 1]))
+    ids, starts = engine.flat_ids(decode_texts(values, sentences[bounds[0] : bounds[-1] + 1]))
     part = {
         "values": ids.astype(np.uint16 if engine.vocab_size <= 1 << 16 else np.uint32),
         "sentences": np.asarray(starts, np.int64),

@@ -99,7 +99,7 @@ def measured(
     return rows
 
 
-def compared(task: Task, dev: Sequence[Example]) -> set[int]:
+def compared_examples(task: Task, dev: Sequence[Example]) -> set[int]:
     """Returns the dev examples to measure the difference on: evenly spaced, or the first ones if there are groups."""
     if len(dev) <= COMPARED or task.group(dev[0]) is not None:
         return set(range(min(len(dev), COMPARED)))
@@ -111,10 +111,10 @@ def some(train: Sequence[Example], most: int = CHARACTERS) -> list[Example]:
     size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
     keep = min(1.0, most / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
-    return spaced(train, count)
+    return spaced_examples(train, count)
 
 
-def spaced(examples: Sequence[Example], most: int) -> list[Example]:
+def spaced_examples(examples: Sequence[Example], most: int) -> list[Example]:
     """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
     if most >= len(examples):
         return [*examples]

@@ -109,7 +109,7 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 # Measures ------------------------------------------------------------------------------------------------------------
 
 
-def chosen(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
+def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
     """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
     entities are positions in the text."""
     found = {name: _perturbation(name) for name in names}
@@ -137,7 +137,7 @@ def measure(
     on the opposites and on both, with `interval_95`.
     Raises what `chosen` raises, and DataError without examples.
     """
-    task, hows = predictor.task, chosen(predictor.task, names)
+    task, hows = predictor.task, chosen_perturbations(predictor.task, names)
     original = [
         (row, answer)
         for row, answer in predictor.stream(task.rows(path, predictor.pipeline.reading(format)))

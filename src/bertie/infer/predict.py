@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, arguments
-from bertie.infer.batching import CHUNK, as_they_come, chunks, run
+from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
@@ -172,7 +172,7 @@ class Predictor:
 
     def logits(self, encoded: Sequences) -> Array:
         """Returns the logits of all sequences in order. -> (W, L), or (T, L) for a task of tokens"""
-        return self.pipeline.logits(run(self.engine, encoded, self.task.outputs))
+        return self.pipeline.logits(run_batches(self.engine, encoded, self.task.outputs), encoded)
 
     def evaluate(
         self,

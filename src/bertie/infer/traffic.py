@@ -24,7 +24,7 @@ from pydantic import BaseModel, NonNegativeInt, ValidationError
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.files import file_hash, read_json, write_json
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextPipeline, unknown_tokens
 from bertie.infer.texts import Row
@@ -108,7 +108,11 @@ class VectorSample:
     def put(self, places: Int, vectors: Array) -> None:
         """Stores vectors (n, H) at places of the sample."""
         self.width = vectors.shape[1]
-        self.rows.update(zip(places.tolist(), vectors @ projection(self.width), strict=True))
+        self.rows.update(zip(places.tolist(), self.reduced(vectors), strict=True))
+
+    def reduced(self, vectors: Array) -> Array:
+        """Returns vectors as the sample stores them. (n, H) -> (n, D)"""
+        return vectors @ projection(vectors.shape[1])
 
     @property
     def array(self) -> NDArray[np.float32]:
@@ -157,11 +161,6 @@ class Traffic:
     FILE: ClassVar = TRAFFIC
     EDGES: ClassVar = EDGES
     VECTOR: ClassVar = VECTOR
-
-    @staticmethod
-    def projection(width: int) -> NDArray[np.float32]:
-        """Returns the matrix that makes the vectors of a sample. -> (width, D)"""
-        return projection(width)
 
     @staticmethod
     def model_hash(path: Path) -> str:
@@ -215,7 +214,9 @@ class Traffic:
         self.count(pipeline, rows, encoded, answers)
         if VECTOR in engine.facts.outputs and encoded.examples:
             first = encoded.windows[:-1]
-            self.sample(encoded.examples, lambda numbers: run(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR])
+            self.sample(
+                encoded.examples, lambda numbers: run_batches(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR]
+            )
 
     def _bin(self, name: str, values: ArrayLike) -> None:
         if np.size(values):

@@ -23,7 +23,7 @@ from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import TorchModel
-from bertie.models.names import check_names
+from bertie.models.names import check_public_names
 from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
@@ -77,7 +77,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     variant.check(config)
     if modules:
         variant.architecture(tuple(model.heads), {})
-    check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
+    check_public_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
     model.initialize(seed)
     return model
 
@@ -116,7 +116,7 @@ def load(
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
-        check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
+        check_public_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
         fill = partial(model.initialize, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None

@@ -3,7 +3,8 @@
     W = W0 + alpha / rank * B A          A (r, in), B (out, r)
 
 The parameters of the model have the sum, so every layer, engine and file reads a plain model. The gradient of W becomes
-those of A and B as soon as it is computed, and is then dropped; the optimizer has a state for A and B alone.
+those of A and B as soon as it is computed, and is then dropped; the optimizer has a state for A and B alone. Dropout
+leaves out inputs of A, the same ones for all tokens of a forward pass, as their sum with W0 is one matrix.
 
 The files are those of `peft`: adapter_config.json and adapter_model.safetensors, with bertie_adapter.json beside them.
 """
@@ -54,14 +55,21 @@ class Lora(nn.Module):
     """The small matrices of a model in training. It is a companion of the model, until `detach`."""
 
     def __init__(
-        self, model: TorchModel, rank: int, alpha: float, targets: Sequence[str], trained: Sequence[str], seed: int
+        self,
+        model: TorchModel,
+        rank: int,
+        alpha: float,
+        targets: Sequence[str],
+        trained: Sequence[str],
+        seed: int,
+        dropout: float = 0.0,
     ) -> None:
         """Adds the matrices to a model, and freezes all but them, the heads, and the modules in `trained`.
 
         Raises UsageError for an unknown target, a rank above the size of a matrix, and weights of few bits.
         """
         super().__init__()
-        self.rank, self.scale, self.targets = rank, alpha / rank, tuple(targets)
+        self.rank, self.scale, self.targets, self.dropout = rank, alpha / rank, tuple(targets), dropout
         self.places = [place for place in places(model) if _kind(place.parameter) in targets]
         if not self.places:
             raise UsageError(f"lora.targets={','.join(targets)} names no matrix of this model.")
@@ -69,7 +77,7 @@ class Lora(nn.Module):
         targeted = {place.parameter for place in self.places}
         self.saved = [name for name in parameters if name.startswith(("heads.", *trained))]
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name in targeted or name in self.saved)
+            parameter.requires_grad_(name in targeted or name in self.saved or name.startswith("companions."))
         for number, place in enumerate(self.places):
             base = parameters[place.parameter].detach()[place.rows]
             if rank > min(base.shape):
@@ -79,9 +87,10 @@ class Lora(nn.Module):
             self.register_parameter(f"A{number}", nn.Parameter(down))
             self.register_parameter(f"B{number}", nn.Parameter(torch.zeros(base.shape[0], rank)))
             self.register_buffer(f"base{number}", base.clone(), persistent=False)
+        self._kept = dict[int, Tensor]()  # what dropout multiplies the inputs of each A by in this pass
         self._stale = True  # whether an update of the optimizer may have followed, which no version counts
         self._version = -1
-        self._hooks = [model.encoder.register_forward_pre_hook(lambda *_: self.sync(model))]
+        self._hooks = [model.encoder.register_forward_pre_hook(lambda *_: self.sync(model, drop=model.training))]
         for name in targeted:
             parameter = parameters[name]
             parameter.is_derived = True  # type: ignore[attr-defined]  # not the optimizer's (train/optim.py)
@@ -103,20 +112,28 @@ class Lora(nn.Module):
                 return
             for number in numbers:
                 a, b, part = getattr(self, f"A{number}"), getattr(self, f"B{number}"), grad[self.places[number].rows]
+                part = part * self._kept.get(number, 1.0)
                 for one, more in ((a, self.scale * (b.T @ part)), (b, self.scale * (part @ a.T))):
                     one.grad = more if one.grad is None else one.grad + more
 
         return hook
 
     @torch.no_grad()
-    def sync(self, model: TorchModel) -> None:
-        """Writes the sums into the parameters, where A or B may have changed."""
+    def sync(self, model: TorchModel, *, drop: bool = False) -> None:
+        """Writes the sums into the parameters, where A or B may have changed. drop: whether inputs are left out."""
+        if dropped := self.dropout > 0 and drop:
+            ones = {number: a.new_ones(a.shape[1]) for number, (_, a, _) in enumerate(self.pairs)}
+            self._kept = {number: nn.functional.dropout(one, self.dropout) for number, one in ones.items()}
+        elif self._kept:
+            self._kept, self._stale = {}, True
         version = sum(a._version + b._version for _, a, b in self.pairs)  # of a checkpoint that was read
-        if not self._stale and version == self._version:
+        if not dropped and not self._stale and version == self._version:
             return
         parameters = dict(model.named_parameters())
         for number, (place, a, b) in enumerate(self.pairs):
-            parameters[place.parameter][place.rows] = getattr(self, f"base{number}") + self.scale * (b @ a)
+            parameters[place.parameter][place.rows] = getattr(self, f"base{number}") + self.scale * (
+                b @ (a * self._kept.get(number, 1.0))
+            )
         self._stale, self._version = False, version
 
     def detach(self, model: TorchModel) -> None:
@@ -141,7 +158,7 @@ class Lora(nn.Module):
             "base_model_name_or_path": base,
             "r": self.rank,
             "lora_alpha": self.scale * self.rank,
-            "lora_dropout": 0.0,
+            "lora_dropout": self.dropout,
             "bias": "none",
             "target_modules": [place.public.removeprefix(table.base).removesuffix(".weight") for place in self.places],
             "modules_to_save": modules,

@@ -17,7 +17,7 @@ from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
 from bertie.models.packed import PackedWeight
-from bertie.models.saving import save
+from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
 from bertie.nn.init import initialize
@@ -286,7 +286,7 @@ class TorchModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Writes a model folder in Hugging Face format. `options` are those of `models.saving.save`."""
-        save(self, Path(folder), **options)
+        save_model(self, Path(folder), **options)
 
 
 def known_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:

@@ -46,7 +46,7 @@ def page(
     counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
     report.notes([*notes, *unknown_labels(scores)])
-    answers(report, scores, findings, source=source)
+    add_sections(report, scores, findings, source=source)
     return report
 
 
@@ -77,7 +77,7 @@ def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
     return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
 
 
-def answers(
+def add_sections(
     report: Report,
     scores: Mapping[str, Any],
     findings: Mapping[str, Any],

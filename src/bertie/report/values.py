@@ -31,7 +31,7 @@ def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = Fal
     return shown if label is None else f"{shown} of {label!r}"
 
 
-def setting(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """Returns a setting as the user would type it: 0.0001, and never 0.000; an unset one is "(not set)"."""
     if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
         return UNSET
@@ -40,7 +40,7 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list | tuple):
-        return ", ".join(map(setting, value))
+        return ", ".join(map(setting_text, value))
     return str(value)
 
 

@@ -21,8 +21,8 @@ from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
 from bertie.report.charts import Line
 from bertie.report.page import Report
-from bertie.report.training import Curve, curves
-from bertie.report.values import number, quantity, setting
+from bertie.report.training import Curve, TrainingReport
+from bertie.report.values import number, quantity, setting_text
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.models import MODEL
@@ -138,7 +138,7 @@ def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
 def page(runs: Sequence[RunComparison], command: str) -> Report:
     """Returns the comparison as one page."""
     found = compare(runs)
-    report = Report("Comparison", f"{len(runs)} runs")
+    report = TrainingReport("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
     report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
         columns, rows, stack=True
@@ -149,7 +149,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     report.section("Cost").table(*cost_rows(found), stack=True)
     if found["differing"]:
         report.section("Settings that differ").table(*setting_rows(found), stack=True)
-    curves(report, _curves(runs))
+    report.curves(_curves(runs))
     return report.footer(command=command, docs="docs/runs.md")
 
 
@@ -189,7 +189,7 @@ def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the settings that differ between runs."""
     names = [row["run"] for row in found["runs"]]
-    rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
+    rows = [[key, *(setting_text(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
     return ["setting", *names], rows
 
 
@@ -239,7 +239,7 @@ def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one}
-    return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
+    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != SEED]
 
 
 def _seeds(one: Mapping[str, Any], shown: Callable[[float], str] = number) -> str:

@@ -173,7 +173,7 @@ def usual_seeds(config: FinetuneConfig) -> int:
     return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
-def plan(
+def plan_finetuning(
     config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
-from bertie.evaluation.baselines import baselines, compared, measured, some
+from bertie.evaluation.baselines import baselines, compared_examples, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
@@ -27,6 +27,7 @@ from bertie.runs.forecast import RunForecast
 from bertie.runs.models import BEST, MODEL
 from bertie.tasks import Prediction, Task
 from bertie.train.loop import temporary_run
+from bertie.training_facts import read_training_facts
 
 SHOWN = 20  # rows of the label check on the page
 CHECKED = 5_000_000  # characters of the rows that tf-idf checks, about 90,000 short reviews: half a minute
@@ -65,7 +66,7 @@ def assess_run(trained: Trained) -> Assessed:
     predictor, calibrated = select_weights(trained)
     task, plain, before = predictor.task, prepared.task, None
     scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
-    shown = compared(task, prepared.dev.examples) if _compares(prepared) else set()
+    shown = compared_examples(task, prepared.dev.examples) if _compares(prepared) else set()
     if calibrated.in_weights or task != plain:
         before = plain.scores()
 
@@ -102,6 +103,7 @@ def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     if prepared.config.keeps_best:
         take_model(trained.run / BEST, folder)
     reload_weights(prepared.model, folder)
+    prepared.task.reload(prepared.model, read_training_facts(folder).task_options)
     if prepared.lora is not None:
         prepared.lora.read(folder / ADAPTER)  # that of the selected weights
     prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures

@@ -18,7 +18,7 @@ from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report, StatCard
-from bertie.report.training import Curve, curves
+from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
@@ -63,7 +63,7 @@ def page(run: Path | str) -> Report:
         state = "ended early" if "ended_early" in results else "finished"
     what = config.data or Path(config.train_file).name
     title = f"Fine-tuning: {run.resolve().name}"
-    report = Report(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
+    report = TrainingReport(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
     scores = with_intervals(results["dev"]) if results else {}
     if results:
         train = [line for line in lines if line["kind"] == "train"]
@@ -78,11 +78,11 @@ def page(run: Path | str) -> Report:
     if results:
         before = results.get("untuned")
         untuned = sections.Untuned(with_intervals(before["dev"]), before["on"] == "dev") if before else None
-        sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        sections.add_sections(report, scores, read_findings(run), source=_source(config), untuned=untuned)
         calibration.scaling_section(report, results)
-        balance.section(report, results)
+        balance.add_balance_section(report, results)
         balance.thresholds_section(report, results)
-        usage.section(report, results)
+        usage.add_usage_section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
 
@@ -97,7 +97,7 @@ def _source(config: FinetuneConfig) -> str:
 
 
 def _curves(
-    report: Report,
+    report: TrainingReport,
     lines: Sequence[Mapping[str, object]],
     metrics: Sequence[str],
     scores: Mapping[str, object],
@@ -118,12 +118,12 @@ def _curves(
     if train:
         rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
         charts.append(Curve([rate], "learning rate", "The learning rate."))
-    curves(report, charts)
+    report.curves(charts)
 
 
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
-    report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
+    report = TrainingReport(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
     metrics = [name for name in metrics if name not in results.get("undefined", ())]
     summed = {name: SeedSummary(**results["over_seeds"][name]) for name in metrics}
     failed = f"{len(degenerate)} of {len(seeds)} seeds failed" if degenerate else ""
@@ -176,7 +176,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
     metrics = [name for name in results["metrics"] if name not in scores.get("undefined", ())]
     summed = {name: SeedSummary(**results["over_folds"][name]) for name in metrics}
     about = f"{len(folds)} folds of {results['rows']:,} rows, each predicted by a model that did not learn it"
-    report = Report(f"Cross-validation: {run.resolve().name}", about)
+    report = TrainingReport(f"Cross-validation: {run.resolve().name}", about)
     report.tiles(StatCard(metric_name(name, results), number(one.mean), _between(one)) for name, one in summed.items())
     report.notes([*results["notes"], *undefined(scores)])
     about = "Each dot is a fold. Bars: 95% intervals of the mean. They count that the models learn from common rows."
@@ -191,7 +191,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
     ]
     rows.append(["mean", results["rows"], *(one.mean for one in summed.values())])
     report.table(["fold", "rows", *(metric_name(name, results) for name in metrics)], rows)
-    sections.answers(report, scores, read_findings(run))
+    sections.add_sections(report, scores, read_findings(run))
     calibration.scaling_section(report, results)
     balance.thresholds_section(report, results)
     command = f"bertie finetune -c {run / 'final' / CONFIG} --folds {len(folds)} -o NEW_FOLDER"

@@ -61,7 +61,7 @@ def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.mo
 
     seconds: None for a stored trial, or a new one where there is none; 0 for none, which may use a stored one.
     """
-    known = None if seconds else trial.cached(work)
+    known = None if seconds else trial.cached_trial(work)
     if known is None and seconds == 0:
         return _from_rates(work)
     found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)
@@ -109,7 +109,7 @@ def _from_rates(work: Work) -> RunForecast:
     used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION
     seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
     longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
-    watts = cost.GPU_LOAD * gpu.watts if gpu else cost.THREAD_WATTS * threads
+    watts = catalog.Device.LOAD * gpu.watts if gpu else catalog.Device.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES

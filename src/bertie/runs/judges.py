@@ -21,7 +21,6 @@ from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
 from bertie.runs.opening import open_engine
 from bertie.tasks import Task
-from bertie.tasks.arrays import vote
 from bertie.tasks.capabilities import Judged
 from bertie.tasks.source import Targets
 
@@ -65,7 +64,7 @@ def _scores(model: str, examples: Sequence[Example], device: str) -> NDArray[np.
     with console.progress("scores of the teacher", len(pairs), unit="pairs") as advance:
         for start in range(0, len(pairs), CHUNK):
             encoded = predictor.encode(pairs[start : start + CHUNK])
-            logits_EL = vote(predictor.logits(encoded), encoded)
+            logits_EL = encoded.mean_of_windows(predictor.logits(encoded))
             scores.append(logits_EL[:, -1] - (logits_EL[:, 0] if logits_EL.shape[1] == 2 else 0))
             advance(encoded.examples)
     every, sizes = iter(np.concatenate(scores)), [len(one.texts) for one in examples]

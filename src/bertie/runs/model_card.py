@@ -109,7 +109,7 @@ def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> Rows:
 
 def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, start: str = "") -> None:
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
-    rows = usage.rows(used.as_json(), forecast or {})
+    rows = usage.usage_rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
     facts = card.table(usage.COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
     card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
@@ -127,7 +127,7 @@ def stages(start: str) -> Iterator[Stage]:
     if not (run / CONFIG).is_file():
         return
     if (path / checkpoint.MANIFEST).is_file():
-        found = checkpoint.verify(path)
+        found = checkpoint.verify_checkpoint(path)
         step, used = found.step, found.state.get("usage")
     elif (run / RESULTS).is_file():
         results = read_results(run)

@@ -113,7 +113,7 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
-    from bertie.checksums import content
+    from bertie.checksums import content_hashes
     from bertie.files import seal
     from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER
@@ -124,7 +124,7 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
         _write(found, made)
         return {"step": at_step(found)}
 
-    by = seal({"command": "export-checkpoint", "checkpoint": content(found.folder)})
+    by = seal({"command": "export-checkpoint", "checkpoint": content_hashes(found.folder)})
     step: str = made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite)["step"]
     return step
 
@@ -172,7 +172,7 @@ def _made(folder: Path, manifest: bytes) -> Path:
     place = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     (made := place / folder.name).mkdir()
-    _write(checkpoint.verify(folder), made)
+    _write(checkpoint.verify_checkpoint(folder), made)
     return made
 
 
@@ -180,7 +180,7 @@ def _checkpoint(folder: Path) -> "Checkpoint":
     from bertie.train import checkpoint
 
     if _is_checkpoint(folder):
-        return checkpoint.verify(folder)
+        return checkpoint.verify_checkpoint(folder)
     if not (folder / SETTINGS).is_file():
         raise DataError(f"{folder} is neither a run nor a checkpoint. Pass RUN or RUN/checkpoint-N.")
     found = checkpoint.latest(folder)

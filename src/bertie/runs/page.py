@@ -17,7 +17,7 @@ from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.report.charts import Line
 from bertie.report.page import Report, StatCard
-from bertie.report.training import Curve, curves, masked_tokens
+from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity
 from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
@@ -47,17 +47,17 @@ def page(run: Path | str) -> Report:
     results = read_results(run) if (run / RESULTS).exists() else {}
     done = train[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"
-    report = Report(
+    report = TrainingReport(
         f"Pre-training: {run.resolve().name}", f"{config.model}, step {done:,} of {config.train.steps:,}, {state}"
     )
     report.banner(*_failed(train)).tiles(_tiles(train, valid))
     if reason := results.get("ended_early"):
         report.notes([f"the run ended early, after step {done:,}: {reason}"])
-    curves(report, [*_losses(train, valid), *_progress(train)])
-    masked_tokens(report, _last_phase(guesses(run)), _about_masks(config))
+    report.curves([*_losses(train, valid), *_progress(train)])
+    report.masked_tokens(_last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
-    usage.section(report, results)
+    usage.add_usage_section(report, results)
     if found := results.get("pseudo_perplexity"):
         rows = [
             [

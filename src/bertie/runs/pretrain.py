@@ -169,7 +169,7 @@ def _go(
     return results
 
 
-def plan(
+def plan_pretraining(
     config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.

@@ -7,7 +7,7 @@ from typing import Any
 from bertie.metrics.base import called
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Report, StatCard
-from bertie.report.values import quantity, setting
+from bertie.report.values import quantity, setting_text
 from bertie.runs.confirmation import verdict_on_best
 
 
@@ -41,12 +41,12 @@ def page(results: Mapping[str, Any]) -> Report:
     report.section("Best value over trials", about).chart(Chart.lines(lines, x_label="trial", y_label=shown))
     names = list(best["settings"])
     table = [
-        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], quantity(row["seconds"], "s")]
+        [*(setting_text(row["settings"][n]) for n in names), row[metric], row["state"], quantity(row["seconds"], "s")]
         for row in rows
     ]
     report.section("Trials").table([*names, shown, "state", "time"], table)
     means = [
-        [name, setting(value), sum(found) / len(found), len(found)]
+        [name, setting_text(value), sum(found) / len(found), len(found)]
         for name in names
         for value in sorted({row["settings"][name] for row in ended}, key=str)
         if (found := [row[metric] for row in ended if row["settings"][name] == value])

@@ -43,7 +43,7 @@ from bertie.models.sentence import (
     SentenceModules,
 )
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import unit
+from bertie.tasks.arrays import unit_vectors
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.embed_rows import (
     ALIKE,
@@ -193,6 +193,7 @@ class EmbedTask(Task):
     metrics = ("spearman", "pearson", *RETRIEVAL_METRICS)
     baselines = ("overlap", "nearest")
     whole_step = True
+    honours = frozenset({"markup"})
 
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
@@ -426,8 +427,8 @@ class EmbedTask(Task):
         """The vectors from what was pooled. (W, I) -> (W, `width`)"""
         for dense in self.dense:
             pooled = dense(pooled)
-        vectors = (unit(pooled) if self.normalize else pooled)[:, : self.truncate_dim]
-        return unit(vectors) if self.unit_length else vectors
+        vectors = (unit_vectors(pooled) if self.normalize else pooled)[:, : self.truncate_dim]
+        return unit_vectors(vectors) if self.unit_length else vectors
 
     def scores(self) -> PairScores:
         """Returns a counter of scores and similarities, or of rankings."""
@@ -549,7 +550,7 @@ def _settings(sentence: SentenceModules) -> dict[str, Any]:
 def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
     """Returns the similarity of each vector of `a` to each of `b`, (A, B). Distances are negative."""
     if kind == "cosine":
-        return unit(a_AH) @ unit(b_BH).T
+        return unit_vectors(a_AH) @ unit_vectors(b_BH).T
     if kind == "dot":
         return a_AH @ b_BH.T
     order = 2 if kind == "euclidean" else 1

@@ -113,7 +113,7 @@ class TokenizerReport:
         return sorted(self.scripts.items(), key=lambda item: -item[1].words)
 
 
-def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
+def measure_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
     """Tokenizes the texts and counts. A text is restored when its tokens spell it again except for spaces."""
     result = TokenizerReport(tokenizer.vocab_size)
     used: set[int] = set()

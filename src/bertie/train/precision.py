@@ -78,7 +78,7 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
 
 
 @cache
-def tell(line: str) -> None:
+def tell_precision(line: str) -> None:
     """Prints a line about the compute dtype, once a process: a table is made of many runs."""
     console.say(line)
 

@@ -12,8 +12,8 @@ from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
 from bertie.apps.audit.flips import BUILT_IN, read_lists
 from bertie.apps.audit.price import fine_tuned
-from bertie.apps.audit.remedy import Place, check_removable, places, remove, write_dense
-from bertie.apps.audit.remedy_page import add_to_card
+from bertie.apps.audit.remedy import Place, check_removable, places, remove_concept, write_dense
+from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
@@ -25,7 +25,6 @@ from bertie.platform import (
     console,
     engine_of,
     nearest,
-    pseudo_perplexity,
 )
 
 LIST = "gender words"
@@ -80,7 +79,7 @@ def debias(
     check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
-    removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
+    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=asked.seed)
     with FolderKind.named("model").new(out, overwrite=overwrite) as made:
         source.write_like(loaded, made)
         for place, erasure in maps:
@@ -96,7 +95,7 @@ def debias(
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
         "figures": _both(*audits, *kept),
     }
-    add_to_card(out, found)
+    add_remedy_to_card(out, found)
     return found
 
 
@@ -111,7 +110,7 @@ def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
         return None
     priced = texts[:PRICED]
     with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:
-        return pseudo_perplexity(model, _counted(priced, advance)).per_word
+        return bertie.Model(model).perplexity(_counted(priced, advance)).per_word
 
 
 def _counted(texts: Sequence[str], advance: Callable[..., None]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.base import Score
-from bertie.platform import Batches, console, read_journal
+from bertie.platform import console, read_journal
 
 
 class Journal:
@@ -25,7 +25,7 @@ class Journal:
         found, first = list[Score](), 0
         done = sum(len(part) for (known, _), part in self._done.items() if known == name)
         with console.progress(name, len(items), done=done, unit=unit) as advance:
-            for chunk in Batches.chunks(items, size):
+            for chunk in (items[start : start + size] for start in range(0, len(items), size)):
                 part = self._done.get((name, first))
                 if part is None:
                     part = compute(chunk)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
-from bertie.apps.audit.files import check_names, validated
-from bertie.platform import DataError, VectorMath, read_json, read_yaml
+from bertie.apps.audit.files import check_unique_names, validated
+from bertie.platform import DataError, read_json, read_yaml, unit_vectors
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -90,7 +90,7 @@ def associations(
     targets: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
-    targets_NH, first_AH, second_BH = (VectorMath.unit(one.astype(np.float32)) for one in (targets, first, second))
+    targets_NH, first_AH, second_BH = (unit_vectors(one.astype(np.float32)) for one in (targets, first, second))
     found: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
         np.float64
     )
@@ -129,7 +129,7 @@ class Words(AuditSet[WordTest]):
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
         tests = [one for path in source.paths or (BUILT_IN,) for one in read_tests(path)]
-        check_names(one.name for one in tests)
+        check_unique_names(one.name for one in tests)
         for one in tests:
             if all(known(subject.tokenizer, words) for words in one.words):
                 found.items.append(one)

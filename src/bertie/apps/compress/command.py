@@ -11,7 +11,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import CalibrationTexts, Example, Fidelity, Predictor, Recipe, TableFormat, TorchModel
@@ -218,9 +218,9 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
-        format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.SourceFile.lines(self.texts)]
+            return [(text,) for text in platform.SourceFile(str(self.texts)).lines()]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
@@ -323,12 +323,12 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.text_tokenizer, texts))
+    return platform.trim_to_texts(found, texts)
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
-    facts |= {"bytes": app.measure.size(output), "bytes_before": app.measure.size(model)}
+    facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:
         console.emit(facts)
         return
@@ -342,7 +342,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
     limits = app.run.Limits(
         MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
     )
-    found = app.run.search(
+    found = app.run.search_recipes(
         asked.model,
         asked.output,
         app.run.Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
@@ -357,7 +357,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {app.run.told(row, found['metric'], found['positive'])}")
+        console.show(f"{mark} {row['name']}: {app.run.figures_in_words(row, found['metric'], found['positive'])}")
     console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.compress.measure import rate, size
+from bertie.apps.compress.measure import rate, weight_bytes
 from bertie.apps.compress.page import page
 from bertie.platform import (
     BadRecord,
@@ -92,7 +92,7 @@ class Data:
     format: TableFormat = field(default_factory=TableFormat)
 
 
-def search(
+def search_recipes(
     model: Path,
     out: Path,
     data: Data,
@@ -214,7 +214,7 @@ class _Search:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
-        console.say(f"  {told(row, self.metric, self.positive)}")
+        console.say(f"  {figures_in_words(row, self.metric, self.positive)}")
 
     def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
         if recipe.bits is not None:
@@ -237,7 +237,7 @@ class _Search:
         encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, max_length=length, too_long="truncate")
         return {
             "parameters": sum(one.numel() for one in small.parameters()),
-            "bytes": size(folder),
+            "bytes": weight_bytes(folder),
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
@@ -301,13 +301,12 @@ class _Search:
             shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
-            said = (
-                f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric, self.positive)}.{short}\n"
-            )
+            figures = figures_in_words(row, self.metric, self.positive)
+            said = f"\nMade smaller by `bertie compress`: {row['name']}. {figures}.{short}\n"
             card.write_text(card.read_text("utf-8") + said, "utf-8")
 
 
-def told(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
+def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
     apart, speed, name = row["difference"], row["rate"], metric_called(metric, {"positive": positive})
     return (

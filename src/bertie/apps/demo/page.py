@@ -23,8 +23,6 @@ from bertie.platform import (
     Chart,
     Html,
     Line,
-    Report,
-    RunFolder,
     SeedSummary,
     StatCard,
     TrainingReport,
@@ -36,12 +34,12 @@ from bertie.platform import (
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
-def page(run: Path) -> Report:
+def page(run: Path) -> TrainingReport:
     """Returns the report of a finished demo."""
     demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
     total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")
     words = stages["corpus"]["facts"]["words"]
-    report = Report(
+    report = TrainingReport(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
         f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
@@ -53,9 +51,7 @@ def page(run: Path) -> Report:
     else:
         report.section("Fine-tuning", task["skipped"])
     _pretraining(report, run, stages)
-    TrainingReport.masked_tokens(
-        report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it."
-    )
+    report.masked_tokens(_looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
     if found:
         _predictions(report, read_json(run / "predictions.json"), task)
     _time(report, stages)
@@ -91,7 +87,7 @@ def _interval(accuracies: Sequence[float]) -> str:
     return f"95% interval {seeds.low:z.3f} to {seeds.high:z.3f}, {seeds.runs} seeds"
 
 
-def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
+def _comparison(report: TrainingReport, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
     rows = {STARTS[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
@@ -103,7 +99,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     lines = []
     for start, name in STARTS.items():
         runs = [
-            [line for line in RunFolder(run / f"finetune/{start}-{seed}").read_log() if line["kind"] == "valid"]
+            [line for line in read_lines(run / f"finetune/{start}-{seed}/metrics.jsonl") if line["kind"] == "valid"]
             for seed in task["seeds"]
         ]
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
@@ -128,8 +124,8 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table, stack=True)
 
 
-def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
-    lines = RunFolder(run / "pretrain").read_log()
+def _pretraining(report: TrainingReport, run: Path, stages: Mapping[str, Any]) -> None:
+    lines = read_lines(run / "pretrain/metrics.jsonl")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
@@ -138,19 +134,17 @@ def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
         if valid:
             pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append(TrainingReport.Chart(pair, f"loss, {PARTS[name]}", about))
+        charts.append((Chart.lines(pair, x_label="step", y_label=f"loss, {PARTS[name]}", title=about), about))
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
         Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(
-        TrainingReport.Chart(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True)
-    )
+    about = f"Fraction of correct predictions on {text} text."
+    charts.append((Chart.lines(right, x_label="step", y_label="accuracy", percent=True, title=about), about))
     rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
-    charts.append(
-        TrainingReport.Chart([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero.")
-    )
+    about = "The learning rate: a short warmup, then a decay to zero."
+    charts.append((Chart.lines([rate], x_label="step", y_label="learning rate", title=about), about))
     facts = stages["pre-training"]["facts"]
     pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
     about = (
@@ -158,7 +152,7 @@ def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
         f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {quantity(facts['tokens'])} tokens "
         f"({facts['epochs']:.2g} epochs)."
     )
-    TrainingReport.curves(report, charts, about)
+    report.section("Training curves", about).charts(charts)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -174,13 +168,13 @@ def _looks(run: Path) -> list[dict[str, object]]:
             before, _, after = text.partition(MASK)
             guesses = [[g["token"], g["probability"]] for g in found]
             hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
-            stretches = [[before, "", ""], ["", TrainingReport.BLANK, ""], [after, "", ""]]
+            stretches = [[before, "", ""], ["", "blank", ""], [after, "", ""]]
             examples.append({"text": stretches, "answer": hit, "guesses": guesses})
         looks.append({"step": row["step"], "examples": examples})
     return looks
 
 
-def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
+def _predictions(report: TrainingReport, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
     right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in found)
     report.section(
         "Predictions",
@@ -195,7 +189,7 @@ def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mappi
         report.example(Html(text + meta), Html.bars(example["scores"], example["label"]))
 
 
-def _time(report: Report, stages: Mapping[str, Any]) -> None:
+def _time(report: TrainingReport, stages: Mapping[str, Any]) -> None:
     seconds = {name: stage["seconds"] for name, stage in stages.items()}
     rows = [
         [name, quantity(stage["seconds"], "s"), stage["facts"].get("throughput", "")] for name, stage in stages.items()
@@ -205,7 +199,7 @@ def _time(report: Report, stages: Mapping[str, Any]) -> None:
     report.table(["stage", "time", "throughput"], rows)
 
 
-def _corpus(report: Report, stages: Mapping[str, Any]) -> None:
+def _corpus(report: TrainingReport, stages: Mapping[str, Any]) -> None:
     facts = stages["corpus"]["facts"]
     report.section("Corpus", facts["about"]).pairs(facts["card"])
     if facts.get("sources"):

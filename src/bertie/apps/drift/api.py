@@ -16,13 +16,13 @@ from bertie import Model
 from bertie.apps.drift.compare import QuantityDrift, compare_traffic
 from bertie.platform import (
     FOREIGN_ARGUMENTS,
-    Batches,
     DataError,
     Example,
     ModelFolder,
     Traffic,
     UsageError,
     checked_arguments,
+    run_batches,
 )
 
 if TYPE_CHECKING:
@@ -255,11 +255,11 @@ class RowTraffic(Traffic):
         self.number += len(rows)
         if self.VECTOR not in engine.facts.outputs or not numbers:
             return
-        pooled = Batches.run(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+        pooled = run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
         self.sample(len(pooled), lambda some: pooled[some])
         if not self.top or len(self.usual) <= NEAREST:
             return
-        distances = nearest_distances(pooled @ self.projection(pooled.shape[1]), self.usual)
+        distances = nearest_distances(self.vectors.reduced(pooled), self.usual)
         examples = [row for row in rows if isinstance(row, Example)]
         for distance, number, row in zip(distances.tolist(), numbers, examples, strict=True):
             entry = (distance, -number, row.line, " ".join(" | ".join(row.texts).split())[:80])

@@ -8,7 +8,7 @@ import typer
 
 import bertie
 from bertie.apps.drift.api import Drift
-from bertie.platform import BertieError, TableOptions, console, grouped, option
+from bertie.platform import BertieError, comma_names, console, grouped, option
 
 SHOWN_BINS = 3  # of a quantity
 
@@ -51,7 +51,7 @@ def compare_with_training(
         level=level,
         top=top,
         text=text or (),
-        columns=TableOptions.names(columns),
+        columns=comma_names(columns),
         encoding=encoding,
         format=format_,
         device=device,

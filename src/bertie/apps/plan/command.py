@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import TableOptions, UsageError, console, counted, grouped, option, quantity
+from bertie.platform import UsageError, comma_names, console, counted, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -59,13 +59,12 @@ class AssumptionOptions:
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
     ] = None
 
-    def of(self, grid: "PowerGrid", key: str) -> "Assumptions":
+    def of(self, grid: "PowerGrid", key: str, device: "Processor") -> "Assumptions":
         """Returns the assumptions for a device."""
 
         here = key == THIS
-        usual = platform.Costs.PROCESSOR_UTILIZATION if here else platform.Costs.UTILIZATION
-        share = usual if self.utilization is None else self.utilization
-        pue = self.pue if self.pue is not None else 1.0 if here else platform.Costs.PUE
+        share = device.utilization if self.utilization is None else self.utilization
+        pue = self.pue if self.pue is not None else 1.0 if here else app.forecast.PUE
         return app.forecast.Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
@@ -100,19 +99,19 @@ def plan(
     """
 
     used = assumptions.utilization
-    if used is not None and used > platform.Costs.MOST_UTILIZATION and not force:
+    if used is not None and used > app.forecast.MOST_UTILIZATION and not force:
         raise UsageError(
-            f"--utilization {used:g} is above {platform.Costs.MOST_UTILIZATION:g}, which training of encoders hardly "
+            f"--utilization {used:g} is above {app.forecast.MOST_UTILIZATION:g}, which training of encoders hardly "
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
         platform.check_new_file(output, overwrite=overwrite)
     known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
-    grid, settings = known.grid(assumptions.country), platform.Planning.settings_of(config, overrides or [])
+    grid, settings = known.grid(assumptions.country), platform.settings_of(config, overrides or [])
 
     def given(key: str) -> "Assumptions":
-        return assumptions.of(grid, key)
+        return assumptions.of(grid, key, devices[key])
 
     if budget:
         costs = ("country", "pue", "price", "prices")
@@ -120,7 +119,7 @@ def plan(
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
-    job = platform.Planning.job_of(settings)
+    job = platform.job_of(settings)
     found = {key: app.forecast.forecast(job, device, given(key)) for key, device in devices.items()}
     best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
@@ -154,8 +153,8 @@ def plan(
 
 
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-    keys = TableOptions.names(names) or (*known.devices, THIS)
-    return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+    keys = comma_names(names) or (*known.devices, THIS)
+    return {key: platform.Processor.here() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, StatCard, counted, quantity
+from bertie.platform import Chart, Job, Processor, ProcessorCatalog, Report, StatCard, counted, quantity
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
@@ -87,8 +87,8 @@ def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) ->
         ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
         ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
-        ["power of a GPU", f"{Costs.GPU_LOAD:.0%} of the board power", "an assumption"],
-        ["power of this processor", f"{Costs.THREAD_WATTS:g} W per thread", "an assumption"],
+        ["power of a GPU", f"{Processor.LOAD:.0%} of the board power", "an assumption"],
+        ["power of this processor", f"{Processor.THREAD_WATTS:g} W per thread", "an assumption"],
         ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],
         ["electricity", f"{one.grid.name}: {one.grid.g_per_kwh:g} g CO2 per kWh, {one.grid.year}", "Our World in Data"],
     ]

@@ -21,14 +21,14 @@ from bertie import Tokenizer
 from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
 from bertie.apps.probe.page import page
+from bertie.apps.probe.pooling import check_pooling
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
-from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
+from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
 from bertie.platform import (
     DataError,
     Engine,
     FolderKind,
-    Layers,
     TorchEngine,
     TorchModel,
     UsageError,
@@ -73,8 +73,8 @@ class Settings:
 
     def check(self) -> None:
         """Raises UsageError for settings that contradict each other or do not exist."""
-        Layers.check_pooling(self.pooling)
-        probes.chosen(self.probes)
+        check_pooling(self.pooling)
+        probes.chosen_probes(self.probes)
         if not self.train:
             raise UsageError("There is no file to probe with. Pass --train FILE: .conllu, .conll or .txt.")
         for name, files in (("test", self.test), ("format", self.formats)):
@@ -106,8 +106,10 @@ class Data:
         """Returns the vectors of a layer, after computing those of all layers the first time."""
         sentences = self.train if split == "train" else self.test
         folder = self.folder / f"{self.name}-{split}-{model}"
-        write_vectors(folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole)
-        return read_vectors(folder, layer)
+        write_word_vectors(
+            folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole
+        )
+        return read_layer(folder, layer)
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def probe(
     """
     settings.check()
     model.training_facts.check_reads_texts("bertie probe")
-    layers = Layers.chosen("all", TorchEngine(model).facts)
+    layers = TorchEngine(model).facts.layer_numbers()
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
@@ -251,7 +253,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         return made[number, whole]
 
     count, files = 0, ", ".join(settings.train)
-    for name, one in probes.chosen(settings.probes).items():
+    for name, one in probes.chosen_probes(settings.probes).items():
         fitting = (Unit(name, one, data(number, one.whole)) for number in range(len(sources)))
         unit = next((unit for unit in fitting if unit.train and unit.test), None)
         if unit is not None and one.varied(unit.train):
@@ -272,7 +274,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
 
 
 def _plain(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, seed: int) -> list[Sentence]:
-    fits = readable(sentences, tokenizer, length)
+    fits = readable_sentences(sentences, tokenizer, length)
     return [one for one, fine in zip(sentences, fits, strict=True) if fine]
 
 
@@ -280,7 +282,7 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
     """Returns sentences in order, and then the same shuffled, where both can be read."""
     found = with_shuffled(sentences, seed)
     half = len(found) // 2
-    fits = np.array(readable(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
+    fits = np.array(readable_sentences(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
     return [one for one, fine in zip(found, np.tile(fits, 2), strict=True) if fine]
 
 

@@ -60,7 +60,7 @@ def sample(
             console.emit(row)
     if output is not None:
         with platform.atomic_write(output) as file:
-            file.write(app.written(found, kind.suffix).encode())
+            file.write(app.table_text(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
-        print(app.written(found, kind.suffix), end="")
+        print(app.table_text(found, kind.suffix), end="")

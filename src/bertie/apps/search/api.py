@@ -9,7 +9,7 @@ import bertie
 from bertie import Model
 from bertie.apps.search import embedded, index, remote
 from bertie.apps.search.engine import ENGINES
-from bertie.apps.search.index import Changes, IndexConfig, checked, stored_config
+from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
 from bertie.apps.search.searcher import Depth, Searcher
@@ -166,7 +166,7 @@ def open_index(
                 "(--embed MODEL), or --no-embed."
             )
         model = embedder_of(place if embed is None else embed, where)
-        checked(store, model)
+        checked_embedder(store, model)
         embedder = model.load()
     return Searcher(
         store,
@@ -208,7 +208,7 @@ def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = Fal
 def remove_documents(names: Sequence[str], folder: Path, engine: str = "sqlite", url: str = "") -> Changes:
     """Removes the documents of files from an index, and from its copy on a server."""
     copy = server_of(folder, engine, url)
-    changes = index.remove(names, folder)
+    changes = index.remove_documents(names, folder)
     changes.copy = publish(folder, copy)
     return changes
 

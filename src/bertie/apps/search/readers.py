@@ -18,7 +18,7 @@ import xxhash
 from bertie.platform import (
     BadRecord,
     DataError,
-    PythonModule,
+    PythonPackage,
     Registry,
     SourceFile,
     TableFormat,
@@ -190,13 +190,13 @@ def expand(inputs: list[str]) -> SourceFile.Inputs:
     return files
 
 
-def content(path: str) -> str:
+def source_hash(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return file_hash(Path(path))
     return xxhash.xxh3_128_hexdigest(
         dumps(
-            {str(file): file_hash(file) for package in _names(path) for file in PythonModule.files(package)},
+            {str(file): file_hash(file) for package in _names(path) for file in PythonPackage(package).files()},
             sort_keys=True,
         ).encode()
     )
@@ -210,10 +210,10 @@ def _names(packages: str) -> list[str]:
 def packages(path: str, reading: Reading) -> Found:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
     for package in _names(path):
-        root = PythonModule.locate(package)
-        for file in PythonModule.files(package):
-            if module := PythonModule.read(file, package, root):
-                yield Document(module.text, ".".join(file.relative_to(root.parent).with_suffix("").parts))
+        found = PythonPackage(package)
+        for file in found.files():
+            if module := found.read(file):
+                yield Document(module.text, ".".join(file.relative_to(found.root.parent).with_suffix("").parts))
 
 
 def read(path: str, reading: Reading) -> Found:

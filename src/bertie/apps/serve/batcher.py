@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertie.apps.serve.admission import Rate
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
-from bertie.platform import Batches, Facts, Sequences
+from bertie.platform import Facts, Sequences, batches
 
 BATCH_S = 0.03
 FEWEST = 128  # tokens that a batch may have, however slow the worker
@@ -274,7 +274,7 @@ class Batcher:
                 tokens += lengths[-1]
             if tokens > LOOKED_AT * most:
                 break
-        chosen = next(batch for batch in Batches.of(lengths, max_tokens=most) if 0 in batch)
+        chosen = next(batch for batch in batches(lengths, max_tokens=most) if 0 in batch)
         numbers = dict[Job, list[int]]()
         for i in sorted(chosen.tolist()):
             job, number = pool[i]

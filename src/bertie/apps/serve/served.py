@@ -107,7 +107,7 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", PairHead.HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", "pair") if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
@@ -117,7 +117,7 @@ class Served:
     @cached_property
     def pairs(self) -> PairHead:
         """Its head for pairs of texts."""
-        return PairHead(self.folder)
+        return PairHead.of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
@@ -243,9 +243,7 @@ class Call:
         if self.watch is not None and task is self.model.pipeline.task:
             self.watch(self, examples, encoded, predictions)
         raw = (
-            TextPipeline.averaged(found, encoded)
-            if found.ndim == 2 and len(found) == len(encoded)
-            else [None] * len(examples)
+            encoded.mean_of_windows(found) if found.ndim == 2 and len(found) == len(encoded) else [None] * len(examples)
         )
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         whole = encoded.fits | (self.policy_for(task) != "window")
@@ -267,7 +265,7 @@ class Call:
 
     async def logits(self, encoded: Sequences, task: Task) -> NDArray[np.float32]:
         """Returns the arrays that a task decodes, for all sequences in order."""
-        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs))
+        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs), encoded)
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Sequences:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""

@@ -40,7 +40,7 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Target -> the required features of the processor, and the compiler flags; the fastest first."""
 
 
-def cores() -> int:
+def thread_count() -> int:
     """Returns the number of threads: $OMP_NUM_THREADS, or the cores that this process may use."""
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if told.isdigit() and int(told):

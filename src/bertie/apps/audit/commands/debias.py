@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import TableOptions, console, ending, grouped, option
+from bertie.platform import console, ending, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -101,7 +101,7 @@ def debias(
         console.emit(found)
         return
     for one in found["removed"]:
-        console.show(app.remedy_page.sentence(app.remedy.Removed(**one)))
+        console.show(app.remedy_page.removal_sentence(app.remedy.Removed(**one)))
     table = Table("set", app.remedy_page.COLUMNS[0], box=None)
     for name in app.remedy_page.COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -163,7 +163,7 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.Example.stream(file, TableOptions.unlabelled(file, text, columns, encoding, "")):
+    for row in platform.Example.stream(file, platform.unlabelled(file, text, columns, encoding, "")):
         skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)
