@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bertie.apps.serve.served import Call, Served
 
 ANY_AMOUNT = 1 << 62
-ALIKE = 0.1  # numbers that differ by less agree
+LARGEST_DIFFERENCE = 0.1  # numbers that differ by less agree
 NEVER_COMPARED = ("embed", "vectors", "mlm", "pair", "text2text")
 
 
@@ -208,8 +208,8 @@ def unlimited(name: str) -> Admission:
 
 
 def agrees(one: Prediction, two: Prediction) -> bool:
-    """Returns whether two answers have the same label, or numbers that differ by less than ALIKE."""
+    """Returns whether two answers have the same label, or numbers that differ by less than LARGEST_DIFFERENCE."""
     first, second = (getattr(answer.label, "text", answer.label) for answer in (one, two))
     if isinstance(first, float) and isinstance(second, float):
-        return abs(first - second) < ALIKE
+        return abs(first - second) < LARGEST_DIFFERENCE
     return bool(first == second)
