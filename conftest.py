@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from bertie.console import Verbosity, console
+from bertie.errors import speech
 
 if TYPE_CHECKING:
     from toys import CommandLine
@@ -33,6 +34,7 @@ settings.load_profile("bertie")
 def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""
     monkeypatch.setattr(console, "verbosity", Verbosity())
+    monkeypatch.setattr(speech, "shell", True)  # tests name options as commands do; test_errors_in_python.py the others
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import reprlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import IO, Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
@@ -39,8 +40,48 @@ class BertieError(Exception):
         self.message, self.hint = message, hint
 
     def __str__(self) -> str:
-        """Both, as the command line prints them."""
-        return f"{self.message} {self.hint}".strip()
+        """Both, with options as the command line has them, or as arguments of Python."""
+        text = f"{self.message} {self.hint}".strip()
+        return text if speech.shell else in_python(text)
+
+
+@dataclass
+class Speech:
+    """How messages name options. shell: as the command line does, which sets it; otherwise as arguments of Python."""
+
+    shell: bool = False
+
+
+speech = Speech()
+AGAIN = re.compile(r"\b([Tt]he same|[Tt]his) command\b")
+COMMAND = re.compile(r"(`?bertie [a-z].*?(?=\. [A-Z]|\.?$|[);]))")  # a command to run stays one
+VALUE = r"""(?:[ =]("[^"]*"|'[^']*'|[^\s"'.,:;()]+(?:[.,:=][^\s.,:;()]+)*))?"""
+OPTION = re.compile(rf"(?<![\w`./-])(?:--([a-z]+(?:-[a-z]+)*)|-(o|c)\b){VALUE}")
+SHORT = {"o": "output", "c": "config"}
+FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
+PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
+NO_VALUES = re.compile(
+    r"(?:for|with|too?|works?|and|or|is|are|has|needs|measures|makes|names|takes|exclude|without|in|of|cannot|could|reverses|reads)$"
+)
+
+
+def in_python(message: str) -> str:
+    """Returns a message with the options of commands as arguments: --text COLUMN is `text=COLUMN`."""
+
+    def argument(match: re.Match[str]) -> str:
+        name, value = SHORT.get(match[2] or "") or match[1].replace("-", "_"), match[3]
+        if name in FLAGS:
+            return f"`{name}=True`" + match[0][len(match[1]) + 2 :]
+        if value is None or NO_VALUES.match(value):
+            return f"`{name}`" + (f" {value}" if value else "")
+        if PAIRS.fullmatch(value):
+            value = str(dict(pair.split("=") for pair in value.split(",")))
+        elif not (value.isupper() or value[0] in "'\"" or value.replace(".", "", 1).isdigit()):
+            value = repr(value)
+        return f"`{name}={value}`"
+
+    parts = COMMAND.split(AGAIN.sub(r"\1 call", message))
+    return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
 
 
 class UsageError(BertieError):

@@ -16,7 +16,7 @@ from bertie.settings import Config
 FILE = "bertie.json"
 TRAFFIC = "traffic.json"  # the dev examples as counts, which bertie drift compares with (infer/traffic.py)
 DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others
-DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift")
+DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift", "tabular")
 TooLong = Literal["truncate", "window", "error"]
 """What is done with texts that are too long."""
 
@@ -77,6 +77,14 @@ class TrainingFacts:
         texts."""
         if self.features is not None:
             raise UsageError(no_vectors(self.features, f"{what} reads only texts"))
+
+    def check_texts_decide(self, what: str) -> None:
+        """Raises UsageError for a model whose answers depend on more than texts. what: the command, which reads only
+        texts."""
+        self.check_reads_texts(what)
+        if columns := self.task_options.get("tabular"):
+            names = ", ".join(column["name"] for column in columns)
+            raise UsageError(f"This model also reads the columns {names}, and {what} reads only texts.")
 
 
 def no_vectors(features: FeatureConfig, why: str) -> str:

@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NOTEBOOKS = [DOCS / "tutorials" / name for name in ("bert-in-ten-minutes.ipynb", "dataframe.ipynb")]
+NOTEBOOK_NAMES = ("bert-in-ten-minutes.ipynb", "dataframe.ipynb", "correct-labels.ipynb", "search-documents.ipynb")
+NOTEBOOKS = [DOCS / "tutorials" / name for name in NOTEBOOK_NAMES]
 BLOCK = re.compile(r"(<!-- not run here: .*? -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 PAGES = ["README.md", "README.ko.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
@@ -113,6 +114,10 @@ def test_a_notebook_runs_and_its_outputs_are_those_that_it_shows(notebook: Path,
 def test_the_notebook_of_a_data_frame_has_at_most_25_lines_of_code():
     lines = [line for cell in cells(NOTEBOOKS[1]) for line in "".join(cell["source"]).splitlines() if line.strip()]
     assert len(lines) <= 25
+
+
+def test_every_notebook_is_tested():
+    assert {path.name for path in (DOCS / "tutorials").glob("*.ipynb") if ".ko." not in path.name} == {*NOTEBOOK_NAMES}
 
 
 def cells(notebook: Path) -> list[dict]:

@@ -66,6 +66,7 @@ def finetune(
     weight: str = "",
     group: str = "",
     time: str = "",
+    tabular: Sequence[str] = (),
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: Loss | None = None,
@@ -123,6 +124,7 @@ def finetune(
         weight: Column of the weight of a row, in the loss and in the metrics.
         group: Column of groups, such as authors, that are never on both sides of a split.
         time: Column of when a row was written: the latest rows are held out.
+        tabular: Columns of numbers and categories that are read beside the text: ["price", "region"].
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
@@ -351,7 +353,7 @@ def _by_names(value: Mapping[object, object]) -> dict[str, object]:
 
 def check_alone(config: object, chosen: Mapping[str, object]) -> None:
     """Raises UsageError for a whole config beside settings by name."""
-    if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
+    if config is not None and (both := [name for name, value in chosen.items() if value not in (None, ())]):
         raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")
 
 

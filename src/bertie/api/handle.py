@@ -18,10 +18,11 @@ from bertie.tasks.capabilities import Embeds, Generates
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from bertie.api.describe import ModelInfo
-    from bertie.api.interop import TheirModel, TheirTokenizer
+    from bertie.api.interop import TheirModel, TheirSentenceModel, TheirTokenizer
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
@@ -136,6 +137,42 @@ class ModelHandle:
         from bertie.api.interop import their_model, their_tokenizer
 
         return their_model(self.module), self._tokenizer and their_tokenizer(self._tokenizer)
+
+    @classmethod
+    def from_sentence_transformers(cls, model: "TheirSentenceModel") -> Self:
+        """Makes a model of a `SentenceTransformer` or a `CrossEncoder`, which leaves no files behind.
+
+        Args:
+            model: The model, with its tokenizer, prompts and modules: pooling, Dense, Normalize.
+
+        Raises:
+            DataError: It has modules that are not known.
+            UsageError: The family is not supported.
+
+        Example:
+            >>> theirs = bertie.load("runs/vectors").to_sentence_transformers()
+            >>> bertie.Model.from_sentence_transformers(theirs).embed(["a text"]).shape
+            (1, 128)
+        """
+        from bertie.api.interop import sentence_folder
+
+        with sentence_folder(model) as files:
+            return cls.open(files.name).lasting(files)
+
+    def to_sentence_transformers(self) -> "SentenceTransformer | CrossEncoder":
+        """Returns the model as a `SentenceTransformer`, or a `CrossEncoder` where it scores pairs of texts.
+
+        Raises UsageError without `sentence-transformers`, and for a model that it cannot open.
+
+        Example:
+            >>> theirs = bertie.load("runs/vectors").to_sentence_transformers()
+            >>> theirs.encode(["a text"]).shape
+            (1, 128)
+        """
+        from bertie.api.interop import their_sentence_model
+
+        scores = "rank" in self.can and not isinstance(task_of(self._engine.facts), Embeds)
+        return their_sentence_model(self.save, scores=scores)
 
     @property
     def runner(self) -> "Engine":

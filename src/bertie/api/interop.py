@@ -1,10 +1,14 @@
-"""Models of `transformers` in memory, both ways. The weights touch no file; a tokenizer passes through its small ones.
+"""Models of `transformers` and of `sentence-transformers`, both ways. No file is left behind.
 
-`transformers` is imported only by those who have a model of it, or ask for one.
+The weights of `transformers` touch no file, and its tokenizer passes through its small ones. A `SentenceTransformer`
+has modules that only its files describe, so it passes through a temporary folder.
+
+The libraries are imported only by those who have a model of them, or ask for one.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +24,7 @@ from bertie.models.weights import public_state
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -50,6 +55,43 @@ class TheirTokenizer(Protocol):
     def save_pretrained(self, save_directory: str) -> object:
         """Writes the files of the tokenizer."""
         ...
+
+
+class TheirSentenceModel(Protocol):
+    """Protocol of a `SentenceTransformer` or a `CrossEncoder`."""
+
+    def save_pretrained(self, path: str, *, create_model_card: bool) -> object:
+        """Writes a folder."""
+        ...
+
+
+@contextmanager
+def sentence_folder(model: TheirSentenceModel) -> Iterator["TemporaryDirectory[str]"]:
+    """Context with a temporary folder of a model of `sentence-transformers`, which stays. Errors name the model."""
+    files = TemporaryDirectory(prefix="bertie-model-")
+    model.save_pretrained(files.name, create_model_card=False)
+    try:
+        yield files
+    except DataError as error:
+        name = type(model).__name__
+        raise DataError(error.message.replace(f"{files.name}/", f"{name}: ").replace(files.name, name)) from None
+
+
+def their_sentence_model(save: Callable[[Path], object], *, scores: bool) -> "SentenceTransformer | CrossEncoder":
+    """Returns a model as one of `sentence-transformers`. save: writes it to a folder; scores: whether it reads pairs.
+
+    Raises UsageError without `sentence-transformers`.
+    """
+    try:
+        import sentence_transformers as theirs
+    except ImportError:
+        raise UsageError(
+            "sentence-transformers is not installed. Install it: pip install sentence-transformers"
+        ) from None
+    with TemporaryDirectory(prefix="bertie-model-") as folder:
+        save(Path(folder) / "model")
+        kind = theirs.CrossEncoder if scores else theirs.SentenceTransformer
+        return kind(str(Path(folder) / "model"), device="cpu", model_kwargs={"dtype": "float32"})
 
 
 def module_from(model: TheirModel, tokenizer: TheirTokenizer | None) -> TorchModel:

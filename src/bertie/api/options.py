@@ -171,6 +171,7 @@ class FinetuneOptions(RunOptions, total=False):
     weight: str
     group: str
     time: str
+    tabular: Sequence[str]
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"

@@ -25,6 +25,7 @@ SETTINGS: dict[str, str | Flag] = {
     "lr": Flag("optim.lr", default="by the model's width"),
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
+    "tabular": Flag("tabular", read=tables.names, metavar="A,B,C"),
     "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
     "costs": Flag("costs", read=tables.costs, metavar="TRUE:PREDICTED=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),

@@ -11,7 +11,7 @@ from types import FrameType
 
 from bertie.cli.table import app
 from bertie.console import console, end_signals, harmless, hush, leave_terminal, prepare_streams, unread
-from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError
+from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError, speech
 from bertie.threads import spin_briefly
 
 
@@ -22,6 +22,7 @@ def main() -> None:
 
 def run(program: Callable[[], None]) -> None:
     """Runs a command line and exits with the exit code of the command."""
+    before, speech.shell = speech.shell, True
     prepare_streams()
     console.verbosity.asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     spin_briefly()
@@ -64,6 +65,8 @@ def run(program: Callable[[], None]) -> None:
             raise
         _tell("error:", "red", message)
         sys.exit(1)
+    finally:
+        speech.shell = before
 
 
 def _check_folder() -> None:

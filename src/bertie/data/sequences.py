@@ -38,6 +38,7 @@ class Sequences:
         places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
         labels: What is learned, by name; each objective or task documents its own.
         sample_ids: The numbers of the sequences in the order of the data (W,). None: 0, 1, 2 ...
+        tabular: The numbers of other columns of the rows (W, D) float32; None where no column is read.
     """
 
     input_ids: NDArray[Any]
@@ -51,6 +52,7 @@ class Sequences:
     places: Arrays = field(default_factory=dict)
     labels: Arrays = field(default_factory=dict)
     sample_ids: Int | None = None
+    tabular: NDArray[np.float32] | None = None
 
     def mean_of_windows(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
@@ -214,6 +216,7 @@ class Sequences:
             lengths,
             self.positions[head_rows] + moved,
             {name: array[rows] for name, array in self.extra.items()},
+            tabular=None if self.tabular is None else self.tabular[sequences],
         )
 
 

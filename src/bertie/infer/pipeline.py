@@ -24,6 +24,7 @@ from bertie.tasks.answerer import Answerer
 from bertie.tasks.capabilities import Parts
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
+from bertie.tasks.tabular import TabularTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong, no_vectors
 
@@ -149,7 +150,7 @@ class TextPipeline:
     @property
     def plain(self) -> bool:
         """Whether the task classifies or embeds texts, so that either end of a long text may be cut."""
-        return type(self.task).encode in (Answerer.encode, EmbedTask.encode)
+        return type(self.task).encode in (Answerer.encode, TabularTask.encode, EmbedTask.encode)
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
@@ -186,6 +187,7 @@ class TextPipeline:
                 format.columns,
                 usual_text=trained.text_columns,
                 usual_label=trained.label_column,
+                tabular=tuple(column.name for column in getattr(self.task, "tabular", ())),
                 separator=format.columns.separator or trained.label_separator,
                 features=trained.features or format.columns.features,
             ),
@@ -232,10 +234,10 @@ class TextPipeline:
             raise UsageError(no_vectors(features, "a text alone is not its input"))
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
-    def logits(self, arrays: Mapping[str, Array]) -> Array:
+    def logits(self, arrays: Mapping[str, Array], encoded: Sequences) -> Array:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""
         parts = [arrays[name] for name in self.task.outputs]
-        return np.concatenate(parts, -1) if len(parts) > 1 else parts[0]
+        return self.task.with_columns(np.concatenate(parts, -1) if len(parts) > 1 else parts[0], encoded)
 
     def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.

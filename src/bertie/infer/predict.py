@@ -172,7 +172,7 @@ class Predictor:
 
     def logits(self, encoded: Sequences) -> Array:
         """Returns the logits of all sequences in order. -> (W, L), or (T, L) for a task of tokens"""
-        return self.pipeline.logits(run_batches(self.engine, encoded, self.task.outputs))
+        return self.pipeline.logits(run_batches(self.engine, encoded, self.task.outputs), encoded)
 
     def evaluate(
         self,

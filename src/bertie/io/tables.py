@@ -49,6 +49,7 @@ class Example:
         vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
         weight: How much it counts in the loss and the metrics, beside other examples.
         time: When it was written: whether as a date, and the number or the seconds.
+        tabular: The cells of other columns that the task reads.
     """
 
     texts: tuple[str, ...]
@@ -61,6 +62,7 @@ class Example:
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
     weight: float = field(default=1.0, compare=False, kw_only=True)
     time: tuple[bool, float] | None = field(default=None, compare=False, kw_only=True)
+    tabular: tuple[object, ...] = field(default=(), compare=False, kw_only=True)
 
     MAX_TEXT: ClassVar[int] = MAX_TEXT
 
@@ -223,7 +225,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
         label = as_text(label[0]) if label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
         return BadRecord(line, f"no {columns.label}")
-    return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
+    tabular = tuple(fields.get(name) for name in columns.tabular)
+    return Example(tuple(texts) or ("",), label.strip() if label else None, line, tabular=tabular)  # "": only vectors
 
 
 def weight_of(fields: Fields, column: str, where: str) -> float:

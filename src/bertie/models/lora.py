@@ -67,7 +67,7 @@ class Lora(nn.Module):
         targeted = {place.parameter for place in self.places}
         self.saved = [name for name in parameters if name.startswith(("heads.", *trained))]
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name in targeted or name in self.saved)
+            parameter.requires_grad_(name in targeted or name in self.saved or name.startswith("companions."))
         for number, place in enumerate(self.places):
             base = parameters[place.parameter].detach()[place.rows]
             if rank > min(base.shape):

@@ -27,6 +27,7 @@ FINETUNE = {
     "weight": "weight",
     "group": "group",
     "time": "time",
+    "tabular": "tabular",
     "class_weights": "class_weights",
     "sampling": "sampling",
     "loss": "loss",

@@ -35,6 +35,7 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "costs": config.costs,
         "abstain": config.abstain is not None,
         "coverage": config.coverage,
+        "tabular": config.tabular,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())
@@ -53,6 +54,9 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         )
     if config.costs and config.optimize != "cost":
         raise UsageError("costs choose a threshold. Pass optimize=cost too, or omit costs.")
+    if config.tabular and (config.data or config.features.column):
+        other = "a published set" if config.data else "feature vectors"
+        raise UsageError(f"tabular does not work with {other}. Omit one of them.")
     if config.loss == "function" and (config.label_smoothing or config.focal_gamma != LossOptions.gamma):
         raise UsageError("A loss of your own replaces label_smoothing and focal_gamma. Omit them.")
 

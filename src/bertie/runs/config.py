@@ -180,6 +180,9 @@ class LabeledFiles(Config):
     rows with the same text are a group."""
     time: str = ""
     """Column of when a row was written, a number or a date: the latest rows are held out. Default: any rows are."""
+    tabular: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """Columns of numbers and categories that a classification or a regression reads beside the text: price, region.
+    Default: none."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""

@@ -25,6 +25,7 @@ from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
+from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
@@ -191,7 +192,7 @@ def _task(
     if names and {*task.labels} == {*names.values()}:
         task = kind.make(tuple(dict.fromkeys(names.values())), options)
     task.check(train)
-    return task
+    return task.with_tabular(config.tabular, train) if isinstance(task, ReadsColumns) and config.tabular else task
 
 
 def _parted(kind: type[Task], examples: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -397,6 +398,7 @@ def format_of(config: LabeledFiles) -> TableFormat:
         weight=config.weight,
         group=config.group,
         time=config.time,
+        tabular=config.tabular,
         features=config.features if config.features.column else None,
     )
 

@@ -26,6 +26,7 @@ from bertie.runs.forecast import RunForecast
 from bertie.runs.models import BEST, MODEL
 from bertie.tasks import Prediction, Task
 from bertie.train.loop import temporary_run
+from bertie.training_facts import read_training_facts
 
 SHOWN = 20  # rows of the label check on the page
 CHECKED = 5_000_000  # characters of the rows that tf-idf checks, about 90,000 short reviews: half a minute
@@ -91,6 +92,7 @@ def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     if prepared.config.keeps_best:
         take_model(trained.run / BEST, folder)
     reload_weights(prepared.model, folder)
+    prepared.task.reload(prepared.model, read_training_facts(folder).task_options)
     if prepared.lora is not None:
         prepared.lora.read(folder / ADAPTER)  # that of the selected weights
     prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures

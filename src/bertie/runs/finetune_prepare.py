@@ -61,6 +61,8 @@ class Labeled:
         digest = xxhash.xxh3_128(ids.input_ids.tobytes() + ids.starts.tobytes() + labels.encode())
         if VECTORS in ids.extra:
             digest.update(ids.extra[VECTORS].tobytes())
+        if ids.tabular is not None:
+            digest.update(ids.tabular.tobytes())
         return digest.hexdigest()
 
     def logits(self, predictor: Predictor, most: int | None = None) -> Iterator[tuple["Labeled", Array]]:

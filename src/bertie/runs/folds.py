@@ -42,6 +42,7 @@ from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_ru
 from bertie.runs.models import MODEL, SCORE, load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
+from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
@@ -149,7 +150,10 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
+    final_task = Predictor(model).task
     task = plan.task.with_tokenizer(Predictor(model).tokenizer)
+    if isinstance(task, ReadsColumns) and isinstance(final_task, ReadsColumns):
+        task = task.reading_as(final_task)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
@@ -260,7 +264,8 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
         values = flattened(answer.as_json())
-        own = {"predicted_label": values.pop("label", None), **values}
+        tags = answer.label if isinstance(answer.label, tuple) else None  # which are in `words`
+        own = {"predicted_label": values.pop("label", tags), **values}
         own.pop("scores", None)
         record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})

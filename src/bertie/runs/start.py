@@ -74,6 +74,7 @@ def start_model(
     check_vocabulary(tokenizer, model.config, start)
     check_length(config.max_length, model.config.max_length, config.model)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
+    model.companions.update(task.companions())
     return model, lacking
 
 

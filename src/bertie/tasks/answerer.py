@@ -167,6 +167,10 @@ class Answerer(ABC):
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
+    def with_columns(self, logits: Logits, encoded: Sequences) -> Logits:
+        """Returns the logits of texts with what other columns of their rows add."""
+        return logits
+
     @abstractmethod
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns E predictions from the engine's array, (W, L) or (T, L), of all sequences of E >= 1 examples."""

@@ -58,6 +58,24 @@ class Embeds(Protocol):
 
 
 @runtime_checkable
+class ReadsColumns(Protocol):
+    """Its logits may depend on other columns of a row."""
+
+    @property
+    def tabular(self) -> Sequence[Any]:
+        """These columns; none before they are fitted."""
+        ...
+
+    def reading_as(self, other: Any) -> Task:
+        """Returns the task that reads columns as another one does."""
+        ...
+
+    def with_tabular(self, names: Sequence[str], train: Sequence[Example]) -> Task:
+        """Returns the task that reads these columns, fitted on the training examples."""
+        ...
+
+
+@runtime_checkable
 class Judged(Protocol):
     """It learns from what other models say of the training texts."""
 

@@ -106,6 +106,13 @@ class Learner(ABC):
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
 
+    def companions(self) -> "dict[str, nn.Module]":
+        """Returns modules that are trained beside the model and are no heads of it, by name."""
+        return {}
+
+    def reload(self, model: "TorchModel", options: Mapping[str, object]) -> None:  # noqa: B027  (most tasks have none)
+        """Takes what `settle` set from the settings of a saved task."""
+
     def settle(self, model: "TorchModel", encoded: Sequences, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
         """Sets weights that the loss does not train, before each evaluation and before the model is saved.
 

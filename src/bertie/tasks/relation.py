@@ -66,7 +66,7 @@ class RelationTask(SequenceTask):
     markers: Literal["plain", "typed"] = "plain"
     outside: str = "no_relation"
 
-    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage"}
+    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage", "tabular"}
     places = True
     reads_vectors = False
     metrics = ("micro_f1", "auprc")

@@ -197,7 +197,8 @@ class TaskSource:
         digest = xxhash.xxh3_128()
         encoded, targets = self.encoded, self.targets
         vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
-        told = {**targets.sequence, **targets.token, **vectors}
+        tabular = {} if encoded.tabular is None else {"tabular": encoded.tabular}
+        told = {**targets.sequence, **targets.token, **vectors, **tabular}
         for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *told.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

@@ -89,7 +89,7 @@ def audit(
     folder, asked = ModelFolder(model).path, asked or Asked()
     sources = found_sources(asked)
     loaded = bertie.load(folder, device or "auto", precision or "fp32", "torch").module
-    loaded.training_facts.check_reads_texts("bertie audit")
+    loaded.training_facts.check_texts_decide("bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now

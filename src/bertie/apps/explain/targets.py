@@ -55,7 +55,7 @@ def question_of(
         raise UsageError("texts must be a list of one text, or of two texts for a pair.")
     tokenizer = model.text_tokenizer
     facts = model.training_facts
-    facts.check_reads_texts("bertie explain")
+    facts.check_texts_decide("bertie explain")
     if facts.task in UNEXPLAINED:
         raise UsageError(
             f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "

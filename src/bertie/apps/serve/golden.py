@@ -44,7 +44,10 @@ def sample(model: "Served") -> tuple[str, Any]:
     """Returns a route and a request that the model must be able to answer."""
     if task := model.pipeline.task_or_none:
         line = task.sample(model.pipeline.texts or 1)
-        return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
+        row = json.loads(line) if line.startswith("{") else line
+        if others := task.sample_columns():
+            row = (row if isinstance(row, dict) else {"text": row}) | others
+        return "/answer", {"inputs": [row]}
     route = BY_PATH[PIPELINE[model.kinds[0]]]
     mask = model.tokenizer.special_tokens.get("mask") or MASK
     return route.path, json.loads(json.dumps(route.example).replace(MASK, mask))

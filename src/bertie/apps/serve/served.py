@@ -254,7 +254,7 @@ class Call:
 
     async def logits(self, encoded: Sequences, task: Task) -> NDArray[np.float32]:
         """Returns the arrays that a task decodes, for all sequences in order."""
-        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs))
+        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs), encoded)
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Sequences:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""

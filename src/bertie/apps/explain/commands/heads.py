@@ -74,7 +74,7 @@ def heads(
     if output is not None:
         platform.check_new_file(output, overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
-    opened.training_facts.check_reads_texts("bertie heads")
+    opened.training_facts.check_texts_decide("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:

@@ -1,0 +1,55 @@
+"""An error that a call from Python raises names arguments; that of a command names options."""
+
+from pathlib import Path
+
+import pandas
+import pytest
+
+from bertie.errors import BertieError, DataError, Stopped, UsageError, in_python, speech
+from toys import CommandLine, toy_model
+
+FRAME = pandas.DataFrame({"one": ["a b", "c d"] * 20, "two": ["b a", "d c"] * 20, "label": ["x", "y"] * 20})
+
+
+@pytest.fixture(autouse=True)
+def _called_from_python(_usual_messages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech, "shell", False)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Pass --text COLUMN.", "Pass `text=COLUMN`."),
+        ("Pass --label 2, or --task sequence.", "Pass `label=2`, or `task='sequence'`."),
+        ("Pass --max-length 64.", "Pass `max_length=64`."),
+        ("Pass --overwrite to replace it.", "Pass `overwrite=True` to replace it."),
+        ("Omit --engine, --precision and --device.", "Omit `engine`, `precision` and `device`."),
+        ("Pass --head with one of: a, b.", "Pass `head` with one of: a, b."),
+        ("Use another folder: -o NEW --resume RUN", "Use another folder: `output=NEW` `resume=RUN`"),
+        ("Pass --words good=great,bad=poor, or omit it.", "Pass `words={'good': 'great', 'bad': 'poor'}`, or omit it."),
+        ("Convert it: bertie convert --unsafe OLD -o NEW. Or pass --format csv", None),
+        ("x is saved. The same command resumes from it.", "x is saved. The same call resumes from it."),
+        ("a--b, runs/x--y and `--text A` stay", "a--b, runs/x--y and `--text A` stay"),
+    ],
+)
+def test_options_become_arguments(message: str, expected: str | None) -> None:
+    usual = "Convert it: bertie convert --unsafe OLD -o NEW. Or pass `format='csv'`"
+    for kind in (BertieError, UsageError, DataError, Stopped):
+        assert str(kind(message)) == (expected or usual)
+    speech.shell = True
+    assert str(UsageError(message, hint="Pass --text A.")) == f"{message} Pass --text A."
+    assert in_python("nothing") == "nothing"
+
+
+def test_a_call_and_a_command_name_the_same_thing(tmp_path: Path, bertie: CommandLine) -> None:
+    import bertie as library
+
+    model, table = toy_model(tmp_path / "model", "abcd"), tmp_path / "rows.csv"
+    FRAME.to_csv(table, index=False)
+    with pytest.raises(DataError, match="Pass `text=COLUMN`") as caught:
+        library.finetune(model, FRAME, output=tmp_path / "run")
+    assert "--" not in str(caught.value)
+    code, _, told = bertie("finetune", model, "--train", table, "-o", tmp_path / "run")
+    assert (code, "Pass --text COLUMN" in " ".join(told.split())) == (3, True), told
+    with pytest.raises(UsageError, match="overwrite=True"):
+        library.train_tokenizer(iter(["a b"] * 9), tmp_path / "model")
