@@ -93,7 +93,11 @@ class LocalWorker(Worker):
         return self.facts
 
     async def run(
-        self, ids: Sequences, outputs: Sequence[str], on_token: Callable[[int], None] | None = None
+        self,
+        ids: Sequences,
+        outputs: Sequence[str],
+        on_token: Callable[[int], None] | None = None,
+        adapter: str = "",
     ) -> Mapping[str, Any]:
         self.batches.append(ids.lengths.tolist())
         if self.delay_s:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, read_small, write_json
+from bertie.io.markup import Markup
 from bertie.settings import Config
 
 FILE = "bertie.json"
@@ -52,6 +53,7 @@ class TrainingFacts:
         label_column: The column of the label; empty where it had a usual name.
         label_separator: What separates the labels of a cell; empty for a comma.
         encoding: Of the training files, where it was not UTF-8.
+        markup: What was removed from texts.
         features: How the feature vectors of a table are read, if it had any.
         task: The name of the task.
         task_package: The package that the task came from, as pip calls it; empty for those of Bertie.
@@ -65,6 +67,7 @@ class TrainingFacts:
     label_column: str = ""
     label_separator: str = ""
     encoding: str = ""
+    markup: Markup = ""
     features: FeatureConfig | None = None
     task: str = ""
     task_package: str = ""

@@ -490,7 +490,7 @@ def test_metrics_are_bounded_and_hold_no_text(server):
     assert {"te_request_count", "te_request_duration", "te_queue_size", "te_batch_next_tokens"} <= set(families)
     assert "zebra" not in text
     assert "made-up" not in text
-    assert all(len(family.samples) < 400 for family in families.values())
+    assert all(len(family.samples) < 40 * len(server.fleet.models) for family in families.values())
 
 
 def test_one_model_answers_to_any_name(folders):

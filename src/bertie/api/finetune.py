@@ -67,6 +67,7 @@ def finetune(
     group: str = "",
     time: str = "",
     tabular: Sequence[str] = (),
+    markup: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: Loss | None = None,
@@ -125,6 +126,7 @@ def finetune(
         group: Column of groups, such as authors, that are never on both sides of a split.
         time: Column of when a row was written: the latest rows are held out.
         tabular: Columns of numbers and categories that are read beside the text: ["price", "region"].
+        markup: "html" or "markdown": what is removed from texts, here and when the model is used.
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.

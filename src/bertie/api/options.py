@@ -172,6 +172,7 @@ class FinetuneOptions(RunOptions, total=False):
     group: str
     time: str
     tabular: Sequence[str]
+    markup: str
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"

@@ -16,6 +16,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
 from bertie.io.lines import BadRecord
+from bertie.io.markup import without_markup
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
@@ -154,7 +155,7 @@ class TextPipeline:
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
-        return ids_of(examples, self.tokenizer)
+        return ids_of(self._without_markup(examples), self.tokenizer)
 
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
@@ -187,6 +188,7 @@ class TextPipeline:
                 format.columns,
                 usual_text=trained.text_columns,
                 usual_label=trained.label_column,
+                markup=trained.markup,
                 tabular=tuple(column.name for column in getattr(self.task, "tabular", ())),
                 separator=format.columns.separator or trained.label_separator,
                 features=trained.features or format.columns.features,
@@ -232,7 +234,14 @@ class TextPipeline:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+        plain = self._without_markup(examples)
+        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+    def _without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
+        """Returns examples without the markup that was removed from those of training."""
+        if not (markup := self.facts.training_facts.markup):
+            return examples
+        return [replace(one, texts=tuple(without_markup(text, markup) for text in one.texts)) for one in examples]
 
     def logits(self, arrays: Mapping[str, Array], encoded: Sequences) -> Array:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""

@@ -31,6 +31,7 @@ from bertie.infer.texts import Row
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
 from bertie.metrics.tags import split_tag
+from bertie.models.beside import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script
@@ -163,10 +164,11 @@ class Traffic:
 
     @staticmethod
     def model_hash(path: Path) -> str:
-        """Returns a hash of the weights and the config of a model folder, or of a graph."""
+        """Returns a hash of the weights and the config of a model folder, of an adapter, or of a graph."""
         weights = sorted(path.glob("*.safetensors"))
         graph = path if path.is_file() else path / "onnx" / "model.onnx"
-        files = [path / "config.json", *weights] if weights or not graph.is_file() else [graph]
+        config = path / ("config.json" if (path / "config.json").is_file() else ADAPTER)
+        files = [config, *weights] if weights or not graph.is_file() else [graph]
         return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
 
     def count(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
 from bertie.io.fields import composed, flat, source_of
+from bertie.io.markup import Markup
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -37,7 +38,7 @@ class Columns:
     of choices; further: of those that only other rows than the first may have. separator: between the labels of a
     cell, a comma if empty. weight, group, time: the columns of a row's weight, of what must not be separated
     from it, and of when it was written. tabular: other columns that the task
-    reads. features: the column of feature vectors, and how they
+    reads. markup: what is removed from texts. features: the column of feature vectors, and how they
     are made. usual_text, usual_label: those of the training file, used where the table has them and others are not set.
     """
 
@@ -50,6 +51,7 @@ class Columns:
     group: str = ""
     time: str = ""
     tabular: tuple[str, ...] = ()
+    markup: Markup = ""
     features: "FeatureConfig | None" = None
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
@@ -174,6 +176,7 @@ class TableFormat:
         group: str = "",
         time: str = "",
         tabular: Sequence[str] = (),
+        markup: Markup = "",
         features: "FeatureConfig | None" = None,
         labelled: bool = True,
         keep: bool = False,
@@ -189,6 +192,7 @@ class TableFormat:
                 group=group,
                 time=time,
                 tabular=tuple(tabular),
+                markup=markup,
                 features=features,
             ),
             LabelNames(label_names or {}),

@@ -25,6 +25,7 @@ from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
+from bertie.io.markup import without_markup
 from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 
@@ -212,6 +213,7 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
             value = Template.of(name).fill(fields)
         if not isinstance(value, str):
             return BadRecord(line, f"no {name}")
+        value = without_markup(value, columns.markup)
         if not value.strip():
             return BadRecord(line, "empty text")
         if len(value) > MAX_TEXT:

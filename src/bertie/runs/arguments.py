@@ -28,6 +28,7 @@ FINETUNE = {
     "group": "group",
     "time": "time",
     "tabular": "tabular",
+    "markup": "markup",
     "class_weights": "class_weights",
     "sampling": "sampling",
     "loss": "loss",

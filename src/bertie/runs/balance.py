@@ -36,6 +36,7 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "abstain": config.abstain is not None,
         "coverage": config.coverage,
         "tabular": config.tabular,
+        "markup": config.markup,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())

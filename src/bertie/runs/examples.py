@@ -399,6 +399,7 @@ def format_of(config: LabeledFiles) -> TableFormat:
         group=config.group,
         time=config.time,
         tabular=config.tabular,
+        markup=config.markup,
         features=config.features if config.features.column else None,
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from bertie import checksums
 from bertie.console import console
@@ -77,9 +78,19 @@ def assess_run(trained: Trained) -> Assessed:
     traffic = Traffic(Traffic.model_hash(folder))
     stream = stream_answers(predictor, prepared.dev, scores, findings, traffic=traffic, watch=count_before)
     answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
-    Traffic.write(folder / Traffic.FILE, [traffic])
-    checksums.update(folder, Traffic.FILE)
+    _write_traffic(folder, traffic)
     return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
+
+
+def _write_traffic(folder: Path, traffic: Traffic) -> None:
+    """Writes the traffic of the dev examples into the folder of the model, and of its adapter, if it has one."""
+    names = [Traffic.FILE]
+    Traffic.write(folder / Traffic.FILE, [traffic])
+    if (folder / ADAPTER).is_dir():
+        names.append(f"{ADAPTER}/{Traffic.FILE}")
+        own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
+        Traffic.write(folder / ADAPTER / Traffic.FILE, [own])
+    checksums.update(folder, *names)
 
 
 def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:

@@ -212,7 +212,7 @@ def _lora(config: FinetuneConfig, task: Task, model: TorchModel, fresh: Sequence
         )
     alpha = 2.0 * own.rank if own.alpha is None else own.alpha
     modules = [name for name in fresh if name.startswith("encoder.")]
-    lora = Lora(model, own.rank, alpha, own.targets, modules, config.train.seed)
+    lora = Lora(model, own.rank, alpha, own.targets, modules, config.train.seed, own.dropout)
     count = sum(one.numel() for _, *pair in lora.pairs for one in pair)
     heads = sum(one.numel() for name, one in model.own_parameters().items() if name in lora.saved)
     every = sum(one.numel() for one in model.own_parameters().values())
@@ -255,6 +255,7 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         text_columns=config.text,
         label_column=config.label,
         label_separator=config.label_separator,
+        markup=config.markup,
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )

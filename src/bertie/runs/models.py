@@ -20,7 +20,7 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.files import read_json, seal
 from bertie.folders import made_once
 from bertie.hub import names
-from bertie.models.beside import ADAPTER, check_adapter
+from bertie.models.beside import ADAPTER, base_of, check_adapter
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -60,6 +60,13 @@ def model_folder(path: Path | str) -> Path:
         return merged(folder.resolve(), (folder / ADAPTER).read_bytes(), model_folder)
     check_adapter(folder)
     return folder
+
+
+def adapter_base(path: str | Path) -> Path | None:
+    """Returns the folder of the base of an adapter alone; None for other folders. Raises DataError without the base."""
+    folder = names.place(path)
+    alone = (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
+    return base_of(folder, model_folder) if alone else None
 
 
 @arguments()

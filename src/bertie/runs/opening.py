@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
-from bertie.errors import DataError, model_hint
+from bertie.errors import DataError, UsageError, model_hint
 from bertie.folders import check_other
 from bertie.hub import names
 from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
 from bertie.models.variant import read_public
+from bertie.runs.models import adapter_base, model_folder
 from bertie.runs.models import load as load_weights
-from bertie.runs.models import model_folder
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -90,8 +90,36 @@ def open_model(
     return weights
 
 
+def open_adapters(
+    base: str | Path,
+    adapters: Mapping[str, str | Path],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+    threads: int | None = None,
+) -> "dict[str, Engine]":
+    """Opens adapters of LoRA on one base, whose weights are in memory once. Arguments as for `open_engine`.
+
+    Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
+    """
+    if check_names(precision, engine) == "native":
+        raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
+    import torch
+
+    from bertie.runs.adapters import on_one_base
+
+    if threads:
+        torch.set_num_threads(threads)
+    folders = {name: Path(folder) for name, folder in adapters.items()}
+    return {**on_one_base(Path(base), folders, device=device, precision=precision)}
+
+
 class ModelFolder:
     """The folder of a model, of a run or of a checkpoint, by its name or path. path: an unknown one stays itself."""
+
+    adapter_base = staticmethod(adapter_base)
+    open_adapters = staticmethod(open_adapters)
 
     def __init__(self, name: str | Path) -> None:
         self.path = model_folder(name)

@@ -193,6 +193,7 @@ class EmbedTask(Task):
     metrics = ("spearman", "pearson", *RETRIEVAL_METRICS)
     baselines = ("overlap", "nearest")
     whole_step = True
+    honours = frozenset({"markup"})
 
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:

@@ -84,7 +84,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss", "optimize", "calibrate", "tabular"})
+    honours = frozenset({"weight", "loss", "optimize", "calibrate", "tabular", "markup"})
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"

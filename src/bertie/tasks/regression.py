@@ -55,7 +55,7 @@ class RegressionTask(TabularTask):
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"number": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss_function", "tabular"})
+    honours = frozenset({"weight", "loss_function", "tabular", "markup"})
     reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")

@@ -66,7 +66,15 @@ class RelationTask(SequenceTask):
     markers: Literal["plain", "typed"] = "plain"
     outside: str = "no_relation"
 
-    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage", "tabular"}
+    honours = SequenceTask.honours - {
+        "weighted_scores",
+        "optimize",
+        "costs",
+        "abstain",
+        "coverage",
+        "tabular",
+        "markup",
+    }
     places = True
     reads_vectors = False
     metrics = ("micro_f1", "auprc")

@@ -75,7 +75,7 @@ class SequenceTask(TabularTask, CalibratedTask):
     honours = frozenset(
         {
             *("weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"),
-            *("optimize", "costs", "calibrate", "abstain", "coverage", "tabular"),
+            *("optimize", "costs", "calibrate", "abstain", "coverage", "tabular", "markup"),
         }
     )
     one_label = True

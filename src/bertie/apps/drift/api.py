@@ -181,8 +181,8 @@ class Watched:
     @property
     def folder(self) -> Path:
         """The folder of the model. Raises UsageError for one without."""
-        if not isinstance(self.model, Model):
-            return ModelFolder(self.model).path
+        if not isinstance(self.model, Model):  # an adapter has the files of its own, and not of the merged model
+            return Path(self.model) if ModelFolder.adapter_base(self.model) else ModelFolder(self.model).path
         if self.model.folder is None:
             raise UsageError("The model has no folder. Save it, and open the folder: bertie.load(model.save(FOLDER)).")
         return self.model.folder

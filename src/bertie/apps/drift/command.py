@@ -82,9 +82,9 @@ def show_drift(result: Drift) -> None:
             changes = [f"told apart with probability {one.separability:.2f} ({low:.2f} to {high:.2f})"]
         table.add_row(
             one.quantity,
-            f"{one.index:.3f}",
-            f"{one.by_chance:.3f}",
-            f"{one.adjusted_p:.4f}",
+            f"{one.index:z.3f}",
+            f"{one.by_chance:z.3f}",
+            f"{one.adjusted_p:z.4f}",
             ", ".join(changes),
             style="bold yellow" if one.differs else None,
         )

@@ -289,7 +289,7 @@ class Application:
 
     def _gauges(self) -> None:
         metrics, admission = self.fleet.metrics, self.fleet.admission
-        metrics.queue_size.set(sum(one.batcher.size for one in self.fleet.models.values()))
+        metrics.queue_size.set(sum(one.size for one in self.fleet.batchers))
         metrics.inflight_tokens.set(sum(budget.used for budget in admission.tokens.values()))
         metrics.inflight_texts.set(admission.texts.used)
         metrics.inflight_bytes.set(admission.content.used)

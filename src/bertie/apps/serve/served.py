@@ -50,7 +50,8 @@ VECTORS = "vectors"  # what every encoder can answer with
 class Served:
     """A model with its name.
 
-    sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now.
+    sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now. base: the
+    folder with its config and its tokenizer, for an adapter on a base that others use too.
     """
 
     name: str
@@ -59,12 +60,22 @@ class Served:
     sha: str = ""
     generation: int = 1
     calls: int = 0
+    base: Path | None = None
+    tokenizers: dict[Path, Tokenizer] = field(default_factory=dict)
+
+    @property
+    def adapter(self) -> str:
+        """The name of the adapter, if it is one on a base that others use too."""
+        return self.name if self.base is not None else ""
 
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, ModelFolder(self.folder).public)
-        return TextPipeline.of(facts, Tokenizer.load(self.folder))
+        home = self.base or self.folder
+        facts = self.batcher.facts_of(self.adapter).of_folder(self.folder, ModelFolder(home).public)
+        return TextPipeline.of(
+            facts, self.tokenizers.get(home) or self.tokenizers.setdefault(home, Tokenizer.load(home))
+        )
 
     @property
     def facts(self) -> Facts:
@@ -319,7 +330,7 @@ class Call:
         longest = int(ids.lengths.max(initial=0))
         with self.admission.hold(budget, tokens, name), self.first_batch(tokens, longest):
             try:
-                found, job = await self.model.batcher.run(ids, outputs, on_token)
+                found, job = await self.model.batcher.run(ids, outputs, on_token, self.model.adapter)
             except Failed as error:
                 raise Refusal("Backend", str(error)) from None
         self.tokens += tokens

@@ -149,7 +149,8 @@ class Watch(Collector):
         if not len(rows):
             return
         await idle(entry.model)
-        arrays, _ = await entry.model.batcher.run(encoded.take(encoded.windows[:-1][rows]), (Traffic.VECTOR,))
+        ids, model = encoded.take(encoded.windows[:-1][rows]), entry.model
+        arrays, _ = await model.batcher.run(ids, (Traffic.VECTOR,), adapter=model.adapter)
         entry.fresh.vectors.put(places, arrays[Traffic.VECTOR])
 
     # The file -------------------------------------------------------------------------------------------------------

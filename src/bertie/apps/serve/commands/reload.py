@@ -36,9 +36,7 @@ def reload(
       bertie reload
       bertie reload http://127.0.0.1:8080 --key-file keys.txt
     """
-    keys = keys_of(key_file)
-    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-    asked = urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
+    asked = info_request(url, key_file)
     until = time.monotonic() + seconds
     before = info(asked)
     signal_to(before["process"], url, signal.SIGHUP)
@@ -57,6 +55,13 @@ def reload(
     failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]
     if failed:
         raise BertieError(f"Not loaded: {', '.join(failed)}. The server continues with the earlier version.")
+
+
+def info_request(url: str, key_file: Path | None) -> urllib.request.Request:
+    """Returns the request for the facts of a server."""
+    keys = keys_of(key_file)
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    return urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
 
 
 def info(asked: urllib.request.Request) -> dict[str, Any]:

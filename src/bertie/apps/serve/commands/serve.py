@@ -53,12 +53,30 @@ class LimitOptions:
     ] = 30.0
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """What is kept of the models in use."""
+
+    log: Annotated[
+        Path | None, typer.Option("--log", help="File to add counts of texts and answers to, for bertie drift.")
+    ] = None
+    shadow: Annotated[
+        str | None,
+        typer.Option("--shadow", help="Model that reads the requests to the first one after the answer, to compare."),
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
+    ] = None
+
+
 @grouped
 def serve(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],
     limits: LimitOptions,
+    watch: WatchOptions,
     index: Annotated[
         list[str] | None,
         typer.Option("--index", help="Folder of an index to search; NAME=FOLDER gives a name; can be repeated."),
@@ -98,17 +116,6 @@ def serve(
             "--attention", help="Show what heads attend to, at /attention and on the page. Needs more memory."
         ),
     ] = False,
-    log: Annotated[
-        Path | None, typer.Option("--log", help="File to add counts of texts and answers to, for bertie drift.")
-    ] = None,
-    shadow: Annotated[
-        str | None,
-        typer.Option("--shadow", help="Model that reads the requests to the first one after the answer, to compare."),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
-    ] = None,
     no_access_log: Annotated[bool, typer.Option("--no-access-log", help="Do not log a line per request.")] = False,
 ) -> None:
     """Serve models over HTTP, with a page for the browser.
@@ -140,9 +147,9 @@ def serve(
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.check_names(precision, engine)
-    if on == "ray" and (shadow or split):
+    if on == "ray" and (watch.shadow or watch.split):
         raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
-    folders, versions = versions_of(models, shadow, split)
+    folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
         app.fleet.named(index or [], "an index"),
@@ -154,7 +161,7 @@ def serve(
         too_long=too_long,  # type: ignore[arg-type]
         **asdict(limits),
         replicas=replicas,
-        log=log,
+        log=watch.log,
         versions=versions,
         access_log=not no_access_log and console.verbosity.level >= 0,
         worker=app.remote.WorkerSettings("", precision, device, engine, threads, attention),

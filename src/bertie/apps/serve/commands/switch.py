@@ -2,14 +2,13 @@
 
 import signal
 import time
-import urllib.request
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bertie.apps.serve.commands.reload import POLL_S, info, signal_to
-from bertie.apps.serve.commands.serve import KEY, keys_of
+from bertie.apps.serve.commands.reload import POLL_S, info, info_request, signal_to
+from bertie.apps.serve.commands.serve import KEY
 from bertie.platform import BertieError, UsageError, atomic_write, console
 
 
@@ -31,10 +30,7 @@ def switch(
       bertie switch reviews
       bertie switch reviews-2 http://127.0.0.1:8080
     """
-    keys = keys_of(key_file)
-    request = urllib.request.Request(
-        url.rstrip("/") + "/info", headers={"Authorization": f"Bearer {keys[0]}"} if keys else {}
-    )
+    request = info_request(url, key_file)
     facts = info(request)
     if not (versions := facts.get("versions")) or not versions["control"]:
         raise UsageError(f"The server at {url} compares no versions. Start it with --shadow or --split.")
