@@ -6,13 +6,14 @@ What is escaped in a text, such as &lt;b&gt;, is markup too, so that nothing cha
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
+
+from bertie.training_facts import Markup
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-Markup: TypeAlias = Literal["", "html", "markdown"]
 INLINE = frozenset(
     (
         *("a", "abbr", "b", "bdi", "bdo", "cite", "code", "del", "dfn", "em", "font", "i", "ins", "kbd", "mark"),
