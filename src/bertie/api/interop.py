@@ -1,7 +1,7 @@
 """Models of `transformers` and of `sentence-transformers`, both ways. No file is left behind.
 
-The weights of `transformers` touch no file, and its tokenizer passes through its small ones. A `SentenceTransformer` has
-modules that only its files describe, so it passes through a temporary folder.
+The weights of `transformers` touch no file, and its tokenizer passes through its small ones. A `SentenceTransformer`
+has modules that only its files describe, so it passes through a temporary folder.
 
 The libraries are imported only by those who have a model of them, or ask for one.
 """
