@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from bertie import console
+from bertie.console import Verbosity, console
 from bertie.errors import speech
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ settings.load_profile("bertie")
 @pytest.fixture(autouse=True)
 def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
-    monkeypatch.setattr(
-        speech, "shell", True
-    )  # tests name options as commands do, and test_errors_in_python.py the others
+    monkeypatch.setattr(console, "verbosity", Verbosity())
+    monkeypatch.setattr(speech, "shell", True)  # tests name options as commands do; test_errors_in_python.py the others
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ from typing import Any
 
 from benchmarks.cells import NEVER, cell, check_same, finetuned, measured
 from benchmarks.results import ROWS, check_names, read_row, spaced
-from bertie import console, families
+from bertie import families
+from bertie.console import console, counted
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
-from bertie.report.charts import interval_chart
+from bertie.evaluation.compare import SeedSummary
+from bertie.report.charts import Chart
 from bertie.report.page import Report
 from bertie.report.values import number
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -361,7 +362,7 @@ def _lines(
                 found[task] = {
                     "metric": own[0]["metric"],
                     "scores": values,
-                    **over_seeds(values, own[0]["metric"]).as_json(),
+                    **SeedSummary.over(values, own[0]["metric"]).as_json(),
                     "minus_first": [] if row == table.rows[0] else minus,
                 }
             losses = [one[LOSS] for one in own if one.get(LOSS) is not None]
@@ -400,7 +401,7 @@ def published(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 def report(lines: Sequence[Mapping[str, Any]], charts: Mapping[str, str], command: str) -> Report:
     """Returns all tables as a page with a chart for each task. charts: those of `pictures`."""
     runs = min(one["runs"] for line in lines for one in line["tasks"].values())
-    page = Report("Ablations", f"{console.counted(runs, 'seed')} of each row")
+    page = Report("Ablations", f"{counted(runs, 'seed')} of each row")
     page.text(
         "Each row is compared with the first row of its table, seed by seed. Intervals are 95% confidence intervals of "
         "the mean over seeds (t distribution). If the interval of a difference contains 0, this experiment does not "
@@ -445,14 +446,14 @@ def _compares(rows: Sequence[Mapping[str, Any]], task: str) -> bool:
 
 def _chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     groups = {row["row"]: (row["tasks"][task]["scores"], *_ends(row["tasks"][task])) for row in rows}
-    return interval_chart(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
+    return Chart.intervals(groups, x_label=_label(rows, task), colours=[2] + [1] * (len(rows) - 1))
 
 
 def _difference_chart(rows: Sequence[Mapping[str, Any]], task: str) -> str:
     minus = {row["row"]: row["tasks"][task]["minus_first"] for row in rows[1:]}
-    groups = {name: (values, *_ends(over_seeds(values).as_json())) for name, values in minus.items()}
+    groups = {name: (values, *_ends(SeedSummary.over(values).as_json())) for name, values in minus.items()}
     label = f"{_label(rows, task)}, difference from {rows[0]['row']}"
-    return interval_chart(groups, x_label=label, colours=[1] * len(groups), reference=("no difference", 0.0))
+    return Chart.intervals(groups, x_label=label, colours=[1] * len(groups), reference=("no difference", 0.0))
 
 
 def _label(rows: Sequence[Mapping[str, Any]], task: str) -> str:

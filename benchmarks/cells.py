@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import harness
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import LOCK, folders_above, read_json, write_bytes, write_json
 from bertie.folders import busy_error, locked
 from bertie.report.style import STYLE
@@ -72,7 +72,7 @@ def cell(values: Sequence[float], *, metric: str = "", form: str = "z.3f") -> st
     """Returns the mean of several runs, and its 95% interval in parentheses where there are two or more."""
     if not values:
         return "-"
-    known = over_seeds(values, metric)
+    known = SeedSummary.over(values, metric)
     if known.low is None or known.high is None:
         return f"{known.mean:{form}}"
     return f"{known.mean:{form}} ({known.low:{form}} to {known.high:{form}})"

@@ -1,4 +1,4 @@
-"""Do probabilities hold, are promises of coverage kept, and what does LoRA cost? Three real sets, several seeds.
+"""Do probabilities hold, are promises kept, and what do LoRA, early stopping and averages give? Three real sets.
 
     python -m benchmarks.certainty --glue GLUE --nsmc NSMC     measures what is not in results/certainty.jsonl yet
     python -m benchmarks.certainty --table                     prints the tables that the log shows
@@ -7,12 +7,13 @@ Each seed draws training and test rows from the training files. Test rows are us
 
     calibration     expected calibration error and Brier score on test rows, before and after
     coverage        the share of test rows whose set has the true label, and the mean size of a set
-    lora            accuracy beside that of training all weights
+    promises        precision on test rows, of thresholds that were chosen for a precision of 0.9; and their recall
+    training        accuracy with LoRA, early stopping and averaged weights beside that of all weights; the steps
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,10 +21,12 @@ from random import Random
 from statistics import mean
 from typing import Any
 
+import torch
+
 import bertie
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
@@ -35,8 +38,24 @@ METHODS: dict[str, dict[str, Any]] = {
     "vector": {"calibrate": "vector"},
     "coverage 0.9": {"coverage": 0.9},
     "coverage 0.95": {"coverage": 0.95},
+    "precision 0.9": {"optimize": "recall@precision=0.9"},
     "lora 8": {"lora": 8},
+    "patience 2": {"patience": 2, "epochs": 10},
+    "averaged weights": {},
 }
+
+
+class AveragedWeights(bertie.Callback):
+    """The exponential moving average of the weights (Polyak and Juditsky 1992). decay: share that a step keeps."""
+
+    def __init__(self, decay: float = 0.99) -> None:
+        self.decay, self.weights = decay, dict[str, torch.Tensor]()
+
+    def on_step(self, run: bertie.TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+        """Adds the weights after a step."""
+        for name, value in run.model.state_dict().items():
+            before = self.weights.get(name, value)
+            self.weights[name] = torch.lerp(value.float(), before.float(), self.decay).clone()
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ def main() -> None:
         for method, settings in METHODS.items():
             if (name, method, seed, options.train) not in known:
                 line = {"set": name, "method": method, "seed": seed, "train": options.train}
-                line |= measured(source.model, train, test, settings, seed, options.epochs)
+                line |= measured(source.model, train, test, method, settings, seed, options.epochs)
                 console.show(str(line))
                 with options.results.open("a") as results:
                     results.write(json.dumps(line) + "\n")
@@ -96,16 +115,31 @@ def drawn(file: Path, format: TableFormat, train: int, test: int, seed: int) -> 
 
 
 def measured(
-    model: str, train: Rows, test: Rows, settings: dict[str, Any], seed: int, epochs: float
+    model: str, train: Rows, test: Rows, method: str, settings: dict[str, Any], seed: int, epochs: float
 ) -> dict[str, float]:
     """Returns the figures of a run on the test rows."""
     plain = {"baselines": False, "label_check": "none", "train.eval_every": 10**6, "train.save_every": 10**6}
     options: dict[str, Any] = {"epochs": epochs, "batch_size": 16, "max_length": 48, "seed": seed, "precision": "fp32"}
-    run = bertie.finetune(model, train, test, settings=plain | {"select_on": "train"}, **options, **settings)
-    scores, before = run.scores, run.results.get("untuned", {}).get("dev", {})
+    if "patience" in settings:
+        del plain["train.eval_every"]
+    average = AveragedWeights()
+    callbacks = [average] if method == "averaged weights" else []
+    run = bertie.finetune(
+        model, train, test, callbacks=callbacks, settings=plain | {"select_on": "train"}, **{**options, **settings}
+    )
+    results: dict[str, Any] = {**run.results}
+    scores, before = results["dev"], results.get("untuned", {}).get("dev", {})
+    if callbacks:
+        module = run.model.module
+        module.load_state_dict(average.weights)
+        scores = bertie.Model(module).evaluate(test).report
     figures = {name: scores[name] for name in ("accuracy", "ece", "brier")}
+    figures["steps"] = results["step"]
+    if "optimize" in settings:
+        positive = scores["per_label"][next(iter(scores["positive"].values()))]
+        figures |= {name: positive[name] for name in ("precision", "recall")}
     figures |= {f"{name}_before": before[name] for name in ("ece", "brier") if "calibrate" in settings}
-    if sets := scores.report.get("prediction_sets"):
+    if sets := scores.get("prediction_sets"):
         figures |= {"covered": sets["covered"], "size": sets["mean_size"]}
         figures["least_covered"] = min(row["covered"] for row in sets["per_label"].values())
     return {name: round(value, 4) for name, value in figures.items()}
@@ -122,12 +156,14 @@ def tables(found: list[dict[str, Any]]) -> list[str]:
     shown = {
         "calibration": ("temperature", "vector"),
         "coverage": ("coverage 0.9", "coverage 0.95"),
-        "lora": ("all weights", "lora 8"),
+        "promises": ("precision 0.9",),
+        "training": ("all weights", "lora 8", "patience 2", "averaged weights"),
     }
     columns = {
         "calibration": ("ece_before", "ece", "brier_before", "brier", "accuracy"),
         "coverage": ("covered", "least_covered", "size"),
-        "lora": ("accuracy", "ece", "brier"),
+        "promises": ("precision", "recall", "accuracy"),
+        "training": ("accuracy", "ece", "brier", "steps"),
     }
     rows: list[str] = []
     for part, methods in shown.items():
@@ -141,7 +177,7 @@ def tables(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _cell(values: list[float]) -> str:
-    summary = over_seeds(values)
+    summary = SeedSummary.over(values)
     between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
     return f"{mean(values):.3f}{between}"
 

@@ -28,7 +28,7 @@ import numpy as np
 import xxhash
 
 from benchmarks import harness
-from bertie import console
+from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data import corpus
 from bertie.data.prepare import repair
@@ -71,7 +71,7 @@ def made_up(megabytes: float, *, hangul: bool = False, seed: int = 0) -> Iterato
 def documents_of(path: str, megabytes: float) -> Iterator[str]:
     """Yields the first megabytes of documents in files. Raises UsageError if there are none."""
     size = 0
-    for unit in sources.plan([path], ReadOptions())[0]:
+    for unit in sources.plan_units([path], ReadOptions())[0]:
         for found in sources.read(unit, ReadOptions(), Counter()):
             text = "" if isinstance(found, BadRecord) else found.strip()
             if text and size < megabytes * 1e6:
@@ -91,7 +91,9 @@ def write(folder: Path, documents: Iterable[str]) -> tuple[Path, Path]:
                 texts.append(text)
                 read += len(text)
     words = vocabulary.count_words(clean(text) for text in texts)
-    vocabulary.train(words, size=VOCABULARY, normalizer=Normalizer(lowercase=True)).save(folder / "tokenizer")
+    vocabulary.train_vocabulary(words, size=VOCABULARY, normalizer=Normalizer(lowercase=True)).save(
+        folder / "tokenizer"
+    )
     return folder / "input.jsonl", folder / "tokenizer"
 
 

@@ -122,12 +122,12 @@ def measure(preset: str, *, layers: int, rounds: int) -> list[dict[str, Any]]:
     """Returns a line per kind of work and runner, with its speed relative to each runner of `transformers`."""
     import transformers
 
-    flat = families.config(preset).flat()
+    flat: dict[str, Any] = {**families.config(preset).flat()}
     ids = {name: i for i, name in enumerate(("pad_token_id", "sep_token_id")) if (flat[name] or 0) >= VOCABULARY}
     config = families.config(preset, num_hidden_layers=layers, vocab_size=VOCABULARY, **ids)
     model = families.build(config, heads=lambda config: {"mlm": HEADS["mlm"](config)}, seed=0, variant=_family(preset))
     with tempfile.TemporaryDirectory() as place:
-        families.save(model, Path(place))
+        families.save_model(model, Path(place))
         peer = transformers.AutoModelForMaskedLM.from_pretrained(place)
     texts, lines = texts_of(config.vocab_size), list[dict[str, Any]]()
     _same(model, peer, texts)

@@ -26,14 +26,14 @@ from typing import Any
 
 from benchmarks.cells import NEVER, cell, finetuned, made, measured
 from benchmarks.results import check_model, named, spaced
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import BASELINES
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.io.tables import Example
 from bertie.models.head_config import Pooled
-from bertie.report.charts import Line, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, few, read_examples
 from bertie.runs.finetune_prepare import prepare_run
@@ -200,14 +200,14 @@ def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
     """Returns a chart of each set by its name: accuracy over the number of examples, with bands."""
     found = {}
     for name in dict.fromkeys(row["set"] for row in rows):
         lines = []
         for way in dict.fromkeys(row["way"] for row in rows):
             points = {
-                row["per_label"]: over_seeds(row["accuracy"], "accuracy")
+                row["per_label"]: SeedSummary.over(row["accuracy"], "accuracy")
                 for row in rows
                 if (row["set"], row["way"]) == (name, way)
             }
@@ -215,5 +215,5 @@ def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
             low = [one.mean if one.low is None else one.low for one in known]
             high = [one.mean if one.high is None else one.high for one in known]
             lines.append(Line(way, [*points], [one.mean for one in known], low, high))
-        found[name] = line_chart(lines, x_label="examples per label", y_label="accuracy", title=f"{name}: accuracy")
+        found[name] = Chart.lines(lines, x_label="examples per label", y_label="accuracy", title=f"{name}: accuracy")
     return found

@@ -24,11 +24,12 @@ import torch
 
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import TorchModel
@@ -190,7 +191,7 @@ def write_problem(setup: Setup, folder: Path) -> FinetuneConfig:
     config = families.config(setup.model)
     vocabulary = (*SPECIAL, *(f"w{n}" for n in range(config.vocab_size - len(SPECIAL))))
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    families.save(families.build(config), folder)
+    families.save_model(families.build(config), folder)
     rng = np.random.default_rng(0)
     for name, count in (("train.tsv", TRAIN), ("dev.tsv", DEV)):
         lines = [f"{text}\t{label}" for text, label in made_up(rng, count, len(vocabulary) - len(SPECIAL))]
@@ -265,7 +266,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True, only: Collect
                 "rates": [round(rate, 1) for rate in cell.rates],
                 "peak_memory_bytes": cell.peak_memory_bytes,
                 "metric": prepared.examples.metrics[0],
-                "quality": over_seeds(qualities, prepared.examples.metrics[0]).as_json(),
+                "quality": SeedSummary.over(qualities, prepared.examples.metrics[0]).as_json(),
                 "qualities": qualities,
                 "times_quicker_than": {
                     peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import BertieError, DataError
 from bertie.files import folders_above
 

@@ -17,9 +17,9 @@ from statistics import mean
 from typing import Any
 
 import bertie
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 
@@ -103,7 +103,8 @@ def measured(
         settings=plain,
         **settings,
     )
-    rare = run.scores["per_label"]["rare"]
+    report: dict[str, Any] = {**run.scores.report}
+    rare = report["per_label"]["rare"]
     return {**{name: round(rare[name], 4) for name in SCORES[:3]}, "macro_f1": round(run.scores["macro_f1"], 4)}
 
 
@@ -121,7 +122,7 @@ def table() -> list[str]:
     rows = [f"| set | positives | measure | {' | '.join(SCORES)} |", f"|---|---|---|{'---|' * len(SCORES)}"]
     for (name, share, method), runs in found.items():
         means = [f"{mean(run[score] for run in runs):.3f}" for score in SCORES]
-        summary = over_seeds([run["f1"] for run in runs], "f1")
+        summary = SeedSummary.over([run["f1"] for run in runs], "f1")
         if summary.low is not None:
             means[0] += f" ({summary.low:.3f} to {summary.high:.3f})"
         rows.append(f"| {name} | {share:.0%} | {method} | {' | '.join(means)} |")

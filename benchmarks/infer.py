@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
-from bertie import console
 from bertie.apps.serve.fleet import model_name
+from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
@@ -147,7 +147,7 @@ def measure(
 
 def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
     """Returns the worst cosine of a text's vector to the exact one, the first percentile, and the mean."""
-    from bertie.apps.compress import gate
+    from bertie.compression import gate
 
     near = gate.cosines(found, exact)
     named = {"worst": near.min(), "p1": np.quantile(near, 0.01), "mean": near.mean()}
@@ -167,10 +167,12 @@ def machine() -> dict[str, Any]:
 
 def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     import bertie
-    from bertie.infer.batching import run
+    from bertie.infer.batching import run_batches
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[output]
+    return run_batches(TorchEngine(bertie.load(model, engine="torch").module), Sequences.of(texts.ids), [output])[
+        output
+    ]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

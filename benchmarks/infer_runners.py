@@ -71,17 +71,17 @@ def nearest(vectors: Vectors) -> Any:
 
 def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int, output: str) -> Batch:
     """The native engine on a model folder, as `bertie embed` has it. int8 is calibrated on other texts."""
-    from bertie.infer.batching import run
+    from bertie.infer.batching import run_batches
     from bertie.infer.engine import Engine
     from bertie.infer.native import folder
 
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():
             import bertie
-            from bertie.apps.compress import gate
+            from bertie.compression import gate
 
             found = bertie.load(model, engine="torch").module
-            gate.quantized(found, gate.read(found, calibration))
+            gate.CalibrationTexts.read(found, calibration).quantize(found)
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
     engine: Engine | None = folder.opened(model, precision)  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         engine = NativeEngine(bertie.load(model, engine="torch").module, precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
-        return run(engine, Sequences.of(sequences), [output])[output]
+        return run_batches(engine, Sequences.of(sequences), [output])[output]
 
     return encode
 

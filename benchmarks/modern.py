@@ -23,13 +23,14 @@ from torch import get_num_threads
 
 from benchmarks.cells import NEVER, STEPS, cell, check_same, finetuned, made, measured
 from benchmarks.results import ROWS, config_of, read_row, spaced
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.objectives.base import Objective
-from bertie.report.charts import interval_chart
+from bertie.report.charts import Chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.forecast import forecast_of
@@ -298,7 +299,7 @@ def _says(rows: Sequence[Values], what: str) -> list[str]:
     better, worse = list[str](), list[str]()
     for row in rows[1:]:
         if gains := _gains(row, what):
-            found = over_seeds(gains)
+            found = SeedSummary.over(gains)
             if found.low is not None and found.high is not None:
                 better += [row["row"]] * (found.low > 0)
                 worse += [row["row"]] * (found.high < 0)
@@ -306,14 +307,14 @@ def _says(rows: Sequence[Values], what: str) -> list[str]:
     return [f"{name}: {', '.join(found) or 'none'}." for name, found in told]
 
 
-def pictures(rows: Sequence[Values], tasks: Sequence[str]) -> dict[str, str]:
+def pictures(rows: Sequence[Values], tasks: Sequence[str]) -> dict[str, Chart]:
     """Returns a chart of each measure by its name."""
     found = {}
     for what in ("loss", *tasks):
         groups = {}
         for row in rows:
             if values := row[what]:
-                known = over_seeds(values)
+                known = SeedSummary.over(values)
                 groups[row["row"]] = values, known.low, known.high
-        found[what] = interval_chart(groups, x_label=what, colours=[1] * len(groups))
+        found[what] = Chart.intervals(groups, x_label=what, colours=[1] * len(groups))
     return found

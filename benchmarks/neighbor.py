@@ -81,7 +81,7 @@ def main() -> None:
     if OURS in sys.argv:
         spin_briefly()
     from benchmarks.pretrain import BertieRunner, Rows, Setup, sequences, vocabulary, write_model
-    from bertie import console
+    from bertie.console import console
 
     console.verbosity.level = -1
     setup = Setup("tiny")

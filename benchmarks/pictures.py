@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.data.sequences import Int
 from bertie.errors import UsageError

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import machine
-from bertie import console
 from bertie import settings as configs
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import user_cache
 from bertie.runs import finetune, pretrain
@@ -92,9 +92,9 @@ def main(file: str, trial: float, clock: str) -> None:
     config = configs.load(kind, file)
     timed = CLOCKS[clock][1]
     if isinstance(config, FinetuneConfig):
-        planned = finetune.plan(config, trial=trial, clock=timed)
+        planned = finetune.plan_finetuning(config, trial=trial, clock=timed)
     else:
-        planned = pretrain.plan(config, trial=trial, clock=timed)
+        planned = pretrain.plan_pretraining(config, trial=trial, clock=timed)
     print(json.dumps(planned["forecast"]))
 
 

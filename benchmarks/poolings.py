@@ -16,7 +16,7 @@ from typing import get_args
 
 from benchmarks.cells import NEVER, cell, check_same, finetuned, made, measured
 from benchmarks.results import ROWS, config_of, spaced
-from bertie import console
+from bertie.console import console
 from bertie.models.head_config import Pooled
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples

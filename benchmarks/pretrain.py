@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.peers import TrainerPeer, require
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.meter import peak_bytes
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
@@ -160,7 +161,7 @@ def vocabulary(size: int) -> Vocabulary:
 def write_model(setup: Setup, folder: Path) -> None:
     """A model folder with random weights that every runner opens."""
     config = families.config(SIZES[setup.model], pooler=False)
-    families.save(families.build(config, heads=MaskedLM().heads), folder)
+    families.save_model(families.build(config, heads=MaskedLM().heads), folder)
 
 
 def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner]]:

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from statistics import mean
 
-from bertie import console
+from bertie.console import console
 from bertie.files import write_json
 from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig

@@ -25,11 +25,12 @@ from benchmarks import harness
 from benchmarks.cells import MODEL, TRAIN, check_same, measured
 from benchmarks.finetune import Prepared, bertie_run, peer_run, prepare
 from benchmarks.peers import AT_ITS_BEST, require
-from bertie import checksums, console
+from bertie import checksums
 from bertie.apps.serve.fleet import model_name
+from bertie.console import console, counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation import baselines
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json, write_bytes, write_json
 from bertie.io.questions import MISPLACED
 from bertie.io.tables import Example
@@ -334,7 +335,7 @@ def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
     """Returns at most `most` examples of the whole list, evenly spaced; None: all of them."""
-    return examples if most is None else baselines.spaced(examples, most)
+    return examples if most is None else baselines.spaced_examples(examples, most)
 
 
 def _side(
@@ -378,7 +379,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "hyper": f"{row.epochs:g} epochs, learning rate {first['rate']:g}, batch {row.batch_size}, {length}",
         **{
             side: {
-                **over_seeds([one["quality"] for one in runs], first["metric"]).as_json(),
+                **SeedSummary.over([one["quality"] for one in runs], first["metric"]).as_json(),
                 "processor_seconds": sum(one["processor_seconds"] for one in runs) / len(runs),
             }
             for side, runs in sides.items()
@@ -433,7 +434,7 @@ def page(rows: Sequence[dict[str, Any]], *, command: str) -> str:
     libraries = [f"Bertie {version('bertie')}", f"torch {machine['torch']}", *others, f"Python {machine['python']}"]
     lines += [
         f"Measured on {datetime.date.today().isoformat()}: {', '.join(libraries)}; {machine['processor']},",
-        f"{console.counted(machine['threads'], 'thread')} per process, {precisions}. This command reproduces the table "
+        f"{counted(machine['threads'], 'thread')} per process, {precisions}. This command reproduces the table "
         "and resumes after interruptions:",
         "",
         f"    {command}",

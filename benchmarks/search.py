@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpus import documents_of, made_up
-from bertie import console
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.index import index
-from bertie.apps.search.models import Embedder, vectors
+from bertie.apps.search.models import Embedder, embed_texts
 from bertie.apps.search.searcher import Searcher
 from bertie.apps.search.terms import Terms
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor
@@ -158,7 +158,7 @@ def _numpy(work: Path, model: Predictor) -> Built:
     given = np.concatenate([file.rows * file.scale[:, None] for file in files])
 
     def ask(question: str) -> list[int]:
-        scores_N = given @ vectors(model, [question], "query")[0]
+        scores_N = given @ embed_texts(model, [question], "query")[0]
         best = np.argpartition(-scores_N, TOP)[:TOP]
         return [int(one) for one in best[np.argsort(-scores_N[best])]]
 

@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks import harness
 from benchmarks.load import Measured, ask, closed_loop, open_loop, quantile, request_of, run, texts
-from bertie import console
+from bertie.console import console
 from bertie.errors import BertieError, UsageError
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
     return rows
 
 
-def search(setup: Setup, running: Sequence[Running], number: int, advance: console.Advance) -> None:
+def search(setup: Setup, running: Sequence[Running], number: int, advance: Callable[..., None]) -> None:
     """One round: the servers take turns at each step of their searches. A rate that no load has met is 0."""
     between: dict[Running, tuple[float, float]] = {}
     met = dict.fromkeys(running, 0.0)

@@ -26,6 +26,7 @@ from bertie.apps.serve.worker import attention_of
 from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
+from bertie.infer.traffic import Traffic
 from bertie.objectives import build
 from bertie.runs.models import load
 from bertie.tasks import TASKS, with_task
@@ -56,7 +57,7 @@ def make_models(home: Path, tasks: Sequence[str] = TASK_NAMES) -> dict[str, Path
         found[name] = make_model(start, home / name, name, TASK_OPTIONS.get(name, {}), 2 if name in PAIRS else 1)
     start = home / "start"
     model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
-    families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
+    families.save_model(model, home / "pretrained", tokenizer=Tokenizer.load(start))
     return found | {"pretrained": home / "pretrained"}
 
 
@@ -67,7 +68,7 @@ def make_model(start: Path, folder: Path, name: str, options: Mapping[str, Any],
     model, _ = families.load(start, heads=task.heads, seed=0)
     model.labels, model.problem_type = task.labels, task.problem_type
     model.training_facts = with_task(TrainingFacts(max_length=MAX_LENGTH, too_long=task.too_long, texts=texts), task)
-    families.save(model, folder, tokenizer=tokenizer)
+    families.save_model(model, folder, tokenizer=tokenizer)
     return folder
 
 
@@ -88,11 +89,15 @@ class LocalWorker(Worker):
     async def start(self) -> Facts:
         self.engine = engine_of(load(self.settings.model))
         self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
-        self.facts, self.sha = self.engine.facts, "0" * 32
+        self.facts, self.sha = self.engine.facts, Traffic.model_hash(Path(self.settings.model))
         return self.facts
 
     async def run(
-        self, ids: Sequences, outputs: Sequence[str], on_token: Callable[[int], None] | None = None
+        self,
+        ids: Sequences,
+        outputs: Sequence[str],
+        on_token: Callable[[int], None] | None = None,
+        adapter: str = "",
     ) -> Mapping[str, Any]:
         self.batches.append(ids.lengths.tolist())
         if self.delay_s:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bertie import console, families
+from bertie import families
 from bertie.cli.main import app, run
+from bertie.console import Verbosity, console
 from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
@@ -39,7 +40,7 @@ def toy_model(folder: Path, pieces: Iterable[str], **config: Any) -> Path:
         "max_position_embeddings": 64,
         "initializer_range": 0.1,
     }
-    families.save(
+    families.save_model(
         families.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
     )
     return folder
@@ -67,7 +68,7 @@ def toy_writer(folder: Path, family: str = "t5") -> Path:
         **own[family],
     )
     model = families.build(shape, heads=Text2TextTask().heads, variant=family, seed=1)
-    families.save(model, folder, tokenizer=tokenizer)
+    families.save_model(model, folder, tokenizer=tokenizer)
     return folder
 
 
@@ -84,7 +85,7 @@ class CommandLine:
 
     def __call__(self, *arguments: object, stdin: str = "") -> tuple[int, str, str]:
         """-> exit code, standard output, standard error"""
-        self.monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        self.monkeypatch.setattr(console, "verbosity", Verbosity())
         self.monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:

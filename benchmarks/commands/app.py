@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Commands, emit
+from bertie.cli.app import Commands
+from bertie.console import console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +42,7 @@ def tell(lines: list[dict[str, Any]], table: Callable[[], "Table"], output: Path
 
     if console.verbosity.json:
         for line in lines:
-            emit(line)
+            console.emit(line)
     else:
         console.show(table())
     harness.write_lines(output, lines)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.commands.app import Output, bench
-from bertie import console
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import UsageError
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +41,7 @@ def plan(
         rows.append(row)
         harness.write_lines(output, [row])
         if console.verbosity.json:
-            emit(row)
+            console.emit(row)
     if not console.verbosity.json:
         console.show(_table(rows))
 
@@ -57,11 +56,11 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
         forecast, usage = row["forecast"], row["usage"]
         table.add_row(
             row["run"],
-            duration(forecast["seconds"]),
-            duration(row["measured_s"]),
+            quantity(forecast["seconds"], "s"),
+            quantity(row["measured_s"], "s"),
             f"{row['seconds_apart']:+.1%}",
-            size(forecast["peak_bytes"]),
-            size(usage["peak_bytes"]),
+            quantity(forecast["peak_bytes"], "bytes"),
+            quantity(usage["peak_bytes"], "bytes"),
             f"{row['memory_apart']:+.1%}",
             f"{row['formula_apart']:+.1%}",
         )

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.commands.app import bench
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Commands, ConfigFile, Overrides, emit
+from bertie.cli.app import Commands, ConfigFile, Overrides
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import write_bytes
 
@@ -103,7 +103,7 @@ def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: M
     write_bytes(to, page.encode())
     if console.verbosity.json:
         for row in rows:
-            emit(row)
+            console.emit(row)
     else:
         console.show(page)
 
@@ -173,7 +173,7 @@ def results(
         )
     if console.verbosity.json:
         for row in rows:
-            emit(row)
+            console.emit(row)
     else:
         console.show((to or output / "results.md").read_text(encoding="utf-8"))
 
@@ -236,6 +236,6 @@ def ablations(
         lines = program.reproduce(tables.names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write)
     if console.verbosity.json:
         for line in lines:
-            emit(line)
+            console.emit(line)
     else:
         console.show(program.markdown(lines))

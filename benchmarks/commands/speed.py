@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.commands.app import Output, bench, tell, writable
-from bertie import console
 from bertie.cli import tables
+from bertie.console import console, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -256,7 +256,7 @@ def _infer_table(lines: list[dict[str, Any]]) -> "Table":
     table = Table(
         "runner",
         title=f"{first['model']}: {first['texts']:,} texts, {first['tokens']:,} tokens, "
-        f"{console.counted(first['threads'], 'thread')}",
+        f"{counted(first['threads'], 'thread')}",
         show_lines=True,  # cells of several lines: 80 columns are enough
     )
     same = next(name for name in first["cosine"] if name.startswith("same_"))

@@ -11,7 +11,7 @@ from benchmarks.cells import cell, measuring_in, write_picture
 from bertie import families, objectives
 from bertie.errors import UsageError
 from bertie.models.count import parameters
-from bertie.report.charts import bar_chart
+from bertie.report.charts import Chart
 from bertie.runs.phases import phases
 
 GAINS = {"as published": 0.0, "GeGLU": 0.5, "norms before": -0.25}
@@ -26,7 +26,7 @@ def test_every_row_is_a_run_of_about_the_same_size(size):
     sizes, steps = {}, 1_000
     for name in table(size=size).rows:
         config = table(size=size).config(name, 3, steps)
-        shape = families.changed(families.config(config.model), {"vocab_size": 8_000, **config.model_overrides})
+        shape = families.changed_config(families.config(config.model), {"vocab_size": 8_000, **config.model_overrides})
         sizes[name] = parameters(shape)["layers"]
         parts = phases(config)
         assert sum(part.steps for part in parts) == steps
@@ -119,7 +119,7 @@ def test_what_is_unknown_is_told(tmp_path):
 
 
 def test_a_picture_has_its_own_colors(tmp_path):
-    write_picture(tmp_path / "a.svg", bar_chart({"a": 1.0, "b": 2.0}, x_label="x"))
+    write_picture(tmp_path / "a.svg", Chart.bars({"a": 1.0, "b": 2.0}, x_label="x"))
     text = (tmp_path / "a.svg").read_text()
     assert text.startswith("<svg role=")
     assert "--ink: #" in text

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         similarity,
         write,
     )
+    from bertie.apps.drift.api import drift
     from bertie.apps.probe.api import probe, words
     from bertie.apps.search.api import build_index, open_index
     from bertie.apps.serve.api import serve
@@ -64,6 +65,7 @@ _HOMES = {
     "build_index": "bertie.apps.search.api",
     "compare": "bertie.api.folders",
     "convert": "bertie.api.change",
+    "drift": "bertie.apps.drift.api",
     "embed": "bertie.api.use",
     "evaluate": "bertie.api.use",
     "export_checkpoint": "bertie.api.folders",
@@ -128,6 +130,7 @@ __all__ = [
     "convert",
     "data_sets",
     "download",
+    "drift",
     "embed",
     "evaluate",
     "export_checkpoint",

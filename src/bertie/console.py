@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bertie.files import shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console as RichConsole
     from rich.table import Table
     from rich.text import Text
 
@@ -41,69 +41,6 @@ class Verbosity:
     json: bool = False
     asks: bool = False
     answers: dict[str, str] = field(default_factory=dict)
-
-
-verbosity = Verbosity()
-_notes: ContextVar[bool] = ContextVar("notes", default=True)
-
-
-@contextmanager
-def without_notes() -> Iterator[None]:
-    """Context in which `say` says nothing, in this thread. Warnings and progress are shown."""
-    token = _notes.set(False)
-    try:
-        yield
-    finally:
-        _notes.reset(token)
-
-
-def stderr() -> "Console":
-    """Returns the rich console of all messages; that of the bar while one is shown, so that lines appear above it."""
-    from rich.console import Console
-
-    if _bar_console is not None:
-        return _bar_console
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-    console.on_broken_pipe = lambda: hush(sys.stderr)  # type: ignore[method-assign]  # rich would end the program
-    return console
-
-
-_bar_console: "Console | None" = None
-
-
-def choose(question: str, choices: Sequence[str]) -> str | None:
-    """Asks once which choice is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
-    if not verbosity.asks or verbosity.json or verbosity.level < 0:
-        return None
-    if question in verbosity.answers:  # of the first of several seeds
-        return verbosity.answers[question]
-    numbered = ", ".join(f"{i} {choice}" for i, choice in enumerate(choices, 1))
-    print(f"{question} {numbered}: ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline().strip()
-    if answer.isdecimal() and 0 < int(answer[:6]) <= len(choices):
-        answer = choices[int(answer) - 1]
-    if answer not in choices:
-        return None
-    verbosity.answers[question] = answer
-    return answer
-
-
-def say(message: str, *, level: int = 0, markup: bool = False) -> None:
-    """Prints one message to stderr when the user's -v/-q allows it.
-
-    markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
-    """
-    if verbosity.level >= level and _notes.get():
-        with unread():
-            stderr().print(harmless(message), markup=markup)
-
-
-def warn(message: str) -> None:
-    """Prints a warning to stderr, also under --json, but not under --quiet."""
-    if verbosity.level >= 0:
-        with unread():
-            stderr().print("warning:", style="yellow", end=" ")
-            stderr().print(harmless(message))
 
 
 @contextmanager
@@ -129,30 +66,6 @@ def counted(number: int, noun: str) -> str:
 
 
 PIPE_WIDTH = 1000  # characters of a line in a file or a pipe, so that no cell is cut
-
-
-def show(table: "Table | Text | str", *, markup: bool = False) -> None:
-    """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
-    from rich.console import Console
-    from rich.segment import Segment, Segments
-    from rich.text import Text
-
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    console = Console(highlight=False, markup=markup, emoji=False, width=wide)
-    if isinstance(table, str):
-        table = Text.from_markup(table, emoji=False) if markup else Text(table)
-    line = isinstance(table, Text)
-    options = console.options.update(no_wrap=True, overflow="ignore") if line else console.options
-    # what data has of a terminal's commands is no command
-    parts = Segments(Segment(harmless(one.text), one.style) for one in console.render(table, options))
-    with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
-        console.print(parts, soft_wrap=line, end="")
-    print(shown.get(), end="", flush=True)
-
-
-def emit(value: object) -> None:
-    """Prints one JSON value on one line of stdout: the result of a command under --json."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def prepare_streams() -> None:
@@ -205,85 +118,8 @@ def leave_terminal() -> None:
 Advance = Callable[..., None]
 
 
-@contextmanager
-def progress(description: str, total: float | None = None, *, done: float = 0, unit: str = "") -> Iterator[Advance]:
-    """Context that shows progress; yields `advance(amount=1, **info)`.
-
-    `total` None means unknown; `done` is the start of a resumed run; `info` (loss=2.31, rate="22k tok/s") is shown next
-    to the bar. Only one bar is shown at a time: nested calls show nothing.
-    """
-    global _bar_alive
-    if verbosity.level < 0 or verbosity.json or _bar_alive:
-        yield lambda amount=1, **info: None
-        return
-    _bar_alive = True
-    try:
-        yield from (_rich_bar if sys.stderr.isatty() else _plain_lines)(description, total, done, unit)
-    finally:
-        _bar_alive = False
-
-
-_bar_alive = False
-
-
-@contextmanager
-def working(description: str) -> Iterator[None]:
-    """Context, or decorator of a function, of a step that cannot tell how far it is: it shows that it is at work."""
-    done = threading.Event()
-
-    def tick() -> None:
-        while not done.wait(1):
-            advance(0)
-
-    with progress(description) as advance:
-        thread = threading.Thread(target=tick, name=description, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
-
 def _shown(info: dict[str, Any]) -> str:
     return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
-
-
-def _rich_bar(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    global _bar_console
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=28),
-        MofNCompleteColumn(),
-        TextColumn(unit, markup=False),
-        TextColumn("{task.fields[info]}", style="cyan", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("<"),
-        TimeRemainingColumn(),
-    )
-    _bar_console, started = stderr(), time.monotonic()
-    try:
-        with Progress(*columns, console=_bar_console) as bar:
-            task = bar.add_task(description, total=total, completed=int(done), info="")
-
-            def advance(amount: float = 1, **info: object) -> None:
-                bar.update(task, advance=amount)
-                if info:
-                    bar.update(task, info=_shown(info))
-
-            yield advance
-            bar.live.transient = time.monotonic() - started < BRIEF_S
-    finally:
-        _bar_console = None
 
 
 def _plain_lines(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
@@ -316,21 +152,158 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             print(line(), file=sys.stderr, flush=True)
 
 
-class Terminal:
+class Console:
     """What a program tells its user: results to stdout, messages and progress to stderr."""
 
-    counted = staticmethod(counted)
-    emit = staticmethod(emit)
-    progress = staticmethod(progress)
-    say = staticmethod(say)
-    show = staticmethod(show)
-    warn = staticmethod(warn)
-    working = staticmethod(working)
+    def __init__(self) -> None:
+        self.verbosity = Verbosity()
+        self._notes: ContextVar[bool] = ContextVar("notes", default=True)
+        self._bar: RichConsole | None = None
+        self._busy = False
 
-    @property
-    def verbosity(self) -> Verbosity:
-        """How much is said, and whether stdout is reserved for JSON."""
-        return verbosity
+    def say(self, message: str, *, level: int = 0, markup: bool = False) -> None:
+        """Prints one message to stderr when the user's -v/-q allows it.
+
+        markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
+        """
+        if self.verbosity.level >= level and self._notes.get():
+            with unread():
+                self.stderr().print(harmless(message), markup=markup)
+
+    def warn(self, message: str) -> None:
+        """Prints a warning to stderr, also under --json, but not under --quiet."""
+        if self.verbosity.level >= 0:
+            with unread():
+                self.stderr().print("warning:", style="yellow", end=" ")
+                self.stderr().print(harmless(message))
+
+    def show(self, table: "Table | Text | str", *, markup: bool = False) -> None:
+        """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
+        from rich.console import Console as RichConsole
+        from rich.segment import Segment, Segments
+        from rich.text import Text
+
+        wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+        console = RichConsole(highlight=False, markup=markup, emoji=False, width=wide)
+        if isinstance(table, str):
+            table = Text.from_markup(table, emoji=False) if markup else Text(table)
+        line = isinstance(table, Text)
+        options = console.options.update(no_wrap=True, overflow="ignore") if line else console.options
+        # what data has of a terminal's commands is no command
+        parts = Segments(Segment(harmless(one.text), one.style) for one in console.render(table, options))
+        with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
+            console.print(parts, soft_wrap=line, end="")
+        print(shown.get(), end="", flush=True)
+
+    def emit(self, value: object) -> None:
+        """Prints one JSON value on one line of stdout: the result of a command under --json."""
+        print(json.dumps(value, ensure_ascii=False), flush=True)
+
+    @contextmanager
+    def progress(
+        self, description: str, total: float | None = None, *, done: float = 0, unit: str = ""
+    ) -> Iterator[Advance]:
+        """Context that shows progress; yields `advance(amount=1, **info)`.
+
+        `total` None means unknown; `done` is the start of a resumed run; `info` (loss=2.31, rate="22k tok/s") is shown
+        next to the bar. Only one bar is shown at a time: nested calls show nothing.
+        """
+        if self.verbosity.level < 0 or self.verbosity.json or self._busy:
+            yield lambda amount=1, **info: None
+            return
+        self._busy = True
+        try:
+            yield from (self._rich_bar if sys.stderr.isatty() else _plain_lines)(description, total, done, unit)
+        finally:
+            self._busy = False
+
+    @contextmanager
+    def working(self, description: str) -> Iterator[None]:
+        """Context, or decorator of a function, of a step that cannot tell how far it is: shows that it is at work."""
+        done = threading.Event()
+
+        def tick() -> None:
+            while not done.wait(1):
+                advance(0)
+
+        with self.progress(description) as advance:
+            thread = threading.Thread(target=tick, name=description, daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                done.set()
+                thread.join()
+
+    def choose(self, question: str, choices: Sequence[str]) -> str | None:
+        """Asks once which choice is meant, by name or number. None: nobody can be asked, or nothing is chosen."""
+        if not self.verbosity.asks or self.verbosity.json or self.verbosity.level < 0:
+            return None
+        if question in self.verbosity.answers:  # of the first of several seeds
+            return self.verbosity.answers[question]
+        numbered = ", ".join(f"{i} {choice}" for i, choice in enumerate(choices, 1))
+        print(f"{question} {numbered}: ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline().strip()
+        if answer.isdecimal() and 0 < int(answer[:6]) <= len(choices):
+            answer = choices[int(answer) - 1]
+        if answer not in choices:
+            return None
+        self.verbosity.answers[question] = answer
+        return answer
+
+    @contextmanager
+    def without_notes(self) -> Iterator[None]:
+        """Context in which `say` says nothing, in this thread. Warnings and progress are shown."""
+        token = self._notes.set(False)
+        try:
+            yield
+        finally:
+            self._notes.reset(token)
+
+    def stderr(self) -> "RichConsole":
+        """Returns the rich console of messages; that of the bar while one is shown, so that lines appear above it."""
+        from rich.console import Console as RichConsole
+
+        if self._bar is not None:
+            return self._bar
+        console = RichConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+        console.on_broken_pipe = lambda: hush(sys.stderr)  # type: ignore[method-assign]  # rich would end the program
+        return console
+
+    def _rich_bar(self, description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn(unit, markup=False),
+            TextColumn("{task.fields[info]}", style="cyan", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("<"),
+            TimeRemainingColumn(),
+        )
+        self._bar, started = self.stderr(), time.monotonic()
+        try:
+            with Progress(*columns, console=self._bar) as bar:
+                task = bar.add_task(description, total=total, completed=int(done), info="")
+
+                def advance(amount: float = 1, **info: object) -> None:
+                    bar.update(task, advance=amount)
+                    if info:
+                        bar.update(task, info=_shown(info))
+
+                yield advance
+                bar.live.transient = time.monotonic() - started < BRIEF_S
+        finally:
+            self._bar = None
 
 
-console = Terminal()
+console = Console()

@@ -6,6 +6,7 @@ keeps its traceback.
 """
 
 import difflib
+import errno
 import functools
 import inspect
 import io
@@ -13,12 +14,15 @@ import numbers
 import os
 import re
 import reprlib
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import IO, Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import IO, Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
+OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -96,6 +100,29 @@ class Stopped(BertieError):
     """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
+
+    @classmethod
+    def for_full_disk(cls, error: BaseException, path: Path, needed_bytes: int | None = None) -> "Self | None":
+        """Returns the error to raise when `error` means that the disk is full, else None."""
+        number = error.errno if isinstance(error, OSError) else None
+        message = str(error)
+        if code := OS_ERROR.search(message):
+            number = int(code[1])
+        if message.startswith("IO_"):  # of lxml, which writes workbooks in the temporary folder
+            number, path = getattr(errno, message.removeprefix("IO_"), None), Path(tempfile.gettempdir())
+        if number == errno.EFBIG:
+            return cls(
+                f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "
+                "run the same command again."
+            )
+        if number not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""
+        free = shutil.disk_usage(next(p for p in [path, *path.parents] if p.exists())).free
+        return cls(
+            f"The disk is full: {path} could not be written.{need} {free:,} bytes are free. Files that were saved "
+            "before are intact. Free some space and run the same command again."
+        )
 
 
 class Terminated(BaseException):

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
@@ -22,7 +20,6 @@ from bertie.errors import DataError, Stopped, UsageError
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of a file name that are not UTF-8 (surrogateescape)
-OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
 LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the machine, and no fault of a file
 LOCK = ".lock"  # held by the process that writes to a folder
 
@@ -66,7 +63,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
                 temporary.unlink()
             if isinstance(error, OSError) and error.filename == str(temporary):
                 error.filename = str(path)
-            if stopped := full_disk(error, path):
+            if stopped := Stopped.for_full_disk(error, path):
                 raise stopped from None
             raise
 
@@ -128,29 +125,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def full_disk(error: BaseException, path: Path, needed_bytes: int | None = None) -> Stopped | None:
-    """Returns the error to raise when `error` means that the disk is full, else None."""
-    number = error.errno if isinstance(error, OSError) else None
-    message = str(error)
-    if code := OS_ERROR.search(message):
-        number = int(code[1])
-    if message.startswith("IO_"):  # of lxml, which writes workbooks in the temporary folder
-        number, path = getattr(errno, message.removeprefix("IO_"), None), Path(tempfile.gettempdir())
-    if number == errno.EFBIG:
-        return Stopped(
-            f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "
-            "run the same command again."
-        )
-    if number not in (errno.ENOSPC, errno.EDQUOT):
-        return None
-    need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""
-    free = shutil.disk_usage(next(p for p in [path, *path.parents] if p.exists())).free
-    return Stopped(
-        f"The disk is full: {path} could not be written.{need} {free:,} bytes are free. Files that were saved "
-        "before are intact. Free some space and run the same command again."
-    )
-
-
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes `data` to `path` atomically."""
     with atomic_write(path) as file:
@@ -183,15 +157,18 @@ def shown(text: str, *, backslash: str = "\\") -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """Returns the lines of a journal, none without the file. A partially written last line is cut from the file."""
+def read_journal(path: Path) -> list[Any]:
+    """Returns the rows of a journal, one JSON value per line; none without the file.
+
+    A partially written last line is cut from the file. Raises DataError for another damaged line.
+    """
     if not path.exists():
         return []
     data = path.read_bytes()
     end = data.rfind(b"\n") + 1
     if end < len(data):
         os.truncate(path, end)
-    return data[:end].splitlines()
+    return [parse_json(line, path) for line in data[:end].splitlines()]
 
 
 def files_in(folder: Path, *, hidden: bool = False) -> tuple[list[Path], list[str]]:
@@ -346,27 +323,3 @@ def check_new_file(path: Path, *, overwrite: bool = False, inputs: Iterable[str 
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
     sweep(path)
-
-
-class Disk:
-    """How files are read and written: whole or not at all, and errors that name the file."""
-
-    LOCK = LOCK
-    atomic_write = staticmethod(atomic_write)
-    check_new = staticmethod(check_new_file)
-    check_readable = staticmethod(check_readable)
-    full_disk = staticmethod(full_disk)
-    hash = staticmethod(file_hash)
-    parse_json = staticmethod(parse_json)
-    read_json = staticmethod(read_json)
-    seal = staticmethod(seal)
-    some_of = staticmethod(some_of)
-    sync_folder = staticmethod(sync_folder)
-    user_cache = staticmethod(user_cache)
-    whole_lines = staticmethod(whole_lines)
-    within = staticmethod(files_in)
-    write_bytes = staticmethod(write_bytes)
-    write_json = staticmethod(write_json)
-
-
-disk = Disk()

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar
+from typing import Any
 
-from bertie import checksums, console
+from bertie import checksums
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
 from bertie.registry import Later, Registry
@@ -45,9 +46,6 @@ class Kind:
     clears: tuple[str, ...] = ()
     use: str = ""
 
-    CHECKSUMS: ClassVar[str] = checksums.CHECKSUMS
-    """The name of the list of a folder's files."""
-
     @property
     def article(self) -> str:
         """The article of the name."""
@@ -68,8 +66,8 @@ class Kind:
         """Returns whether a folder contains one of the files that always exist."""
         return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in self.begins)
 
-    @staticmethod
-    def named(name: str) -> "Kind":
+    @classmethod
+    def named(cls, name: str) -> "Kind":
         """Returns the kind with a name: "model", "run", "corpus", "tokenizer"; "folder": with any files."""
         return ANYTHING if name == ANYTHING.name else FOLDER_KINDS[name]
 
@@ -93,25 +91,13 @@ class Kind:
         """Writes the checksums.json of a folder of this kind. See `checksums.write`."""
         checksums.write(folder, self.name, covered=covered)
 
-    @staticmethod
-    def check_other(out: Path, source: Path) -> None:
-        """Raises UsageError when a folder made from another one would replace it."""
-        check_other(out, source)
+    def sealed(self, folder: Path) -> bool:
+        """Returns whether a folder has the list of its files, which is written last."""
+        return (folder / checksums.CHECKSUMS).exists()
 
-    @staticmethod
-    def damage(folder: Path) -> list[str]:
-        """Returns a message for each file, but the card, that is not as the folder's checksums.json lists it."""
-        return [message for message in checksums.check(folder).damage if checksums.CARD not in message]
-
-    @staticmethod
-    def content(path: Path) -> object:
-        """Returns hashes of a file, or of the files of a folder, as a JSON value. See `checksums.content`."""
-        return checksums.content(path)
-
-    @staticmethod
-    def identity(folder: Path) -> str:
-        """Returns a hash of the files of a model's folder that decide its answers. See `checksums.identity`."""
-        return checksums.identity(folder)
+    def unseal(self, folder: Path) -> None:
+        """Deletes the list of a folder's files, before they are written again."""
+        (folder / checksums.CHECKSUMS).unlink(missing_ok=True)
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})

@@ -8,229 +8,222 @@ from typing import TYPE_CHECKING
 
 # fmt: off
 _MODULES = {
-    "api.use": "FOREIGN_ARGUMENTS=THEIRS module_of readable_texts",
-    "cli.app": "call_hash=asked",
+    "api.use": "FOREIGN_ARGUMENTS=THEIRS readable_texts",
+    "checksums": "content_hashes",
+    "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
-    "cli.tables": "ending write_rows",
-    "console": "console",
+    "cli.tables": "comma_names=names ending unlabelled write_rows",
+    "compression.gate": "CalibrationTexts Fidelity",
+    "compression.importance": "Importance without_heads",
+    "compression.learn": "Lessons",
+    "compression.prune": "prune",
+    "compression.quantize": "gptq",
+    "compression.recipe": "Recipe",
+    "console": "console counted",
     "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
-    "costs.cost": "Costs",
     "costs.job": "Job",
     "costs.meter": "Rapl",
-    "data.batch": "Batch",
-    "data.corpus": "CorpusFolder",
-    "data.executors": "cores",
     "data.order": "permutation",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
-    "evaluation.compare": "Paired",
-    "families": "Families",
-    "files": "disk",
+    "evaluation.compare": "PairedDifference SeedSummary",
+    "families": "build_model=build",
+    "files": (
+        "atomic_write check_new_file check_readable file_hash files_in read_journal "
+        "read_json some_of write_json "
+    ),
     "folders": "FolderKind=Kind",
-    "infer.batching": "Batches",
+    "infer.batching": "batches run_batches",
     "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
-    "infer.layers": "Layers",
+    "infer.graph_model": "GraphModel",
+    "infer.layers": "token_vectors",
     "infer.native.folder": "FolderEngine",
-    "infer.native_engine": "NativeEngine",
     "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
-    "infer.pseudo": "MaskedToken pseudo_perplexity",
-    "infer.texts": "Texts",
+    "infer.pseudo": "MaskedToken",
     "infer.torch_engine": "TorchEngine",
+    "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
-    "io.conll": "Trees",
     "io.fields": "Fields",
     "io.lines": "BadRecord",
-    "io.pydocs": "PythonModule=Module",
+    "io.pydocs": "PythonModule=Module PythonPackage",
     "io.questions": "read_questions=questions",
     "io.sources": "SourceFile",
     "io.table_format": "Columns TableFormat",
     "io.tables": "Example SkipReport",
-    "io.tagged": "TaggedFile",
+    "io.tagged": "AnnotatedFile",
     "metrics.base": "metric_called=called",
     "metrics.resample": "Bootstrap Reservoir",
-    "models.encoder": "Encoder EncoderOutput",
+    "metrics.tags": "tag_entities",
+    "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
-    "models.heads.parse": "ParseHead",
-    "models.int4": "Int4Weight",
-    "models.int8": "Int8Weight",
-    "models.kinds": "MOST_POSITIONS=MOST Alternating Full Residual Unshared Window",
-    "models.loss": "LossTerm",
+    "models.int8": "nearest_rows",
+    "models.kinds": "MOST_POSITIONS=MOST",
     "models.model": "TorchModel",
-    "models.model_files": "ModelFiles",
-    "models.surgery": "Surgery",
-    "nn.layer": "Layer",
-    "nn.layout": "Packed Padded",
-    "nn.rotary": "TurnedAttention",
+    "models.surgery": "trim_to_texts",
+    "nn.layout": "Padded",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
-    "report.charts": "Chart",
-    "report.page": "Html Report",
+    "report.charts": "Chart Line",
+    "report.page": "Html Report StatCard draw_report",
     "report.training": "TrainingReport",
-    "report.values": "text_of",
-    "runs.against": "Finetuning",
-    "runs.finetune": "run_finetuning=finetune",
-    "runs.folder": "RunFolder",
-    "runs.opening": "ModelByName",
-    "runs.planning": "Planning",
-    "runs.pretrain": "run_pretraining=pretrain",
-    "settings": "Settings",
-    "tasks": "TASKS Prediction Task",
-    "tasks.arrays": "VectorMath",
+    "report.values": "quantity",
+    "runs.here": "utilizations",
+    "runs.opening": "ModelFolder open_engine",
+    "runs.planning": "job_of settings_of=run_settings",
+    "settings": "read_yaml",
+    "tasks": "Prediction TASKS Task",
+    "tasks.arrays": "unit_vectors",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
-    "tasks.parse": "ParseTask",
+    "tasks.parse": "word_places",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
-    "tasks.source": "TaskSource",
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
-    "text.sentences": "SentenceRules",
+    "text.sentences": "load_kiwi sentence_boundaries=boundaries unwrap_lines=unwrap",
     "text.swaps": "Swaps",
-    "text.vocabulary": "VocabularyTraining",
-    "train.base": "Trainable",
-    "train.callbacks": "EachStep",
-    "train.config": "OptimConfig TrainConfig",
-    "train.loop": "fit",
-    "train.rates": "usual_rate",
+    "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "Alternating", "BadRecord", "Batch", "Batches",
-    "BertieError", "Bootstrap", "Chart", "Chooses", "Columns", "CorpusFolder", "Costs", "DataError", "Diverged",
-    "EachStep", "EmbedTask", "Embeds", "Encoder", "EncoderOutput", "Encoding", "Engine", "Example", "Facts",
-    "Families", "Fields", "Finetuning", "FolderEngine", "FolderKind", "Full", "Generates", "GenerationConfig",
-    "Html", "Int4Weight", "Int8Weight", "Job", "Layer", "Layers", "LossTerm", "MaskPrediction", "Masked",
-    "MaskedLM", "MaskedToken", "ModelByName", "ModelCard", "ModelFiles", "NativeEngine", "OnnxEngine", "OnnxFolder",
-    "OptimConfig", "Packed", "Padded", "PairHead", "Paired", "ParseHead", "ParseTask", "Parts", "Planning",
-    "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog", "PythonModule", "Rapl", "Registry",
-    "RelationExample", "Report", "Reservoir", "Residual", "RunFolder", "SentenceRules", "Sequences", "Settings",
-    "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans", "Stopped", "Surgery", "Swaps",
-    "TableFormat", "TableOptions", "TagPrediction", "TaggedFile", "Task", "TaskPart", "TaskSource", "TextPipeline",
-    "Texts", "TooLong", "TorchEngine", "TorchModel", "TrainConfig", "Trainable", "TrainingReport", "Trees",
-    "TurnedAttention", "Unshared", "UsageError", "VectorMath", "VocabularyHead", "VocabularyTraining", "Window",
-    "WrittenWords", "call_hash", "check_names", "checked_arguments", "console", "cores", "disk", "ending",
-    "engine_of", "fit", "grouped", "metric_called", "module_of", "nearest", "option", "permutation",
-    "pseudo_perplexity", "read_questions", "readable_texts", "run_finetuning", "run_pretraining", "text_of",
-    "usual_rate", "write_rows",
+    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "AnnotatedFile", "BadRecord", "BertieError",
+    "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "EmbedTask", "Embeds",
+    "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind",
+    "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction",
+    "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead",
+    "PairedDifference", "Parts", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
+    "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
+    "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans",
+    "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
+    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "UsageError",
+    "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
+    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console",
+    "content_hashes", "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped",
+    "job_of", "load_kiwi", "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation",
+    "prune", "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
+    "sentence_boundaries", "settings_of", "some_of", "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors",
+    "unlabelled", "unwrap_lines", "utilizations", "without_heads", "word_places", "write_json", "write_rows",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
-    from bertie.api.use import module_of, readable_texts
-    from bertie.cli.app import asked as call_hash
+    from bertie.api.use import readable_texts
+    from bertie.checksums import content_hashes
+    from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import ModelCard, option
-    from bertie.cli.tables import ending, write_rows
-    from bertie.console import console
+    from bertie.cli.tables import ending, unlabelled, write_rows
+    from bertie.cli.tables import names as comma_names
+    from bertie.compression.gate import CalibrationTexts, Fidelity
+    from bertie.compression.importance import Importance, without_heads
+    from bertie.compression.learn import Lessons
+    from bertie.compression.prune import prune
+    from bertie.compression.quantize import gptq
+    from bertie.compression.recipe import Recipe
+    from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.costs.catalog import Device as Processor
     from bertie.costs.catalog import Grid as PowerGrid
-    from bertie.costs.cost import Costs
     from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
-    from bertie.data.batch import Batch
-    from bertie.data.corpus import CorpusFolder
-    from bertie.data.executors import cores
     from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
     from bertie.data.shards import Shards
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
-    from bertie.evaluation.compare import Paired
-    from bertie.families import Families
-    from bertie.files import disk
+    from bertie.evaluation.compare import PairedDifference, SeedSummary
+    from bertie.families import build as build_model
+    from bertie.files import (
+        atomic_write,
+        check_new_file,
+        check_readable,
+        file_hash,
+        files_in,
+        read_journal,
+        read_json,
+        some_of,
+        write_json,
+    )
     from bertie.folders import Kind as FolderKind
-    from bertie.infer.batching import Batches
+    from bertie.infer.batching import batches, run_batches
     from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
-    from bertie.infer.layers import Layers
+    from bertie.infer.graph_model import GraphModel
+    from bertie.infer.layers import token_vectors
     from bertie.infer.native.folder import FolderEngine
-    from bertie.infer.native_engine import NativeEngine
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
-    from bertie.infer.pseudo import MaskedToken, pseudo_perplexity
-    from bertie.infer.texts import Texts
+    from bertie.infer.pseudo import MaskedToken
     from bertie.infer.torch_engine import TorchEngine
+    from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
-    from bertie.io.conll import Trees
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
+    from bertie.io.pydocs import PythonPackage
     from bertie.io.questions import questions as read_questions
     from bertie.io.sources import SourceFile
     from bertie.io.table_format import Columns, TableFormat
     from bertie.io.tables import Example, SkipReport
-    from bertie.io.tagged import TaggedFile
+    from bertie.io.tagged import AnnotatedFile
     from bertie.metrics.base import called as metric_called
     from bertie.metrics.resample import Bootstrap, Reservoir
-    from bertie.models.encoder import Encoder, EncoderOutput
+    from bertie.metrics.tags import tag_entities
+    from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
-    from bertie.models.heads.parse import ParseHead
-    from bertie.models.int4 import Int4Weight
-    from bertie.models.int8 import Int8Weight
+    from bertie.models.int8 import nearest_rows
     from bertie.models.kinds import MOST as MOST_POSITIONS
-    from bertie.models.kinds import Alternating, Full, Residual, Unshared, Window
-    from bertie.models.loss import LossTerm
     from bertie.models.model import TorchModel
-    from bertie.models.model_files import ModelFiles
-    from bertie.models.surgery import Surgery
-    from bertie.nn.layer import Layer
-    from bertie.nn.layout import Packed, Padded
-    from bertie.nn.rotary import TurnedAttention
+    from bertie.models.surgery import trim_to_texts
+    from bertie.nn.layout import Padded
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
-    from bertie.report.charts import Chart
-    from bertie.report.page import Html, Report
+    from bertie.report.charts import Chart, Line
+    from bertie.report.page import Html, Report, StatCard, draw_report
     from bertie.report.training import TrainingReport
-    from bertie.report.values import text_of
-    from bertie.runs.against import Finetuning
-    from bertie.runs.finetune import finetune as run_finetuning
-    from bertie.runs.folder import RunFolder
-    from bertie.runs.opening import ModelByName
-    from bertie.runs.planning import Planning
-    from bertie.runs.pretrain import pretrain as run_pretraining
-    from bertie.settings import Settings
+    from bertie.report.values import quantity
+    from bertie.runs.here import utilizations
+    from bertie.runs.opening import ModelFolder, open_engine
+    from bertie.runs.planning import job_of
+    from bertie.runs.planning import run_settings as settings_of
+    from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.arrays import VectorMath
+    from bertie.tasks.arrays import unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import ParseTask
+    from bertie.tasks.parse import word_places
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.source import TaskSource
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
-    from bertie.text.sentences import SentenceRules
+    from bertie.text.sentences import boundaries as sentence_boundaries
+    from bertie.text.sentences import load_kiwi
+    from bertie.text.sentences import unwrap as unwrap_lines
     from bertie.text.swaps import Swaps
-    from bertie.text.vocabulary import VocabularyTraining
-    from bertie.train.base import Trainable
-    from bertie.train.callbacks import EachStep
-    from bertie.train.config import OptimConfig, TrainConfig
-    from bertie.train.loop import fit
-    from bertie.train.rates import usual_rate
+    from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong
 else:

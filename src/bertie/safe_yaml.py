@@ -30,6 +30,6 @@ def parsed(text: str) -> object:
         loader.dispose()
 
 
-def written(tree: object) -> str:
+def yaml_text(tree: object) -> str:
     """Returns a value as YAML, its keys in their order."""
     return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

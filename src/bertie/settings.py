@@ -38,6 +38,11 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
+    def read(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **values: object) -> Self:
+        """Returns the settings of a YAML file or a recipe, changed by values and "dotted.key=value". See `load`."""
+        return load(cls, path, overrides, **values)
+
+    @classmethod
     def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the type of the setting with the first of some names, and the names inside of it.
 
@@ -197,11 +202,11 @@ def _help(kind: type[Config], where: list[str]) -> str:
         return _help(kind, where[:-1]) if len(where) > 1 else ""
 
 
-def save(config: Config, path: Path) -> None:
+def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load` reads as an equal value."""
     from bertie import safe_yaml
 
-    write_bytes(path, safe_yaml.written(config.model_dump(mode="json")).encode())
+    write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -260,10 +265,3 @@ def scalar(text: str) -> Any:
         return _parsed(text)
     except ValueError:
         return text
-
-
-class Settings:
-    """Settings in files."""
-
-    load = staticmethod(load)
-    read_yaml = staticmethod(read_yaml)

@@ -8,14 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, read_small, write_json
+from bertie.io.markup import Markup
 from bertie.settings import Config
 
 FILE = "bertie.json"
+TRAFFIC = "traffic.json"  # the dev examples as counts, which bertie drift compares with (infer/traffic.py)
 DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others
-DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift")
+DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift", "tabular")
 TooLong = Literal["truncate", "window", "error"]
 """What is done with texts that are too long."""
 
@@ -51,6 +53,7 @@ class TrainingFacts:
         label_column: The column of the label; empty where it had a usual name.
         label_separator: What separates the labels of a cell; empty for a comma.
         encoding: Of the training files, where it was not UTF-8.
+        markup: What was removed from texts.
         features: How the feature vectors of a table are read, if it had any.
         task: The name of the task.
         task_package: The package that the task came from, as pip calls it; empty for those of Bertie.
@@ -64,6 +67,7 @@ class TrainingFacts:
     label_column: str = ""
     label_separator: str = ""
     encoding: str = ""
+    markup: Markup = ""
     features: FeatureConfig | None = None
     task: str = ""
     task_package: str = ""
@@ -76,6 +80,14 @@ class TrainingFacts:
         texts."""
         if self.features is not None:
             raise UsageError(no_vectors(self.features, f"{what} reads only texts"))
+
+    def check_texts_decide(self, what: str) -> None:
+        """Raises UsageError for a model whose answers depend on more than texts. what: the command, which reads only
+        texts."""
+        self.check_reads_texts(what)
+        if columns := self.task_options.get("tabular"):
+            names = ", ".join(column["name"] for column in columns)
+            raise UsageError(f"This model also reads the columns {names}, and {what} reads only texts.")
 
 
 def no_vectors(features: FeatureConfig, why: str) -> str:
@@ -97,7 +109,7 @@ def read_training_facts(folder: Path) -> TrainingFacts:
     path = folder / FILE
     if not path.is_file():
         if lost := _lost(folder):
-            warn(
+            console.warn(
                 f"{folder} has no {FILE}, and its training chose {', '.join(lost)}: the answers are those without. "
                 "Copy the file from the folder that the training wrote."
             )

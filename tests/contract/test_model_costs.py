@@ -6,8 +6,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bertie import console, families
+from bertie import families
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.models import count
 from bertie.models.heads import HEADS, SequenceHead
 

@@ -117,7 +117,7 @@ EXAMPLES: dict[str, list[Example]] = {
 }
 WRITERS = ("t5-small", "gpt2")
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "embed": [{"pooling": p, "loss_kind": loss} for p, loss in (("mean", "cosine"), ("max", "contrastive"))],
+    "embed": [{"pooling": p, "loss_kind": loss} for p, loss in (("mean", "cosine"), ("max", "in_batch_negatives"))],
     "text2text": [{"label_smoothing": 0.1, "template": "w4 {}"}],
     "pattern": [{"pattern": "w9 [MASK]", "words": {"a": "w1", "b": "w2"}}],
     "several": [{"members": {"x": {"labels": ["a", "b"]}, "y": {}}}],

@@ -16,7 +16,7 @@ from bertie.objectives import MaskedLM
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
 from bertie.text.normalize import Normalizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
 
 WORDS = "the a small old red cat dog bird house river sees likes finds leaves near under over and but".split()
@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
     corpus.build([home / "texts.txt"], home / "corpus")
     words = count_words(corpus.texts(home / "corpus"))
-    tokenizer = train(words, size=90, unused=20, normalizer=Normalizer(lowercase=True))
+    tokenizer = train_vocabulary(words, size=90, unused=20, normalizer=Normalizer(lowercase=True))
     tokenizer.save(home / "tokenizer")
     shape = small(families.VARIANTS["bert"]).replace(vocab_size=tokenizer.vocab_size)
     families.build(shape, heads=MaskedLM().heads).save_pretrained(home / "teacher", tokenizer=tokenizer)

@@ -17,15 +17,16 @@ from typer.testing import CliRunner
 
 import bertie
 from batches import pack, sequences_of
-from bertie import Tokenizer, console, families, settings
-from bertie.apps.sample import table, written
+from bertie import Tokenizer, families, settings
+from bertie.apps.sample import table, table_text
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.objectives.mlm import MaskedLM
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.tasks.embed import EmbedTask
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 PAGE = Path(__file__).parents[2] / "docs" / "get-started" / "coming-from.md"
 ROWS = re.findall(r"^\| (`.+?`|all settings of the paper)(.*?) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
@@ -62,15 +63,17 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "reviews.csv").write_text(written(table("reviews"), ".csv"))
-        (folder / "pairs.csv").write_text(written(table("pairs", rows=100), ".csv"))
+        (folder / "reviews.csv").write_text(table_text(table("reviews"), ".csv"))
+        (folder / "pairs.csv").write_text(table_text(table("pairs", rows=100), ".csv"))
         (folder / "texts.txt").write_text("\n".join(TEXTS) + "\n")
         self._glue(folder / "glue" / "MRPC")
         self._squad(folder / "squad")
-        tokenizer = train(count_words([*(r["text"] for r in table("reviews")), "Who when where ?"]), size=400)
+        tokenizer = train_vocabulary(
+            count_words([*(r["text"] for r in table("reviews")), "Who when where ?"]), size=400
+        )
         self.base = folder / "models" / "bert"
         model = families.build("bert-tiny", heads=MaskedLM().heads, vocab_size=tokenizer.vocab_size)
-        families.save(model, self.base, tokenizer=tokenizer)
+        families.save_model(model, self.base, tokenizer=tokenizer)
         self.tokenizer, self.runs = tokenizer, 0
         for task, file in (("sequence", "reviews.csv"), ("embed", PAIRS), ("regression", PAIRS)):
             setattr(

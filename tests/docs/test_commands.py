@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from benchmarks.__main__ import bench
-from bertie import console
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,9 @@ import pytest
 import typer
 import yaml
 
-from bertie import console
 from bertie.apps.serve.metrics import Metrics
 from bertie.cli.table import app
+from bertie.console import console
 
 pytest.importorskip("fastapi")
 DEPLOY = Path(__file__).parents[2] / "deploy"

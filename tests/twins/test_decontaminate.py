@@ -134,8 +134,8 @@ def test_examples_are_read_from_any_file(tmp_path):
     for name in ("a.json", "b.json", "a.tsv"):
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
     for name in ("a.json", "b.json", "a.tsv", "a.jsonl", "a.txt", "a.json.gz", "b.json.gz", "a.tsv.gz"):
-        assert {QUESTION, KOREAN} <= set(decontaminate.texts_of(tmp_path / name)), name
-    assert plain(next(decontaminate.texts_of(tmp_path / "a.conll"))) == plain(QUESTION)
+        assert {QUESTION, KOREAN} <= set(decontaminate.evaluation_texts(tmp_path / name)), name
+    assert plain(next(decontaminate.evaluation_texts(tmp_path / "a.conll"))) == plain(QUESTION)
 
 
 def test_published_sets_are_found_by_name_without_their_training_split(tmp_path):

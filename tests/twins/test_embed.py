@@ -4,11 +4,9 @@ import io
 import json
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import bertie
 from bertie.cli.main import main
@@ -78,27 +76,11 @@ def test_sentence_transformers_finds_the_same_vectors(base: Path, tmp_path: Path
 
 
 def test_pairs_of_a_batch_are_told_from_one_another(base: Path, tmp_path: Path):
-    results = trained(base, tmp_path / "run", loss_kind="contrastive")
+    results = trained(base, tmp_path / "run", loss_kind="in_batch_negatives")
     assert results["dev"]["spearman"] > 0.5
     model = load(tmp_path / "run" / "model")
     near, far = bertie.predict(model, [("a b c d", "c d e f"), ("a b c d", "i j k l")])
     assert near.label > far.label
-
-
-def test_contrastive_loss_is_its_formula():
-    """Two pairs that belong together and one that does not teach nothing of its own."""
-    torch.manual_seed(0)
-    task, logits = EmbedTask(loss_kind="contrastive", scale=3.0), torch.randn(6, 8)
-    batch = SimpleNamespace(labels={"alike": torch.tensor([1.0, 1.0, 0.2, 0.2, 0.9, 0.9])})
-    batch.host = batch
-    unit = logits / logits.norm(dim=-1, keepdim=True)
-    wanted = 0.0
-    for pair in (0, 2):
-        cosines = torch.stack([3.0 * unit[2 * pair] @ unit[2 * other + 1] for other in range(3)])
-        wanted += float(cosines.logsumexp(0) - cosines[pair])
-    part = task.losses(logits, batch)["contrastive"]  # type: ignore[arg-type]
-    assert part.count == 2
-    assert float(part.total) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):

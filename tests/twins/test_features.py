@@ -11,7 +11,7 @@ import bertie
 from bertie import families
 from bertie.io.words import spaced
 from bertie.models.config import EncoderConfig
-from bertie.models.facts import facts_of
+from bertie.models.facts import Facts
 from bertie.models.heads.features import FEATURES
 from bertie.models.model import TorchModel
 from bertie.runs.models import load
@@ -125,7 +125,7 @@ def test_a_folder_gives_the_same_model_back(tokenizer, kind, tmp_path: Path):
     model = make(task, tokenizer).eval()
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path)
-    assert task_of(facts_of(loaded)) == task
+    assert task_of(Facts.of(loaded)) == task
     for (name, a), (other, b) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
         assert name == other
         assert torch.equal(a, b)

@@ -16,7 +16,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.sequences import STANDS
 from bertie.errors import UsageError
-from bertie.objectives.hidden import align, spelling, targets
+from bertie.objectives.hidden import align, hidden_targets, spelling
 from bertie.runs.teachers import NativeStates
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.step import backward
@@ -101,7 +101,7 @@ def test_targets_are_the_means_over_characters():
     objective = objectives.build({"mlm": {"rate": 0.5}, "hidden": {"teacher": "t"}}).load_dependencies(teacher)
     batch, model = batch_of(objective), teacher()
     aligned = align(batch.sequences, student_tokenizer(), model.tokenizer, max_length=64)
-    torch.testing.assert_close(targets(model, aligned, None), plain_targets(model), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(hidden_targets(model, aligned, None), plain_targets(model), rtol=1e-4, atol=1e-5)
 
 
 def test_the_loss_is_the_formula_and_the_map_is_trained():

@@ -11,7 +11,7 @@ from bertie import families
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.native import library
-from bertie.infer.native.encoder import KEEP, chunks
+from bertie.infer.native.encoder import KEEP, chunks_of_sequences
 from bertie.infer.native.fits import positions_of, rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
@@ -187,14 +187,14 @@ def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, name, target):
 def test_chunks_hold_each_sequence_once_and_are_of_like_size(threads):
     lengths = np.random.default_rng(0).integers(1, 60, 200)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    found = chunks(starts, threads, most=300)
+    found = chunks_of_sequences(starts, threads, most=300)
     assert [i for first, end in found for i in range(first, end)] == list(range(200))
     assert len(found) % threads == 0
     tokens = [starts[end] - starts[first] for first, end in found]
     assert max(tokens) - min(tokens) < 2 * lengths.max()
     assert max(tokens) < 300 + lengths.max()
-    assert chunks(starts[:3], threads) == [(0, 2)]
-    assert chunks(starts[:1], threads) == []
+    assert chunks_of_sequences(starts[:3], threads) == [(0, 2)]
+    assert chunks_of_sequences(starts[:1], threads) == []
 
 
 def test_a_build_for_another_processor_is_refused(monkeypatch):

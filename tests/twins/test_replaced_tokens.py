@@ -16,7 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.nn import loss as chunks
 from bertie.objectives import rtd
-from bertie.objectives.rtd import Detection, sample
+from bertie.objectives.rtd import Detection, sample_tokens
 from bertie.train.step import backward
 
 V, MASK, STRUCTURE = 99, 4, 5
@@ -148,7 +148,7 @@ def test_tokens_are_drawn_as_likely_as_the_generator_finds_them(model, monkeypat
     draws = torch.arange(50_000) / 50_000
     for room in (chunks.CHUNK_LOGITS, V * 700):
         monkeypatch.setattr(chunks, "CHUNK_LOGITS", room)
-        said = sample(generator.mlm, hidden.expand(50_000, -1), word, draws)
+        said = sample_tokens(generator.mlm, hidden.expand(50_000, -1), word, draws)
         shares = torch.bincount(said, minlength=V) / 50_000
         torch.testing.assert_close(shares, probabilities, rtol=0, atol=5e-5)
 

@@ -19,7 +19,7 @@ from bertie.text.formats import ALBERT, BERT, ROBERTA
 from bertie.text.normalize import Normalizer
 from bertie.text.sentences import rules
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##a ##b 가 ##가 각 ##각 ! . cafe ##cafe ㅋ ##ㅋ e ##é [ ] mask 中".split()
 SPECIAL = PIECES[:5]
@@ -72,7 +72,7 @@ WAYS = {id(each): ways(each) for each in ENGINES}
 
 LINES = ["zorb lax [E1] the cat sat on a mat", "한국 국어 cafe café ab aba b a"] * 3
 TRAINED = [
-    train(count_words(LINES), size=300 if family is ROBERTA else 60, family=family).engine.to_str()
+    train_vocabulary(count_words(LINES), size=300 if family is ROBERTA else 60, family=family).engine.to_str()
     for family in (BERT, ROBERTA, ALBERT)
 ] + [each.to_str() for each in ENGINES]
 FLAG = st.booleans()
@@ -163,7 +163,7 @@ def test_added_words_of_a_folder_are_read_in_fine_tuning_too(tmp_path):
 
 def test_special_tokens_in_a_text_are_characters_where_the_folder_says_so(tmp_path):
     for family in (BERT, ROBERTA, ALBERT):
-        read = train(count_words(LINES), size=300 if family is ROBERTA else 60, family=family)
+        read = train_vocabulary(count_words(LINES), size=300 if family is ROBERTA else 60, family=family)
         spelled = Tokenizer(read.engine, settings={**read.settings, "split_special_tokens": True}, format=family)
         text = f"the {' '.join(read.special_tokens.values())} cat"
         structure = read.special_ids - {read.unk_id}

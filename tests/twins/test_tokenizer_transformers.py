@@ -10,7 +10,7 @@ import pytest
 
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 transformers = pytest.importorskip("transformers")
 
@@ -77,7 +77,7 @@ def test_published_vocabularies(name, tmp_path):
 @pytest.mark.parametrize("beside_model", [True, False], ids=["in a model folder", "alone"])
 def test_our_own_vocabularies(algorithm, lowercase, beside_model, tmp_path):
     words = count_words(SENTENCES * 3)
-    ours = train(words, size=600, algorithm=algorithm, normalizer=Normalizer(lowercase=lowercase))
+    ours = train_vocabulary(words, size=600, algorithm=algorithm, normalizer=Normalizer(lowercase=lowercase))
     ours.save(tmp_path)
     if beside_model:
         (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
@@ -91,6 +91,6 @@ def test_our_own_vocabularies(algorithm, lowercase, beside_model, tmp_path):
 
 
 def test_a_cased_vocabulary_also_opens_as_berttokenizer(tmp_path):
-    ours = train(count_words(SENTENCES * 3), size=600)
+    ours = train_vocabulary(count_words(SENTENCES * 3), size=600)
     ours.save(tmp_path)
     assert_same(ours, transformers.BertTokenizerFast.from_pretrained(tmp_path), SENTENCES)

@@ -6,7 +6,7 @@ import pytest
 from test_cli_finetune import LETTERS, rows, write
 
 from bertie import families
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -20,7 +20,7 @@ def models(tmp_path):
     first = toy_model(tmp_path / "a", LETTERS, max_position_embeddings=32)
     model, _ = families.load(first)
     bare = families.build(model.config.replace(pooler=False), heads={}, seed=1)
-    families.save(bare, tmp_path / "b", tokenizer=Tokenizer.load(first))
+    families.save_model(bare, tmp_path / "b", tokenizer=Tokenizer.load(first))
     return first, tmp_path / "b"
 
 
@@ -37,7 +37,7 @@ def test_the_same_seeds_from_both(models, bertie, tmp_path):
     ]
     assert first["minus_first"] == {}
     differences = [b - a for a, b in zip(*values, strict=True)]
-    assert second["minus_first"]["accuracy"] == over_seeds(differences).as_json()
+    assert second["minus_first"]["accuracy"] == SeedSummary.over(differences).as_json()
     assert "encoder.pooler" not in " ".join(first["fresh"])
     assert set(second["fresh"]) > set(first["fresh"]), "the second has no pooler of its own"
     assert "Settings that differ" in (out / "compare.html").read_text()

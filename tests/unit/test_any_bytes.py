@@ -126,7 +126,7 @@ def test_documents_or_what_was_dropped(kind: str, data: bytes, ending: str, tmp_
     path.write_bytes(data)
     reading = ReadOptions(format=kind)
     with suppress(BertieError):
-        units, _ = sources.plan([str(path)], reading)
+        units, _ = sources.plan_units([str(path)], reading)
         for unit in units:
             for found in sources.read(unit, reading, Counter()):
                 assert isinstance(found, str | BadRecord)

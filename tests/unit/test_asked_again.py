@@ -13,7 +13,7 @@ from bertie.files import read_json
 from bertie.folders import Kind, made_once
 from bertie.models.heads import HEADS
 from bertie.runs.models import load
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXT = "the small black cat sat on the mat and saw a dog run by the old house near the river\n"
 COMMANDS = {  # -> other settings of the same command
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text(TEXT * 3)
     Path("words.txt").write_text("catdog\nriverhouse\n")
-    tokenizer = train(count_words([TEXT] * 3), size=90)
+    tokenizer = train_vocabulary(count_words([TEXT] * 3), size=90)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     config = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, pooler=False, **sizes)
     model = families.build(config, heads={"mlm": HEADS["mlm"](config, 0)}, variant="bert")

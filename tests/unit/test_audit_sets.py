@@ -22,7 +22,7 @@ from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.runs.models import load as load_module
-from bertie.text.particles import followed, resolved
+from bertie.text.particles import followed, resolve_particles
 from bertie.text.swaps import Swaps
 
 BIAS = Path(os.environ.get("BERTIE_DATA", "/nowhere")) / "bias"
@@ -391,10 +391,10 @@ def test_words_are_exchanged_in_their_case_and_with_particles() -> None:
 
 
 def test_particles_follow_the_last_sound() -> None:
-    assert resolved("간호사(으)로, 대통령(으)로, 서울(으)로, 남성은(는) 의사이(가) 학생을/를") == (
+    assert resolve_particles("간호사(으)로, 대통령(으)로, 서울(으)로, 남성은(는) 의사이(가) 학생을/를") == (
         "간호사로, 대통령으로, 서울로, 남성은 의사가 학생을"
     )
-    assert resolved("f(x) (이)것") == "f(x) (이)것"
+    assert resolve_particles("f(x) (이)것") == "f(x) (이)것"
     assert followed("민수", "이가") == "가"
     assert followed("지영", "가") == "이"
     assert followed("딸", "으로") == "로"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertie.evaluation import baselines as module
-from bertie.evaluation.baselines import CHARACTERS, baselines, compared, measured
+from bertie.evaluation.baselines import CHARACTERS, baselines, compared_examples, measured
 from bertie.io.tables import Example
 from bertie.io.words import spaced
 from bertie.metrics.answers import AnswerScores, QaPrediction
@@ -118,7 +118,7 @@ def test_the_work_is_bounded():
     (_, *names) = baselines(TASKS["sequence"].from_examples(train, (), {}), train, train[:10])
     assert f"from 1,000 of {len(train):,} examples" in names[0]
     dev = [Example(("x",), "0")] * 5000
-    assert len(compared(TASKS["sequence"].from_examples(train, (), {}), dev)) == module.COMPARED
+    assert len(compared_examples(TASKS["sequence"].from_examples(train, (), {}), dev)) == module.COMPARED
 
 
 def test_the_sentence():

@@ -13,7 +13,7 @@ from bertie.errors import Stopped, UsageError
 from bertie.runs import domains
 from bertie.runs.budget import check_disk
 from bertie.runs.models import load as load_module
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import _steps_of_seconds, with_minutes
 from bertie.train.callbacks import EachStep
@@ -24,7 +24,7 @@ assert thread  # fixtures
 
 
 def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_path, monkeypatch):
-    needed = plan(settings(home))["disk_bytes"]
+    needed = plan_pretraining(settings(home))["disk_bytes"]
     assert needed["most"] > needed["checkpoint"] > 0
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed["most"] - 1))
@@ -43,19 +43,19 @@ def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):
     run = tmp_path / "run"
     measure = EachStep(lambda step: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*"))))
     pretrain(settings(home), run, callbacks=[measure])
-    assert max(sizes) <= plan(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
+    assert max(sizes) <= plan_pretraining(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
 
 
 def test_pairs_of_short_documents_are_warned_of(home, tmp_path):
     short = make_corpus(tmp_path / "short", documents(90, sentences=1) + documents(10))
-    said = plan(settings(home, corpus=str(short)))["warnings"]
+    said = plan_pretraining(settings(home, corpus=str(short)))["warnings"]
     assert any("objectives.nsp=null" in warning for warning in said)
-    assert not plan(settings(home))["warnings"]
+    assert not plan_pretraining(settings(home))["warnings"]
 
 
 def test_a_run_of_days_is_warned_of(home):  # on the fastest processor, too
     run = settings(home, "train.steps=1000000000", "train.batch_size=128")
-    assert any("at least" in warning for warning in plan(run)["warnings"])
+    assert any("at least" in warning for warning in plan_pretraining(run)["warnings"])
 
 
 def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
@@ -114,7 +114,7 @@ def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path)
     pretrain(settings(home), tmp_path / "run")
     model = load_module(tmp_path / "run")
     bare = families.build(model.config)
-    families.save(bare, tmp_path / "bare", tokenizer=model.tokenizer)
+    families.save_model(bare, tmp_path / "bare", tokenizer=model.tokenizer)
     config = settings(home, "pseudo_perplexity=4", model=str(tmp_path / "bare"), tokenizer="")
     config = config.model_copy(update={"model_overrides": {}})
     found = pretrain(config, tmp_path / "domain")["pseudo_perplexity"]

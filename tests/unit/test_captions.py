@@ -19,7 +19,7 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.run_data import RunData
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from bertie.settings import build
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
@@ -201,7 +201,7 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
     model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.config.feature_size == 4
-    checked = verify(tmp_path / "run")
+    checked = verify_folder(tmp_path / "run")
     assert (checked["ok"], "is the same" in str(checked)) == (True, True)
     assert "column image" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     config["model_overrides"] = {**sizes, ("visual_embedding_dim" if pictures else "frame_size"): 9}

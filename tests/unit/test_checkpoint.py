@@ -17,7 +17,9 @@ FILES = [checkpoint.MODEL, checkpoint.OPTIMIZER, checkpoint.STATE, checkpoint.MA
 def save(run, step, keep=2):
     tensors = {"weight": torch.full((30, 7), float(step)), "bias": torch.arange(5.0)}
     moments = {"weight/exp_avg": torch.full((30, 7), -float(step)), "weight/step": torch.tensor(float(step))}
-    return checkpoint.save(run, step, model=tensors, optimizer=moments, state={"note": f"of {step}"}, keep=keep)
+    return checkpoint.save_checkpoint(
+        run, step, model=tensors, optimizer=moments, state={"note": f"of {step}"}, keep=keep
+    )
 
 
 def assert_whole(found, step):
@@ -43,8 +45,8 @@ def test_dtypes_and_shapes_round_trip(tmp_path):
         "flags": torch.tensor([True, False, True]),
         "empty": torch.zeros(0, 3),
     }
-    folder = checkpoint.save(tmp_path, 1, model=tensors, optimizer={}, state={})
-    loaded = checkpoint.verify(folder).tensors(checkpoint.MODEL)
+    folder = checkpoint.save_checkpoint(tmp_path, 1, model=tensors, optimizer={}, state={})
+    loaded = checkpoint.verify_checkpoint(folder).tensors(checkpoint.MODEL)
     assert loaded.keys() == tensors.keys()
     for name, tensor in tensors.items():
         assert loaded[name].dtype == tensor.dtype
@@ -184,7 +186,7 @@ def test_a_damaged_file_is_named_and_the_older_checkpoint_used(tmp_path, capsys,
     old, new = save(tmp_path, 5), save(tmp_path, 10)
     damage(new, old, name, how)
     with pytest.raises(DataError, match="checkpoint-10"):
-        checkpoint.verify(new)
+        checkpoint.verify_checkpoint(new)
     assert_whole(checkpoint.latest(tmp_path), 5)
     warning = capsys.readouterr().err.replace("\n", " ")
     assert "checkpoint-10" in warning
@@ -203,7 +205,7 @@ def test_every_bit_of_a_manifest_matters_or_changes_nothing(tmp_path):
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         try:
-            assert_whole(checkpoint.verify(folder), 5)
+            assert_whole(checkpoint.verify_checkpoint(folder), 5)
         except DataError:
             refused += 1
     assert refused > 0.7 * len(whole)  # the rest is indentation

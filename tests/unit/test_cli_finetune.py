@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import bertie
-from bertie import console
 from bertie.cli.main import main
+from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.runs import finetune_train
@@ -71,7 +71,7 @@ def run(monkeypatch, capsys):
     """Run the command line in this process."""
 
     def run(*arguments: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(console, "verbosity", Verbosity())
         monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:

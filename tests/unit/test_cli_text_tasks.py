@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console
 from bertie.cli.main import main
+from bertie.console import Verbosity, console
 from bertie.models.heads.features import FeatureHead
 from toys import toy_model
 
@@ -66,7 +66,7 @@ def run(monkeypatch, capsys):
     """Run the command line in this process. -> exit code, standard output, standard error"""
 
     def run(*arguments: object, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(console, "verbosity", Verbosity())
         monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         with pytest.raises(SystemExit) as exit:

@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie import console, finetune, load
+from bertie import finetune, load
+from bertie.console import Verbosity, console
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.columns import find_columns
 from bertie.io.fields import Template, columns_in, is_template
@@ -243,7 +244,7 @@ def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
 def test_a_person_on_a_terminal_is_asked(
     answer: str, label: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
+    monkeypatch.setattr(console, "verbosity", Verbosity(asks=True))
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     columns = REFUSED["two labels"][0]
     if label:
@@ -349,7 +350,7 @@ def test_an_answer_holds_for_all_seeds_and_is_saved(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = table(tmp_path / "a.csv", "rude,said,wrong", "{2},{0} {1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}")
-    monkeypatch.setattr(console, "verbosity", console.Verbosity(asks=True))
+    monkeypatch.setattr(console, "verbosity", Verbosity(asks=True))
     monkeypatch.setattr("sys.stdin", io.StringIO("wrong\n"))
     finetune(start, file, output=tmp_path / "run", seeds=2, epochs=1, max_length=16, batch_size=8, precision="fp32")
     assert capsys.readouterr().err.count("which column is the label?") == 1

@@ -9,7 +9,7 @@ from scipy import stats
 
 from bertie.errors import UsageError
 from bertie.evaluation import compare
-from bertie.evaluation.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
+from bertie.evaluation.compare import PairedDifference, SeedSummary
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.tasks import TASKS, Prediction, Task
@@ -17,35 +17,35 @@ from bertie.tasks import TASKS, Prediction, Task
 
 def test_seeds_are_summed_up_with_students_interval():
     values = [0.81, 0.84, 0.79, 0.83]
-    seeds = over_seeds(values)
+    seeds = SeedSummary.over(values)
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (seeds.mean, seeds.sd) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
     assert (seeds.low, seeds.high) == pytest.approx((low, high))
-    assert str(over_seeds([0.5])) == "0.500 (one run)"
+    assert str(SeedSummary.over([0.5])) == "0.500 (one run)"
     with pytest.raises(ValueError, match="no runs"):
-        over_seeds([])
+        SeedSummary.over([])
 
 
 def test_an_interval_ends_where_the_metric_ends():
     near_one = [0.97, 1.0, 0.99]
-    assert over_seeds(near_one).high > 1
-    assert over_seeds(near_one, "accuracy").high == 1
-    assert over_seeds([0.01, 0.0, 0.03], "macro_f1").low == 0
-    assert over_seeds([-0.2, 0.1, -0.1], "spearman").low == over_seeds([-0.2, 0.1, -0.1]).low > -1
-    assert over_seeds([-0.9, 0.5, -1.0], "mcc").low == -1
-    assert over_seeds([0.1, 3.0], "mlm_loss").low == 0
-    assert over_seeds([0.1, 3.0], "mlm_loss").high == over_seeds([0.1, 3.0]).high
+    assert SeedSummary.over(near_one).high > 1
+    assert SeedSummary.over(near_one, "accuracy").high == 1
+    assert SeedSummary.over([0.01, 0.0, 0.03], "macro_f1").low == 0
+    assert SeedSummary.over([-0.2, 0.1, -0.1], "spearman").low == SeedSummary.over([-0.2, 0.1, -0.1]).low > -1
+    assert SeedSummary.over([-0.9, 0.5, -1.0], "mcc").low == -1
+    assert SeedSummary.over([0.1, 3.0], "mlm_loss").low == 0
+    assert SeedSummary.over([0.1, 3.0], "mlm_loss").high == SeedSummary.over([0.1, 3.0]).high
     for points in ("bleu", "chrf"):  # from 0 to 100
-        assert over_seeds([20.0, 30.0, 25.0], points) == over_seeds([20.0, 30.0, 25.0])
-        assert over_seeds([99.0, 100.0], points).high == 100
+        assert SeedSummary.over([20.0, 30.0, 25.0], points) == SeedSummary.over([20.0, 30.0, 25.0])
+        assert SeedSummary.over([99.0, 100.0], points).high == 100
     for signed in ("cola/mcc", "stsb/pearson", "mean"):  # of several tasks
-        assert over_seeds([-0.02, 0.05], signed) == over_seeds([-0.02, 0.05])
-    assert over_seeds([0.01, 0.0, 0.03], "rte/accuracy").low == 0
+        assert SeedSummary.over([-0.02, 0.05], signed) == SeedSummary.over([-0.02, 0.05])
+    assert SeedSummary.over([0.01, 0.0, 0.03], "rte/accuracy").low == 0
 
 
 def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> PairedDifference:
     """Two models compared by accuracy. a, b (E,): whether each was right."""
-    return paired_metrics(
+    return PairedDifference.of_metrics(
         lambda rows: {"accuracy": a[rows].mean()}, lambda rows: {"accuracy": b[rows].mean()}, len(a), seed=seed
     )["accuracy"]
 
@@ -108,7 +108,7 @@ def counted_anew(rows: list[tuple[Example, Prediction, Prediction]], task: Task)
 
         return of
 
-    return paired_metrics(figures(1), figures(2), len(members))
+    return PairedDifference.of_metrics(figures(1), figures(2), len(members))
 
 
 def one_of(labels: tuple[Any, ...]) -> Callable[[np.random.Generator], Any]:
@@ -156,7 +156,7 @@ def test_examples_are_counted_once_and_drawn_by_their_counts(kind, monkeypatch):
          answer(), answer())
         for i in range(30)
     ]  # fmt: skip
-    found, expected = paired_rows(task, task, rows), counted_anew(rows, task)
+    found, expected = PairedDifference.of_rows(task, task, rows), counted_anew(rows, task)
     assert list(found) == list(expected)
     for name, paired in expected.items():
         assert found[name].as_json() == pytest.approx(paired.as_json(), abs=1e-12), name
@@ -167,7 +167,7 @@ def test_a_question_without_an_answer_is_drawn_and_counts_nowhere():
     examples = [Example((f"question {i}", "text"), str(int(i % 2)), i) for i in range(20)]
     a, b = ([Prediction("1", p, {"0": 1 - p, "1": p}) for p in np.linspace(low, 0.9, 20)] for low in (0.1, 0.2))
     rows = list(zip(examples, a, b, strict=True))
-    found = paired_rows(TASKS["rank"](("0", "1")), TASKS["rank"](("0", "1")), rows)
+    found = PairedDifference.of_rows(TASKS["rank"](("0", "1")), TASKS["rank"](("0", "1")), rows)
     assert found["mrr"].as_json() == {"difference": 0, "low": 0, "high": 0, "p": 1}
 
 
@@ -176,7 +176,7 @@ def test_equal_answers_do_not_differ_whatever_the_order_of_the_labels(kind):
     examples = [Example((f"question {i // 4}", "text"), "yes" if i % 4 == 1 else "no", i) for i in range(40)]
     answers = [Prediction("yes" if p > 0.5 else "no", p, {"yes": p, "no": 1 - p}) for p in np.linspace(0, 1, 40)]
     rows = list(zip(examples, answers, answers, strict=True))
-    found = paired_rows(TASKS[kind](("no", "yes")), TASKS[kind](("yes", "no")), rows)
+    found = PairedDifference.of_rows(TASKS[kind](("no", "yes")), TASKS[kind](("yes", "no")), rows)
     assert {(one.difference, one.low, one.high) for one in found.values()} == {(0, 0, 0)}
 
 
@@ -190,7 +190,9 @@ def test_answers_are_compared_by_one_script():
         for i in range(12)
     ]
     pairs = [(example, Prediction(a), Prediction(b)) for example, a, b in rows]
-    found = paired_rows(TASKS["span"].make((), {}), TASKS["span"].make((), {"script": "korquad1.0"}), pairs)
+    found = PairedDifference.of_rows(
+        TASKS["span"].make((), {}), TASKS["span"].make((), {"script": "korquad1.0"}), pairs
+    )
     assert found["f1"].difference == 0
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from test_cli_finetune import LETTERS, rows, write
 
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.runs.compare import compare, cost_rows, gather
 from toys import toy_model
@@ -29,7 +29,7 @@ def test_two_runs_side_by_side(runs, bertie, tmp_path):
     one, other = found["runs"]
     assert one["settings"] == {"optim.lr": 1e-4}
     values = [read_json(runs[0] / f"seed-{seed}" / "results.json")["dev"]["accuracy"] for seed in (0, 1)]
-    assert one["figures"]["accuracy"] == over_seeds(values).as_json()
+    assert one["figures"]["accuracy"] == SeedSummary.over(values).as_json()
     assert other["figures"]["accuracy"]["low"] is None
     assert one["cost"]["steps"] == 2 * other["cost"]["steps"] > 0
     assert one["cost"]["parameters"] == other["cost"]["parameters"] > 1000

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from bertie import embed, families
-from bertie.apps.compress import gate
-from bertie.apps.compress.quantize import apply, gptq, quantize, widest
+from bertie.apps.compress.measure import weight_bytes
+from bertie.compression import gate
+from bertie.compression.quantize import apply, gptq, quantize, widest
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.choose import engine_of
@@ -33,7 +34,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compressed(folder, tmp_path_factory):
     model = load(folder)
-    near = gate.quantized(model, gate.read(model, TOY_TEXTS))
+    near = gate.CalibrationTexts.read(model, TOY_TEXTS).quantize(model)
     out = tmp_path_factory.mktemp("int8") / "model"
     model.save_pretrained(out, packed=model.packed)
     return out, near
@@ -41,7 +42,7 @@ def compressed(folder, tmp_path_factory):
 
 def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
     out, near = compressed
-    assert gate.size(out) < gate.size(folder) / 3  # a toy's biases and scales weigh more than a model's
+    assert weight_bytes(out) < weight_bytes(folder) / 3  # a toy's biases and scales weigh more than a model's
     model, before = load(out), load(folder)
     assert isinstance(engine_of(model), NativeEngine)
     assert not before.int8
@@ -113,7 +114,7 @@ def test_gates_windows_and_matrices_without_biases(folder, tmp_path, bertie):
     sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256, "num_hidden_layers": 3}
     tokenizer = load(folder).tokenizer
     model = families.build("ModernBERT-base", vocab_size=tokenizer.vocab_size, local_attention=8, **sizes)
-    families.save(model, tmp_path / "modern", tokenizer=tokenizer)
+    families.save_model(model, tmp_path / "modern", tokenizer=tokenizer)
     bertie.good("compress", tmp_path / "modern", "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
     found = load(tmp_path / "int8")
     engine = engine_of(found)
@@ -327,4 +328,4 @@ def test_a_model_that_cannot_be_quantized_is_refused_whatever_the_texts(tmp_path
     """More texts would not help."""
     model = load(toy_writer(tmp_path))
     with pytest.raises(UsageError, match="cannot be quantized: its positions are relative"):
-        gate.quantized(model, gate.read(model, ["a b c"]))
+        gate.CalibrationTexts.read(model, ["a b c"]).quantize(model)

@@ -10,8 +10,8 @@ import bertie as library
 from bertie import families
 from bertie.apps.compress import run as compressing
 from bertie.apps.compress.page import _front
-from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.apps.compress.run import Limits, _beats
+from bertie.compression.recipe import Recipe
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
@@ -62,7 +62,7 @@ def test_answers_agree_by_their_names_and_texts(ours, theirs, agreement):
 
 def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, monkeypatch):
     few = [Recipe(neurons=32), Recipe(layers=1, learned="distilled")]
-    monkeypatch.setattr(compressing, "recipes", lambda config, **_: few)
+    monkeypatch.setattr(Recipe, "to_try", lambda config, **_: few)
     monkeypatch.setattr(compressing, "RESAMPLED", 1)
     out = tmp_path / "out"
     command = ("compress", model, "--train", files / "train.csv", "--data", files / "dev.csv", "-o", out)
@@ -107,7 +107,7 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
 def test_short_texts_leave_out_what_they_cannot_calibrate(model, files, tmp_path, bertie, monkeypatch):
     monkeypatch.setattr(compressing, "RESAMPLED", 1)
     given = []
-    monkeypatch.setattr(compressing, "recipes", lambda config, **asked: given.append(asked) or [Recipe(neurons=32)])
+    monkeypatch.setattr(Recipe, "to_try", lambda config, **asked: given.append(asked) or [Recipe(neurons=32)])
     train, dev = files / "train.csv", files / "dev.csv"  # 100 texts to train on, with fewer than 2,600 tokens
     bertie.good("compress", model, "--train", train, "--data", dev, "--max-drop", "1", "-o", tmp_path / "out")
     assert given == [{"learns": True, "int8": False, "int4": False}]
@@ -151,7 +151,7 @@ def test_cuts_alone(model, files, tmp_path, bertie):
 
 def test_what_is_tried():
     base = EncoderConfig()
-    found = recipes(base, learns=True, int8=True)
+    found = Recipe.to_try(base, learns=True, int8=True)
     names = [one.name for one in found]
     assert names[0] == "int8"
     assert "6 layers, distilled" in names
@@ -160,12 +160,12 @@ def test_what_is_tried():
     assert "6 heads, 1536 neurons, distilled, int8" in names
     for one in found:  # what is quantized was made before
         assert one.bits is None or one.in_float == Recipe() or names.index(one.in_float.name) < names.index(one.name)
-    assert recipes(base, learns=False, int8=True) == [Recipe(bits=8)]
-    small = recipes(base, learns=False, int8=True, int4=True)
+    assert Recipe.to_try(base, learns=False, int8=True) == [Recipe(bits=8)]
+    small = Recipe.to_try(base, learns=False, int8=True, int4=True)
     assert small == [Recipe(bits=8), Recipe(bits=4, embeddings=4)]
     shared = base.replace(sharing="groups", num_hidden_groups=1, inner_group_num=1)
     assert isinstance(shared.sharing, Groups)
-    assert recipes(shared, learns=True, int8=False) == []
+    assert Recipe.to_try(shared, learns=True, int8=False) == []
 
 
 def test_limits_and_the_front():

@@ -6,7 +6,7 @@ import pytest
 
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.settings import load, save
+from bertie.settings import load, save_settings
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_yes_and_no_are_names_in_yaml(tmp_path: Path) -> None:
     config = load(FinetuneConfig, file, ["model=x", "task_options.words={b: no, y: Off, c: falsetto}"])
     assert config.label_names == {"yes": "good", "no": "on"}
     assert config.task_options == {"words": {"a": "yes", "b": "no", "y": "Off", "c": "falsetto"}}
-    save(config, tmp_path / "saved.yaml")
+    save_settings(config, tmp_path / "saved.yaml")
     assert load(FinetuneConfig, tmp_path / "saved.yaml") == config
     for true in ("yes", "on", "true", "True"):
         assert load(FinetuneConfig, overrides=["model=x", f"from_scratch={true}"]).from_scratch is True

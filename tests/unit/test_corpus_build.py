@@ -340,7 +340,7 @@ def test_short_documents_are_dropped_by_option(tmp_path):
 def tokenizer(tmp_path, inputs):
     corpus.build([inputs], tmp_path / "for-words")
     words = vocabulary.count_words(corpus.texts(tmp_path / "for-words"))
-    return vocabulary.train(words, size=300, normalizer=Normalizer(lowercase=True))
+    return vocabulary.train_vocabulary(words, size=300, normalizer=Normalizer(lowercase=True))
 
 
 def test_token_shards_hold_the_ids_of_every_sentence(tmp_path, inputs, tokenizer):
@@ -423,7 +423,7 @@ def units(*hows):
 
 
 def test_results_come_in_the_order_of_the_units(tmp_path):
-    results = executors.run(faulty, units(*["fine"] * 7), tmp_path, workers=3, about="testing")
+    results = executors.run_units(faulty, units(*["fine"] * 7), tmp_path, workers=3, about="testing")
     assert [result["twice"] for result in results] == [0, 2, 4, 6, 8, 10, 12]
 
 
@@ -439,16 +439,16 @@ def test_results_come_in_the_order_of_the_units(tmp_path):
 def test_what_happens_in_a_worker_is_told_and_the_others_end(tmp_path, how, error, message):
     started = time.monotonic()
     with pytest.raises(error, match=message):
-        executors.run(faulty, units("slow", how), tmp_path, workers=2, about="testing")
+        executors.run_units(faulty, units("slow", how), tmp_path, workers=2, about="testing")
     assert time.monotonic() - started < 30
 
 
 def test_what_a_killed_worker_left_half_written_is_done_anew(tmp_path):
     hows = ["fine", "killed while it writes", "fine"]
     with pytest.raises(Stopped):
-        executors.run(faulty, units(*hows), tmp_path, workers=2, about="testing")
+        executors.run_units(faulty, units(*hows), tmp_path, workers=2, about="testing")
     assert not (tmp_path / "result-000001.json").exists()
-    results = executors.run(faulty, units(*["fine"] * 3), tmp_path, workers=2, about="testing")
+    results = executors.run_units(faulty, units(*["fine"] * 3), tmp_path, workers=2, about="testing")
     assert [result["twice"] for result in results] == [0, 2, 4]
 
 

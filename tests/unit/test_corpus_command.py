@@ -12,8 +12,8 @@ import zipfile
 
 import pytest
 
-from bertie import console
 from bertie.cli.main import main
+from bertie.console import console
 from bertie.io import dumps
 from bertie.text import vocabulary
 
@@ -96,7 +96,7 @@ def test_standard_input_and_machine_output(bertie, tmp_path):
 
 def test_encoding_right_away(bertie, tmp_path):
     words = vocabulary.count_words(["one sentence and another", "a second document . [ ]"])
-    vocabulary.train(words, size=60).save(tmp_path / "tokenizer")
+    vocabulary.train_vocabulary(words, size=60).save(tmp_path / "tokenizer")
     (tmp_path / "a.txt").write_bytes(TEXT)
     code, out, _ = bertie("corpus", "a.txt", "-o", "out", "--tokenizer", "tokenizer", "--json")
     assert code == 0

@@ -36,7 +36,7 @@ def inputs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tokenizer():
-    return vocabulary.train(vocabulary.count_words(WORDS), size=120, normalizer=Normalizer())
+    return vocabulary.train_vocabulary(vocabulary.count_words(WORDS), size=120, normalizer=Normalizer())
 
 
 def slowly(number, unit, config, work, size, evaluation=""):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bertie import console
 from bertie.cli.main import main
+from bertie.console import Verbosity, console
 from bertie.errors import DataError
 from bertie.io.tables import SkipReport
 from bertie.tasks import TASKS
@@ -92,7 +92,7 @@ def run(monkeypatch, capsys):
     """Run the command line in this process."""
 
     def run(*arguments: object):
-        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(console, "verbosity", Verbosity())
         monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
         with pytest.raises(SystemExit) as exit:

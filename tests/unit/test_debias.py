@@ -10,13 +10,14 @@ import torch
 from test_audit_masked import WORDS, pretrained
 
 import bertie as package
-from bertie import console, families
+from bertie import families
 from bertie.apps.audit.base import Subject
-from bertie.apps.audit.erase import HOW, inlp, leace, probe, sentence
+from bertie.apps.audit.erase import HOW, inlp, leace, probe_accuracy, sentence
 from bertie.apps.audit.figures import differences
 from bertie.apps.audit.pairs import CrowsPairs, Pair
-from bertie.apps.audit.remedy import check_removable, fold, remove
+from bertie.apps.audit.remedy import check_removable, fold, remove_concept
 from bertie.apps.audit.stereoset import Context, InsideSentence
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
@@ -57,9 +58,9 @@ def test_leace_leaves_no_covariance_and_is_the_smallest_change() -> None:
     after = erasure(vectors)
     assert covariance(after, sides) <= 1e-6 * covariance(vectors, sides)
     assert erasure.rank == 1
-    right, majority = probe(vectors, sides)
+    right, majority = probe_accuracy(vectors, sides)
     assert right > majority + 0.2
-    left, majority = probe(after, sides)
+    left, majority = probe_accuracy(after, sides)
     assert left <= majority + 0.08  # 160 held-out vectors; exact on the vectors of the map
     oracle = pytest.importorskip("concept_erasure")
     fitter = oracle.LeaceFitter.fit(torch.from_numpy(vectors), torch.from_numpy(sides), shrinkage=False)
@@ -72,7 +73,7 @@ def test_inlp_is_a_projection_that_its_classifiers_do_not_survive() -> None:
     kept = np.eye(vectors.shape[1]) - erasure.removed
     assert np.abs(kept @ kept - kept).max() <= 1e-6
     assert erasure.rank == round(np.trace(erasure.removed)) >= 1
-    assert probe(erasure(vectors), sides)[0] < probe(vectors, sides)[0] - 0.2
+    assert probe_accuracy(erasure(vectors), sides)[0] < probe_accuracy(vectors, sides)[0] - 0.2
 
 
 def test_sentence_removes_the_direction_of_the_pairs() -> None:
@@ -106,7 +107,7 @@ def test_the_folded_model_is_the_map_on_hidden_states_and_opens_elsewhere(tmp_pa
     folder = pretrained(tmp_path / "m")
     plain, model = load_module(folder), load_module(folder)
     assert model.tokenizer is not None
-    told, maps = remove(model, Subject(TorchEngine(model), model.tokenizer), TEXTS, SIZES, "leace")
+    told, maps = remove_concept(model, Subject(TorchEngine(model), model.tokenizer), TEXTS, SIZES, "leace")
     assert [one.place for one in told] == ["masked-LM head", "pooler"]
     for one in told:
         assert one.covariance_after <= 1e-6 * one.covariance_before
@@ -135,9 +136,9 @@ def test_too_few_texts_and_unknown_ways_are_refused(tmp_path: Path) -> None:
     assert model.tokenizer is not None
     subject = Subject(TorchEngine(model), model.tokenizer)
     with pytest.raises(DataError, match="At least 40"):
-        remove(model, subject, TEXTS[:10] + ["a tall short child."] * 50, SIZES, "leace")
+        remove_concept(model, subject, TEXTS[:10] + ["a tall short child."] * 50, SIZES, "leace")
     with pytest.raises(UsageError, match="Did you mean 'leace'"):
-        remove(model, subject, TEXTS, SIZES, "leac")
+        remove_concept(model, subject, TEXTS, SIZES, "leac")
 
 
 def rows_of(folder: Path) -> Path:
@@ -157,7 +158,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
             seen.append(description)
         return shown(description, *arguments, **options)
 
-    monkeypatch.setattr(console.console, "progress", progress)
+    monkeypatch.setattr(console, "progress", progress)
     variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
     convert(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")

@@ -70,7 +70,7 @@ def test_few_passages_are_balanced_and_a_function_of_the_seed():
 
 def test_pairs_say_truly_whether_they_are_of_one_document():
     documents = [[f"Sentence {s} of document {d}." for s in range(9)] for d in range(120)]
-    chosen = pairs.split(documents, documents[:3])
+    chosen = pairs.split_documents(documents, documents[:3])
     assert chosen is not None
     train, test, seen = chosen
     assert "has read" in seen, "three documents are too few to test on"
@@ -82,26 +82,26 @@ def test_pairs_say_truly_whether_they_are_of_one_document():
         assert len(first) == len(second) == 1
         assert (first == second) == (pair.label == "same")
         assert pair.first != pair.second
-    assert pairs.split(documents[:5], []) is None
+    assert pairs.split_documents(documents[:5], []) is None
 
 
 def test_the_plan_fits_the_time():
     probe = settings.Probe(50_000, validation_s=0.5)
-    steps, seeds = settings.planned(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
+    steps, seeds = settings.affordable_run(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
     assert seeds == len(settings.SEEDS)
     spent_s = steps * 3000 / 50_000 + seeds * probe.seed_s + (settings.LOOKS + 1) * 0.5 + settings.MARGIN_S
     assert 0.93 * 400 < spent_s <= 400
-    fewer, _ = settings.planned(settings.Probe(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000)
+    fewer, _ = settings.affordable_run(settings.Probe(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000)
     assert fewer < steps, "validations take their time too"
 
 
 def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
     slow = settings.Probe(7_000)
-    steps, seeds = settings.planned(slow, seconds=380, tokens=10**8, tokens_per_step=3000)
+    steps, seeds = settings.affordable_run(slow, seconds=380, tokens=10**8, tokens_per_step=3000)
     assert seeds == settings.FEWEST_SEEDS
     assert steps * 3000 / 7_000 > 0.5 * 380
-    assert settings.planned(slow, seconds=-100, tokens=10**8, tokens_per_step=3000)[0] == settings.FEWEST_STEPS
-    fast = settings.planned(settings.Probe(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
+    assert settings.affordable_run(slow, seconds=-100, tokens=10**8, tokens_per_step=3000)[0] == settings.FEWEST_STEPS
+    fast = settings.affordable_run(settings.Probe(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
     assert fast == (settings.MOST_EPOCHS * 100, len(settings.SEEDS)), "a small text is not read for ever"
 
 
@@ -116,12 +116,12 @@ def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
     (run / "task.json").write_text(json.dumps(task))
     begun, clock = [], [0.0]
 
-    def finetune(config, folder):
-        begun.append(folder.name)
+    def finetune(config, output):
+        begun.append(output.name)
         clock[0] += 20.0
-        return {"dev": {"accuracy": 0.5}}
+        return SimpleNamespace(scores={"accuracy": 0.5})
 
-    monkeypatch.setattr(pipeline, "run_finetuning", finetune)
+    monkeypatch.setattr(pipeline.bertie, "finetune", finetune)
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(pipeline.DemoPipeline, "predictions", lambda self, seed: None)
     walk = pipeline.DemoPipeline(run, text=None, minutes=3.5)
@@ -283,14 +283,14 @@ def test_documentation_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch)
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(f'"""{BEES}."""\n')
     monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setattr(libraries.disk, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(libraries, "CACHE", tmp_path / "cache")
     found = libraries.read_libraries(["hivedocs"])
     assert [module.name for module in found] == ["hivedocs"]
     reads = []
     monkeypatch.setattr(libraries, "_read", lambda file: reads.append(file))
     assert libraries.read_libraries(["hivedocs"]) == found
     assert not reads
-    (tmp_path / "cache" / "documentation.jsonl").write_text('{"key": 3}\n[')
+    (tmp_path / "cache" / "bertie" / "documentation.jsonl").write_text('{"key": 3}\n[')
     libraries.read_libraries(["hivedocs"])
     assert len(reads) == 1
     monkeypatch.undo()

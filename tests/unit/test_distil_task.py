@@ -5,8 +5,17 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.distil import HIDDEN, LOGITS, QKV, Distillation, answered, distil, last_qkv, relations_loss
-from bertie.apps.compress.prune import prune
+from bertie.compression.distil import (
+    HIDDEN,
+    LOGITS,
+    QKV,
+    Distillation,
+    distil,
+    last_qkv,
+    relations_loss,
+    teacher_answers,
+)
+from bertie.compression.prune import prune
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.models.encoder import EncoderOutput
@@ -44,7 +53,7 @@ def encoded(teacher, examples):
 
 def test_what_the_teacher_says_is_kept(teacher, examples, tmp_path):
     found = encoded(teacher, examples)
-    targets = answered(teacher, ALL, found, tmp_path, max_tokens=200)
+    targets = teacher_answers(teacher, ALL, found, tmp_path, max_tokens=200)
     assert set(targets.sequence) == {LOGITS}
     assert set(targets.token) == {HIDDEN, QKV}
     for number in (0, 17, 95):
@@ -60,9 +69,9 @@ def test_what_the_teacher_says_is_kept(teacher, examples, tmp_path):
             assert torch.allclose(batch.labels[name].float(), exact, atol=2e-3 * float(exact.abs().max())), name
     times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(times) == 3
-    answered(teacher, ALL, found, tmp_path)
+    teacher_answers(teacher, ALL, found, tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
-    answered(teacher, ALL, encoded(teacher, examples[:50]), tmp_path)
+    teacher_answers(teacher, ALL, encoded(teacher, examples[:50]), tmp_path)
     assert len(list(tmp_path.iterdir())) == 6
 
 
@@ -122,7 +131,7 @@ def test_answers_of_every_token(teacher, examples, tmp_path):
     model = families.build(teacher.config, heads=task.heads, seed=2).eval()
     model.tokenizer = teacher.tokenizer
     found = encoded(teacher, examples[:9])
-    targets = answered(model, Distillation(task, relations=0.0, hard=0.0), found, tmp_path)
+    targets = teacher_answers(model, Distillation(task, relations=0.0, hard=0.0), found, tmp_path)
     assert targets.token[LOGITS].shape == (len(found.input_ids), 3)
     source = TaskSource(found, targets, batch_size=4, micro_batch_size=2, seed=0)
     (first, *_) = source.batches(0)

@@ -72,7 +72,7 @@ def test_arrays_are_those_of_each_sequence_alone(model):
     """Beside the public padded call, one sequence at a time; the model is in training, with dropout."""
     ids, engine = random_ids(30), TorchEngine(model.train())
     assert isinstance(engine, Engine)
-    found = batching.run(engine, ids, NAMES, max_tokens=128)
+    found = batching.run_batches(engine, ids, NAMES, max_tokens=128)
     assert model.training
     model.eval()
     at = 0
@@ -115,13 +115,13 @@ def test_no_batch_costs_more_than_its_budget_and_none_is_lost(model):
             seen.append(batching.cost(ids.lengths))
             return super().run(ids, outputs)
 
-    batching.run(Watched(model), ids, ("sequence",), max_tokens=100)
+    batching.run_batches(Watched(model), ids, ("sequence",), max_tokens=100)
     parts = batching.batches(ids.lengths, max_tokens=100)
     assert seen == [batching.cost(ids.lengths[part]) for part in parts]
     assert max(seen) <= 100
     assert sorted(np.concatenate(parts).tolist()) == list(range(50))
     assert batching.cost([]) == 0
-    assert batching.run(Watched(model), random_ids(0), ("sequence",))["sequence"].size == 0
+    assert batching.run_batches(Watched(model), random_ids(0), ("sequence",))["sequence"].size == 0
 
 
 def test_sequences_are_taken_with_their_places():
@@ -183,7 +183,7 @@ def test_the_engine_of_a_folder_answers_as_its_model(tmp_path: Path):
     model, _ = families.load(folder, heads=task.heads, seed=0)
     model.labels = task.labels
     model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=1), task)
-    families.save(model, tmp_path / "tuned", tokenizer=tokenizer)
+    families.save_model(model, tmp_path / "tuned", tokenizer=tokenizer)
     model = load(tmp_path / "tuned")
     facts = TorchEngine(model).facts
     assert (facts.heads, facts.labels, facts.max_length) == ({"sequence": 2}, ("x", "y"), 64)

@@ -16,11 +16,12 @@ pytest.importorskip("onnxscript")
 from bertie import families
 from bertie.apps.export import folder as writing
 from bertie.apps.export import graph
-from bertie.apps.export.graph import _signature, refusal, traced
-from bertie.apps.export.parity import Parity, _measure, _shapes, compared, encoded, expected, join
+from bertie.apps.export.graph import traced
+from bertie.apps.export.parity import Parity, _measure, _shapes, compare_graph, encoded, expected, join
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
+from bertie.infer.graph_model import GraphModel, _signature
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
@@ -198,12 +199,12 @@ def test_the_tokenizer_goes_along(folder, exported):
 
 def test_heads_that_no_graph_has_are_refused_by_name():
     model = families.build("bert-tiny", heads=lambda c: {"features_last": HEADS["features_last"](c, 3)}, vocab_size=50)
-    assert "LSTM" in str(refusal(model))
+    assert "LSTM" in str(GraphModel.refusal(model))
     with pytest.raises(UsageError, match="This bert cannot be exported to ONNX"):
         traced(model)
     shape = {"vocab_size": 50, "num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2}
     shape |= {"intermediate_size": 48, "max_position_embeddings": 70}
-    assert "windows" in str(refusal(families.build("longformer-base-4096", **shape)))
+    assert "windows" in str(GraphModel.refusal(families.build("longformer-base-4096", **shape)))
 
 
 @pytest.mark.parametrize(("preset", "last"), [("bert-tiny", False), ("xlnet-base-cased", True), ("gpt2", True)])
@@ -269,13 +270,13 @@ def test_families_and_heads(preset, heads, folder, tmp_path):
     sequences = encoded(tokenizer, lines(200), max_length=64, last="parse" in heads)
     engine = OnnxEngine(tmp_path / "model.onnx")
     outputs = [name for name in engine.facts.outputs if name not in ("cls", "max")]
-    found = compared(engine, expected(TorchEngine(model), outputs, sequences))
+    found = compare_graph(engine, expected(TorchEngine(model), outputs, sequences))
     assert found.equal, str(found)
     if not heads:
         for name in ("mean", "cls", "max", *({"pooler_output"} & {*outputs})):  # XLNet has no pooler
             assert (
                 np.abs(
-                    run(engine, sequences[3], [name])[name] - TorchEngine(model).run(sequences[3], [name])[name]
+                    run_batches(engine, sequences[3], [name])[name] - TorchEngine(model).run(sequences[3], [name])[name]
                 ).max()
                 < 1e-4
             )

@@ -14,7 +14,7 @@ from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
-from bertie.objectives.source import PretrainingSource, readable
+from bertie.objectives.source import PretrainingSource, corrupted_texts
 from bertie.runs.models import load
 from bertie.tasks.source import batch_of_examples, encode
 from bertie.text.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ def test_pretraining_has_the_familys_special_tokens(tokenizer: Tokenizer, pairs:
         assert len(seps) == (3 if pairs else 1)
         assert not pairs or seps[1] == seps[0] + 1
     assert not batch.token_type_ids.any()
-    assert "</s>" in readable(batch.sequences, objective, tokenizer)
+    assert "</s>" in corrupted_texts(batch.sequences, objective, tokenizer)
     longest = int(batch.layout.lengths.max())
     assert longest > 40  # the space is used
 

@@ -5,7 +5,7 @@ import pytest
 
 import bertie
 from bertie.apps.explain.targets import question_of
-from bertie.apps.explain.words import words_of
+from bertie.apps.explain.words import text_words
 from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
 from bertie.runs.models import load
@@ -48,7 +48,7 @@ def test_what_is_explained_is_what_is_predicted() -> None:
     ((best,),) = bertie.fill_mask(model, text, top=1)
     explained = question_of(model, [text])
     assert explained.about == f"masked word {best.token!r}"
-    words = [text[one.start : one.end] for one in words_of(explained.question.encoding) if one.text is not None]
+    words = [text[one.start : one.end] for one in text_words(explained.question.encoding) if one.text is not None]
     assert words == ["그는", "[MASK]", "에서", "태어났다", "."]
     cut = question_of(model, [text], max_length=4)  # [CLS] 그는 [MASK] [SEP]: nothing of the word after it is read
     assert cut.question.encoding.tokens == ["[CLS]", "그는", "[MASK]", "[SEP]"]

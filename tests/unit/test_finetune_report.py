@@ -397,7 +397,7 @@ def test_of_300_labels_the_weakest_and_the_most_confused_are_shown():
         wrong = labels[(n + 1) % 300]
         scores.add([label] * 20, [wrong] * (n % 20) + [label] * (20 - n % 20))
     report = Report("t")
-    sections.answers(
+    sections.add_sections(
         report,
         with_intervals(scores.report(resamples=20)),
         {"metric": "accuracy", "slices": {}, "worst": [], "points": []},
@@ -416,7 +416,7 @@ def test_labels_without_an_example_do_not_hide_the_weak_ones():
     scores = Confusion(labels)
     scores.add(["label 050"] * 5 + ["label 051"] * 5, ["label 051"] * 4 + ["label 050"] + ["label 051"] * 5)
     report = Report("t")
-    sections.answers(
+    sections.add_sections(
         report,
         with_intervals(scores.report(resamples=20)),
         {"metric": "accuracy", "slices": {}, "worst": [], "points": []},

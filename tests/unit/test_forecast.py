@@ -13,10 +13,10 @@ from bertie.errors import Stopped
 from bertie.runs import finetune_assess, finetune_train, forecast, trial
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
-from bertie.runs.finetune import plan as finetune_plan
+from bertie.runs.finetune import plan_finetuning as finetune_plan
 from bertie.runs.finetune_prepare import Labeled, prepare_run, with_steps
 from bertie.runs.forecast import forecast_of
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import finetuning_work, pretraining_work
 from bertie.train import checkpoint, log
@@ -52,8 +52,10 @@ def test_evaluations_and_checkpoints_are_counted_as_they_happen(
 ) -> None:
     every = ("train.steps=7", "train.eval_every=3", "train.save_every=2", *phases)
     saved = []
-    save = checkpoint.save
-    monkeypatch.setattr(checkpoint, "save", lambda *given, **named: saved.append(given) or save(*given, **named))
+    save = checkpoint.save_checkpoint
+    monkeypatch.setattr(
+        checkpoint, "save_checkpoint", lambda *given, **named: saved.append(given) or save(*given, **named)
+    )
     work = work_of(home, *every)
     pretrain(settings(home, *every), tmp_path / "run")
     assert work.saves == len(saved)
@@ -64,20 +66,23 @@ def test_evaluations_and_checkpoints_are_counted_as_they_happen(
 
 def test_the_plan_has_a_forecast_which_the_run_shows(home: Path, tmp_path: Path, cache: Path) -> None:
     config = settings(home, PHASES, "train.steps=8")
-    without = plan(config, trial=0)["forecast"]
+    without = plan_pretraining(config, trial=0)["forecast"]
     assert "without a trial" in without["source"]
     assert not cache.exists()
-    found = plan(config, trial=0.5)["forecast"]
+    found = plan_pretraining(config, trial=0.5)["forecast"]
     assert found["seconds"] == pytest.approx(sum(found["parts"].values()))
     assert found["low_s"] <= found["seconds"] <= found["high_s"] * 1.5
     assert found["peak_bytes"] > 50e6
     for again in (config, settings(home, PHASES, "train.steps=8", "optim.lr=1e-3")):
-        assert same(plan(again)["forecast"], found), "the stored trial is used"
-    longer = plan(settings(home, PHASES, "train.steps=80", "train.eval_every=40"), trial=0)["forecast"]
+        assert same(plan_pretraining(again)["forecast"], found), "the stored trial is used"
+    longer = plan_pretraining(settings(home, PHASES, "train.steps=80", "train.eval_every=40"), trial=0)["forecast"]
     assert longer["source"] == found["source"]
     assert longer["parts"]["steps"] > 5 * found["parts"]["steps"]
     assert (
-        "without" in plan(settings(home, PHASES, "train.batch_size=16", "train.steps=8"), trial=0)["forecast"]["source"]
+        "without"
+        in plan_pretraining(settings(home, PHASES, "train.batch_size=16", "train.steps=8"), trial=0)["forecast"][
+            "source"
+        ]
     )
     results = pretrain(config, tmp_path / "run")
     assert same(results["forecast"], found)
@@ -93,7 +98,7 @@ def test_a_trial_that_is_interrupted_gives_no_forecast(
         raise Stopped("SIGINT")
 
     monkeypatch.setattr(trial, "fit", stop)
-    planned = plan(settings(home))
+    planned = plan_pretraining(settings(home))
     assert "forecast" not in planned
     assert planned["steps"] == 6
     assert not cache.exists()
@@ -102,8 +107,8 @@ def test_a_trial_that_is_interrupted_gives_no_forecast(
 def test_a_damaged_store_is_made_again(home: Path, cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_text("[1, 2")
-    assert plan(settings(home))["forecast"]["source"].startswith("from")
-    assert plan(settings(home), trial=0)["forecast"]["source"].startswith("from 3 steps")
+    assert plan_pretraining(settings(home))["forecast"]["source"].startswith("from")
+    assert plan_pretraining(settings(home), trial=0)["forecast"]["source"].startswith("from 3 steps")
 
 
 def test_a_step_that_takes_too_long_is_tried_with_fewer_sequences(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
-from bertie.apps.explain.relations import control_heads, counted, guesses, table, word_attention
+from bertie.apps.explain.relations import control_heads, count_relations, guesses, table, word_attention
+from bertie.compression.importance import HEADS, importance, judged, without_heads
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.surgery import rebuilt
 from bertie.tasks import SequenceTask
-from bertie.tasks.parse import ParseTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
@@ -70,7 +69,7 @@ def test_relations_of_a_head_that_knows_them(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(relations, "attentions", made_up)
     examples = read(conllu(tmp_path, 300))
-    found = counted(None, tokenizer, examples, max_length=16)  # type: ignore[arg-type]
+    found = count_relations(None, tokenizer, examples, max_length=16)  # type: ignore[arg-type]
     rows = {row["relation"]: row for row in table(found, found, least=50)}
     assert found.sentences == 300
     assert rows["to"]["words"] == 300
@@ -90,10 +89,10 @@ def test_the_control_deals_the_distances_of_a_relation_to_its_words(tmp_path: Pa
     true, drawn, moved = [], [], 0
     for example, heads in zip(examples, control_heads(examples), strict=True):
         for place, ((head, relation), to) in enumerate(zip(example.label, heads.tolist(), strict=True)):
-            assert to == ParseTask.NO_HEAD or (head and 0 <= to < len(heads))
+            assert to == -1 or (head and 0 <= to < len(heads))
             if relation == "to":
                 true.append(head - 1 - place)
-                drawn.append(to - place if to != ParseTask.NO_HEAD else 2)  # only two words ahead is ever outside
+                drawn.append(to - place if to != -1 else 2)  # only two words ahead is ever outside
                 moved += true[-1] != drawn[-1]
     assert sorted(true) == sorted(drawn)
     assert moved > 20

@@ -19,7 +19,7 @@ from bertie.text.charsmap import check_charsmap
 from bertie.text.engine import read_engine, read_vocabulary
 from bertie.text.sentencepiece import read_model
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 READERS: dict[str, Callable[[Path], object]] = {
     "json": read_json,
@@ -158,7 +158,7 @@ TEMPLATES = {
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_no_model_can_read_is_refused(name: str, tmp_path: Path) -> None:
     post, message = TEMPLATES[name]
-    train(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
+    train_vocabulary(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": post}))
     with pytest.raises(DataError, match=message):
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_written_is_named_by_its_own_name(tmp_path):
 
 
 def test_a_regular_expression_that_explodes_is_an_error_of_the_tokenizer(tmp_path: Path) -> None:
-    train(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
+    train_vocabulary(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     (tmp_path / "vocab.txt").unlink()
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
@@ -187,7 +187,7 @@ def test_a_regular_expression_that_explodes_is_an_error_of_the_tokenizer(tmp_pat
 
 def test_rules_that_multiply_a_text_are_refused(tmp_path: Path) -> None:
     """Twelve replacements of one letter by ten would make a terabyte of it."""
-    train(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
+    train_vocabulary(count_words(["the cat sat"] * 3), size=100).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
     rules = {"type": "Sequence", "normalizers": [replace] * 12}

@@ -9,9 +9,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from bertie import families
-from bertie.apps.compress import gate
-from bertie.apps.compress.quantize import compensated
-from bertie.apps.compress.weights_only import levels, nearest, quantize_weights
+from bertie.compression import gate
+from bertie.compression.quantize import compensated
+from bertie.compression.weights_only import levels, nearest, quantize_weights
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.native.library import found_compiler

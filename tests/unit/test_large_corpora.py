@@ -93,7 +93,7 @@ def test_group_by_group_every_token_is_accounted_for_in_less_memory(pairing, mon
     sentences = Sentences.of(lengths, np.arange(0, 200_001, 20))
 
     def make():
-        return plans.planned(pairing, sentences, max_length=128, seed=np.uint64(3))
+        return plans.plan_instances(pairing, sentences, max_length=128, seed=np.uint64(3))
 
     whole, whole_peak = peak_bytes(make)
     alone = pairing.plan(sentences, max_length=128, seed=np.uint64(3))
@@ -105,7 +105,7 @@ def test_group_by_group_every_token_is_accounted_for_in_less_memory(pairing, mon
     assert (make().rows == grouped.rows).all()
     for name in ("documents", "sentences", "tokens"):
         assert grouped.report[name] == whole.report[name]
-    assert grouped.report == {**plans.account(sentences, grouped.rows), **extras(grouped.report)}
+    assert grouped.report == {**plans.plan_statistics(sentences, grouped.rows), **extras(grouped.report)}
     assert abs(len(grouped) / len(whole) - 1) < 0.02
 
 

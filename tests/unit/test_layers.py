@@ -12,8 +12,9 @@ from safetensors.numpy import load_file
 
 import bertie as library
 from bertie import families
+from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
-from bertie.infer.layers import NO_WORD, layers_of, pooled, token_vectors, words_of_tokens
+from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
 from bertie.runs.models import load
@@ -42,7 +43,7 @@ def of_family(name: str, tmp_path: Path) -> tuple[Any, Any]:
     implied = {key: n * sizes[of] for key, (n, of) in variant.implied.items() if key in sizes.keys() - variant.keys}
     kept = {key: value for key, value in sizes.items() if key not in lacking} | implied | narrow
     model = families.build(variant.base.replace(**kept), variant=name)
-    families.save(model, tmp_path / name)
+    families.save_model(model, tmp_path / name)
     public = transformers.AutoModel.from_pretrained(tmp_path / name, attn_implementation="eager")
     return model, public.eval()
 
@@ -53,7 +54,7 @@ def test_layers_equal_those_of_transformers(name: str, tmp_path: Path, encoder: 
     model.train()  # vectors have no dropout, also of a model that is being trained
     tokenizer = Tokenizer.load(encoder)
     engine = TorchEngine(model)
-    layers = layers_of("all", engine.facts)
+    layers = engine.facts.layer_numbers()
     (chunk,) = token_vectors(engine, tokenizer, TEXTS, layers, max_length=32)
     for found in chunk.texts():
         assert found is not None
@@ -93,14 +94,14 @@ def test_chunks_are_bounded_and_keep_the_order(encoder: Path, monkeypatch: pytes
 
 def test_names_of_layers() -> None:
     facts = Facts(8, 4, {}, layers=6)
-    assert layers_of("all", facts) == (0, 1, 2, 3, 4, 5, 6)
-    assert layers_of("-1, 0,3", facts) == (0, 3, 6)
-    assert layers_of([2], facts) == (2,)
+    assert facts.layer_numbers() == (0, 1, 2, 3, 4, 5, 6)
+    assert facts.layer_numbers("-1, 0,3") == (0, 3, 6)
+    assert facts.layer_numbers([2]) == (2,)
     for wrong in ("7", "-8", "two", "", "1-3"):
         with pytest.raises(UsageError):
-            layers_of(wrong, facts)
+            facts.layer_numbers(wrong)
     with pytest.raises(UsageError, match="cannot be read"):
-        layers_of("0", Facts(8, 4, {}))
+        Facts(8, 4, {}).layer_numbers("0")
 
 
 def test_words_are_the_mean_or_the_first_of_their_tokens(encoder: Path) -> None:

@@ -38,19 +38,25 @@ def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_gradients_are_those_of_the_small_matrices(model: Path) -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_gradients_are_those_of_the_small_matrices(model: Path, dropout: float) -> None:
     plain, _ = families.load(model)
-    plain.train(False)
-    lora = Lora(plain, 3, 6.0, ("attention", "feed_forward", "embeddings"), (), 0)
+    plain.train(dropout > 0)
+    for module in plain.encoder.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    lora = Lora(plain, 3, 6.0, ("attention", "feed_forward", "embeddings"), (), 0, dropout)
     torch.manual_seed(0)
     for _, _, b in lora.pairs:
         b.data.normal_(0, 0.02)
     ids, weights = torch.tensor([[2, 5, 6, 7, 3]]), torch.randn(1, 5, 32)
 
     def loss() -> torch.Tensor:
+        torch.manual_seed(1)  # of what is left out
         return plain.encoder(ids, attention_mask=torch.ones_like(ids)).last_hidden_state.mul(weights).sum()  # type: ignore[no-any-return]
 
     loss().backward()
+    assert len(lora._kept) == (len(lora.places) if dropout else 0)
     assert all(parameter.grad is None for name, parameter in plain.named_parameters() if "companions" not in name)
     for (place, a, b), step in ((pair, 1e-2) for pair in list(lora.pairs)[::3]):
         for one in (a, b):
@@ -85,6 +91,22 @@ def test_only_small_matrices_and_the_head_change(model: Path, run: Path) -> None
             a, b = adapter.pairs[place.public]
             expected = old[place.parameter][place.rows] + adapter.scale * (b @ a)
             torch.testing.assert_close(dict(after.named_parameters())[place.parameter][place.rows], expected)
+
+
+def test_dropout_leaves_out_inputs_in_training_alone(model: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "lora.dropout": 0.3}
+    run = package.finetune(model, rows(), lora=4, settings=settings, output=tmp_path / "run", **FAST)
+    again = package.finetune(model, rows(), lora=4, settings=settings, output=tmp_path / "again", **FAST)
+    files = [one / "model" / "model.safetensors" for one in (tmp_path / "run", tmp_path / "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    merged = package.load(tmp_path / "run" / "model" / "adapter").predict(["c a d", "e b f"])
+    np.testing.assert_allclose(merged.probabilities, run.model.predict(["c a d", "e b f"]).probabilities, atol=1e-5)
+    assert json.loads((tmp_path / "run/model/adapter/adapter_config.json").read_text())["lora_dropout"] == 0.3
+    plain = package.finetune(model, rows(), lora=4, settings=SETTINGS, output=tmp_path / "plain", **FAST)
+    assert (
+        plain.scores != again.scores
+        or files[0].read_bytes() != (tmp_path / "plain/model/model.safetensors").read_bytes()
+    )
 
 
 def test_an_adapter_opens_as_its_model_and_merges(run: Path, model: Path, tmp_path: Path, bertie: CommandLine) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console, families
+from bertie import families
+from bertie.console import Verbosity, console
 from bertie.errors import UsageError
 from bertie.nn import machine
 from bertie.nn.machine import Rates
@@ -67,7 +68,7 @@ def test_what_limits_instructions_is_another_processor(processors: Path, monkeyp
     "text", ["", "[]", '{"x": 3}', '{"x": {"fp32": "a", "bf16": 1}}', '{"x": {"fp32": 0}}', "{" * 9]
 )
 def test_a_damaged_file_is_measured_anew(text: str, processors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "processor", lambda: "x")
+    monkeypatch.setattr(machine, "processor_facts", lambda: "x")
     monkeypatch.setattr(machine, "_measured", lambda: FAST)
     processors.parent.mkdir()
     processors.write_text(text)
@@ -85,7 +86,7 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A resumed run keeps its precision, also where the machine would now choose another."""
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    monkeypatch.setattr(console, "verbosity", Verbosity())
     used = []
     for rates, steps in ((FAST, 2), (SLOW, 4)):
         monkeypatch.setattr(machine, "cpu_rates", lambda rates=rates: rates)
@@ -102,7 +103,7 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
 
 def test_the_same_precision_is_told_once_a_process(capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("Computing in float8: once.", "Computing in float8: once.", "Computing in float4."):
-        precision.tell(line)
+        precision.tell_precision(line)
     assert capsys.readouterr().err.splitlines() == ["Computing in float8: once.", "Computing in float4."]
 
 

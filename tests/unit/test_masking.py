@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from bertie.data.draws import Draws, key, unit
+from bertie.data.draws import Draws, key, unit_floats
 from bertie.data.masking import (
     CHOICE,
     MASKINGS,
@@ -16,7 +16,7 @@ from bertie.data.masking import (
     REPLACEMENT,
     RUN_LENGTH,
     Vocabulary,
-    choose,
+    choose_tokens,
     masking_of,
     prediction_counts,
     replacements,
@@ -58,7 +58,7 @@ def plain_choice(ids, count, draws, sample, masking):
             words[-1].append(column)
         else:
             words.append([column])
-    score, length_of = draws.bits(CHOICE, len(ids))[sample], unit(draws.bits(RUN_LENGTH, len(ids)))[sample]
+    score, length_of = draws.bits(CHOICE, len(ids))[sample], unit_floats(draws.bits(RUN_LENGTH, len(ids)))[sample]
     chosen, room = {}, count
     for start in sorted((w for w in range(len(words)) if words[w]), key=lambda w: score[words[w][0]]):
         if room == 0:
@@ -79,7 +79,7 @@ def test_batch_masking_is_the_plain_loop(name, texts, seed, rate):
     batch, masking = ragged(texts), masking_of(name)
     draws = Draws(key(seed, np.arange(len(texts))))
     counts = counts_of(batch, rate)
-    chosen, heads = choose(masking, batch, counts, VOCABULARY, draws)
+    chosen, heads = choose_tokens(masking, batch, counts, VOCABULARY, draws)
     shown = replacements(batch, chosen, heads, VOCABULARY, draws, replace=(0.8, 0.1, 0.1))
 
     expected, expected_shown, start = [], [], 0
@@ -87,8 +87,8 @@ def test_batch_masking_is_the_plain_loop(name, texts, seed, rate):
         ids = batch.input_ids[start : start + length]
         for column, first in plain_choice(ids, counts[sample], draws, sample, masking).items():
             expected.append(start + column)
-            u = unit(draws.bits(REPLACEMENT, length))[sample, first if masking.together else column]
-            which = int(unit(draws.bits(RANDOM_ID, length))[sample, column] * len(VOCABULARY.random_ids))
+            u = unit_floats(draws.bits(REPLACEMENT, length))[sample, first if masking.together else column]
+            which = int(unit_floats(draws.bits(RANDOM_ID, length))[sample, column] * len(VOCABULARY.random_ids))
             kept_or_random = VOCABULARY.random_ids[which] if u < 0.9 else ids[column]
             expected_shown.append(MASK if u < 0.8 else kept_or_random)
         start += length
@@ -99,7 +99,7 @@ def test_batch_masking_is_the_plain_loop(name, texts, seed, rate):
 def chosen_of(name, batch, counts, seed=0):
     """The chosen tokens alone."""
     draws = Draws(key(seed, np.arange(len(batch.lengths))))
-    return choose(masking_of(name), batch, counts, VOCABULARY, draws)[0]
+    return choose_tokens(masking_of(name), batch, counts, VOCABULARY, draws)[0]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_runs_are_as_long_as_published(name, weights):
     samples, longest = 4000, len(weights)
     batch, draws = ragged([list(range(8, 40)) * 4] * samples), Draws(key(1, np.arange(samples)))
     masking = replace(masking_of(name), together=True)
-    _, heads = choose(masking, batch, np.full(samples, longest), VOCABULARY, draws)
+    _, heads = choose_tokens(masking, batch, np.full(samples, longest), VOCABULARY, draws)
     runs, lengths = np.unique(heads, return_counts=True)
     order = np.lexsort((draws.bits_at(CHOICE, batch.sequence[runs], batch.column[runs]), batch.sequence[runs]))
     first = order[np.unique(batch.sequence[runs][order], return_index=True)[1]]
@@ -131,7 +131,7 @@ def test_words_of_vocabularies_that_mark_ends():
     vocabulary = replace(VOCABULARY, continues=np.zeros(SIZE, bool), ends=ends)
     batch = ragged([[8, 9, 30, 31, 10, 32, 11, 12, 13, 33] * 4] * 30)
     draws = Draws(key(0, np.arange(30)))
-    chosen, _ = choose(masking_of("whole_word"), batch, counts_of(batch, 0.3), vocabulary, draws)
+    chosen, _ = choose_tokens(masking_of("whole_word"), batch, counts_of(batch, 0.3), vocabulary, draws)
     is_chosen = np.isin(np.arange(len(batch.input_ids)), chosen)
     inside = np.flatnonzero((batch.input_ids >= 8) & ~ends[batch.input_ids])  # the next token is of the same word
     assert (is_chosen[inside] == is_chosen[inside + 1]).all()

@@ -7,9 +7,9 @@ import pytest
 
 from batches import sequences_of
 from bertie.data.draws import Draws, key
-from bertie.data.masking import Vocabulary, choose, masking_of
+from bertie.data.masking import Vocabulary, choose_tokens, masking_of
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXTS = """the lighthouse keeper lights a fire every night so that no ship is lost
 등대지기는 매일 밤 불을 켠다 그래서 배는 길을 잃지 않는다
@@ -18,7 +18,9 @@ keepers write unbelievably long letters about naïve sailors in cafés
 
 
 def tokenizer_of(algorithm: str) -> Tokenizer:
-    return train(count_words(TEXTS), size={"bpe": 330}.get(algorithm, 160), algorithm=algorithm, min_frequency=1)  # type: ignore[arg-type]
+    return train_vocabulary(
+        count_words(TEXTS), size={"bpe": 330}.get(algorithm, 160), algorithm=algorithm, min_frequency=1
+    )  # type: ignore[arg-type]
 
 
 def words_by_offsets(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -31,7 +33,7 @@ def masked_words(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[list[
     encodings = [tokenizer.encode(text) for text in texts]
     vocabulary = Vocabulary.of(tokenizer)
     batch = sequences_of(encodings)
-    chosen, _ = choose(
+    chosen, _ = choose_tokens(
         masking_of("whole_word"), batch, batch.lengths // 3, vocabulary, Draws(key(0, np.arange(len(texts))))
     )
     flags = np.isin(np.arange(len(batch.input_ids)), chosen)
@@ -61,7 +63,7 @@ def test_whole_words_are_hidden_whole(algorithm: str) -> None:
 def test_morphemes_are_the_words_of_a_tokenizer_that_cuts_at_them() -> None:
     pytest.importorskip("kiwipiepy")
     words = count_words(TEXTS * 3, morphemes=True)
-    tokenizer = train(words, size=160, min_frequency=1, morphemes=True)
+    tokenizer = train_vocabulary(words, size=160, min_frequency=1, morphemes=True)
     pieces = tokenizer.tokenize(["학교에서"])[0]
     begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
     assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == [0, 2]  # 학교 에서

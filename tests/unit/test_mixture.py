@@ -7,7 +7,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 
 from bertie.errors import UsageError
 from bertie.objectives.mixture import BLOCK, Mixture, quotas, shares
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
@@ -82,7 +82,7 @@ def test_batches_do_not_depend_on_how_they_are_cut(home, both):
 
 def test_a_run_on_two_corpora(home, both, tmp_path):
     config = settings(home, *both, corpus="")
-    planned = plan(config)
+    planned = plan_pretraining(config)
     assert [corpus["share"] for corpus in planned["corpora"]] == [0.75, 0.25]
     assert planned["corpora"][0]["epochs"] == pytest.approx(
         6 * 8 * 0.75 / planned["corpora"][0]["instances_per_epoch"], abs=0.01

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress import learn
-from bertie.apps.compress.distil import Distillation, attention_loss, last_qkv
-from bertie.apps.compress.importance import importance, judged
-from bertie.apps.compress.learn import Lessons, made
-from bertie.apps.compress.movement import HEADS, LAYERS, NEURONS, Masks
-from bertie.apps.compress.recipe import Recipe
+from bertie.compression import learn
+from bertie.compression.distil import Distillation, attention_loss, last_qkv
+from bertie.compression.importance import importance, judged
+from bertie.compression.learn import Lessons
+from bertie.compression.movement import HEADS, LAYERS, NEURONS, Masks
+from bertie.compression.recipe import Recipe
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
@@ -135,7 +135,7 @@ def test_what_disturbs_the_task_is_what_is_cut(teacher, examples, tmp_path):
 
 def test_a_stopped_training_is_resumed_with_its_scores(teacher, examples, tmp_path):
     recipe, lessons = Recipe(heads=2, neurons=16, learned="movement"), Lessons(Predictor(teacher), examples, epochs=8)
-    whole = made(teacher, recipe, lessons, tmp_path / "whole")
+    whole = lessons.student(teacher, recipe, tmp_path / "whole")
 
     class Stop(Exception):
         pass
@@ -150,8 +150,8 @@ def test_a_stopped_training_is_resumed_with_its_scores(teacher, examples, tmp_pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Masks, "reached", stop)
         with pytest.raises(Stop):
-            made(teacher, recipe, lessons, tmp_path / "again")
-    again = made(teacher, recipe, lessons, tmp_path / "again")
+            lessons.student(teacher, recipe, tmp_path / "again")
+    again = lessons.student(teacher, recipe, tmp_path / "again")
     assert all(torch.equal(x, y) for x, y in zip(whole.parameters(), again.parameters(), strict=True))
     assert not whole.companions
 
@@ -176,7 +176,7 @@ def test_layers_are_learned_one_by_one(teacher, examples, tmp_path):
     """Each layer comes nearer to the teacher's, the layers below do not move, and a second run reads the files."""
     lessons = Lessons(Predictor(teacher), examples, epochs=16)
     recipe = Recipe(neurons=16, learned="layer-wise")
-    cut = made(teacher, replace(recipe, learned=""), lessons, tmp_path / "cut")
+    cut = lessons.student(teacher, replace(recipe, learned=""), tmp_path / "cut")
     states = []
 
     def train(self: Lessons, student, original, objective, run, **options) -> None:
@@ -188,7 +188,7 @@ def test_layers_are_learned_one_by_one(teacher, examples, tmp_path):
 
     Watched.train = train
     watched = Watched(lessons.teacher, examples, epochs=16)
-    small = made(teacher, recipe, watched, tmp_path / "run")
+    small = watched.student(teacher, recipe, tmp_path / "run")
     assert [student.config.num_hidden_layers for student, *_ in states] == [1, 2, 3, 3]
     for number, (student, before, objective) in enumerate(states[:3]):
         assert (objective.features, objective.attention, objective.soft, objective.hard) == (1, 1, 0, 0)
@@ -204,7 +204,7 @@ def test_layers_are_learned_one_by_one(teacher, examples, tmp_path):
     for layer in range(1, 4):
         assert (last[layer] - exact[layer]).square().mean() < 0.9 * (first[layer] - exact[layer]).square().mean()
     states.clear()
-    again = made(teacher, recipe, watched, tmp_path / "run")
+    again = watched.student(teacher, recipe, tmp_path / "run")
     assert len(states) == 1  # the layers were read
     assert all(torch.equal(x, y) for x, y in zip(small.parameters(), again.parameters(), strict=True))
 
@@ -212,12 +212,12 @@ def test_layers_are_learned_one_by_one(teacher, examples, tmp_path):
 def test_what_does_not_go_together_is_refused(teacher, examples, tmp_path, bertie):
     lessons = Lessons(Predictor(teacher), examples)
     with pytest.raises(UsageError, match="Layers are learned one by one"):
-        made(teacher, Recipe(layers=2, learned="layer-wise"), lessons, tmp_path)
+        lessons.student(teacher, Recipe(layers=2, learned="layer-wise"), tmp_path)
     with pytest.raises(UsageError, match="64 neurons cannot be kept"):
-        made(teacher, Recipe(neurons=64, learned="movement"), lessons, tmp_path)
+        lessons.student(teacher, Recipe(neurons=64, learned="movement"), tmp_path)
     with pytest.raises(UsageError, match=r"'magic'\. Known: distilled, layer-wise, movement"):
-        made(teacher, Recipe(neurons=64, learned="magic"), lessons, tmp_path)
-    fewer = made(teacher, Recipe(heads=2), lessons, tmp_path)
+        lessons.student(teacher, Recipe(neurons=64, learned="magic"), tmp_path)
+    fewer = lessons.student(teacher, Recipe(heads=2), tmp_path)
     with pytest.raises(UsageError, match="2 attention heads, the teacher 4"):
         Distillation(TASK, relations=0.0, attention=1.0).check(fewer, teacher)
 

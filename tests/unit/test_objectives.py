@@ -22,7 +22,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build
-from bertie.objectives.source import PretrainingSource, readable
+from bertie.objectives.source import PretrainingSource, corrupted_texts
 from bertie.runs.config import PretrainConfig
 from bertie.settings import load
 from bertie.text.tokenizer import Tokenizer
@@ -270,7 +270,7 @@ def test_examples_can_be_read(shards, tokenizer):
         assert "[MASK]‹" in " ".join(examples)
         assert text.endswith(("(nsp: it follows)", "(nsp: random)"))
     (batch,) = source_of(shards, tokenizer, MaskedLM(), batch_size=1).batches(0)
-    text = readable(batch.sequences, MaskedLM(), tokenizer).split(" ")
+    text = corrupted_texts(batch.sequences, MaskedLM(), tokenizer).split(" ")
     answered = {place for place, token in enumerate(text) if "‹" in token}
     assert answered == set(batch.labels["mlm_positions"].tolist())
     stood = [tokenizer.id_to_token(i) for i in batch.labels["mlm_targets"].tolist()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bertie.data import plans
 from bertie.data.draws import key
 from bertie.data.pairing import DocSentences, FullSentences, NextSentencePairs, SentenceOrderPairs
-from bertie.data.plans import Sentences, cached, held_out, walk
+from bertie.data.plans import Sentences, cached_plan, held_out, walk
 
 corpora = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=12)
 
@@ -313,15 +313,15 @@ def test_plans_are_kept_and_a_damaged_one_is_made_again(tmp_path, capsys):
         made.append(1)
         return NextSentencePairs().plan(sentences, max_length=64, seed=key(0))
 
-    first = cached(make, tmp_path / "plans", "a")
-    again = cached(make, tmp_path / "plans", "a")
+    first = cached_plan(make, tmp_path / "plans", "a")
+    again = cached_plan(make, tmp_path / "plans", "a")
     assert len(made) == 1
     np.testing.assert_array_equal(first.rows, again.rows)
     assert dict(first.report) == dict(again.report)
     assert isinstance(again.rows, np.memmap)
     kept = {path: path.read_bytes() for path in (tmp_path / "plans").iterdir()}
     assert len(kept) == 2
-    cached(make, tmp_path / "plans", "b")
+    cached_plan(make, tmp_path / "plans", "b")
     assert len(made) == 2
     rows = np.array(first.rows)  # apart from the file
     for path, data in kept.items():
@@ -329,7 +329,7 @@ def test_plans_are_kept_and_a_damaged_one_is_made_again(tmp_path, capsys):
         for changed in changes[:40]:
             path.write_bytes(changed)
             before = len(made)
-            plan = cached(make, tmp_path / "plans", "a")
+            plan = cached_plan(make, tmp_path / "plans", "a")
             np.testing.assert_array_equal(plan.rows, rows)
             assert dict(plan.report) == dict(first.report)
             if path.suffix == ".npy":
@@ -351,7 +351,7 @@ def test_a_plan_that_cannot_be_kept_lives_in_memory(tmp_path, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(plans, "atomic_write", refuse)
-    plan = cached(lambda: NextSentencePairs().plan(sentences, max_length=64, seed=key(0)), tmp_path / "plans", "a")
+    plan = cached_plan(lambda: NextSentencePairs().plan(sentences, max_length=64, seed=key(0)), tmp_path / "plans", "a")
     assert len(plan) > 0
 
 

@@ -18,7 +18,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune, plan
+from bertie.runs.finetune import finetune, plan_finetuning
 from bertie.runs.models import load
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import batch_of_examples
@@ -35,7 +35,7 @@ PATTERN = "it was [MASK] ."
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = toy_model(tmp_path_factory.mktemp("start"), PIECES)
     tokenizer = Tokenizer.load(folder)
-    families.save(families.build(folder, heads=MaskedLM().heads, seed=2), folder, tokenizer=tokenizer)
+    families.save_model(families.build(folder, heads=MaskedLM().heads, seed=2), folder, tokenizer=tokenizer)
     return folder
 
 
@@ -104,7 +104,7 @@ def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: 
             for parameter in one.parameters():
                 if parameter.grad is not None:
                     parameter -= 0.5 * parameter.grad
-    families.save(found, tmp_path / "stepped", tokenizer=tokenizer)
+    families.save_model(found, tmp_path / "stepped", tokenizer=tokenizer)
     stepped = transformers.BertForMaskedLM.from_pretrained(tmp_path / "stepped").state_dict()
     before = transformers.BertForMaskedLM.from_pretrained(model).state_dict()
     for name, weight in theirs.state_dict().items():
@@ -210,6 +210,6 @@ def test_a_pattern_is_trained_from_the_head_of_pretraining_or_from_scratch(model
     }
     headless = str(toy_model(tmp_path / "headless", PIECES))
     with pytest.raises(UsageError, match="A pattern needs a masked-LM head"):
-        plan(FinetuneConfig.model_validate({**settings, "model": headless}), trial=0)
+        plan_finetuning(FinetuneConfig.model_validate({**settings, "model": headless}), trial=0)
     for allowed in ({"model": str(model)}, {"model": headless, "from_scratch": True}):
-        assert plan(FinetuneConfig.model_validate(settings | allowed), trial=0)["labels"] == ["good", "poor"]
+        assert plan_finetuning(FinetuneConfig.model_validate(settings | allowed), trial=0)["labels"] == ["good", "poor"]

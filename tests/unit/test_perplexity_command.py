@@ -12,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.runs.models import load
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
 
 TEXTS = ["The old cat sees a bird.", "A small dog likes the red house near the river.", "Over and under."]
@@ -21,12 +21,12 @@ TEXTS = ["The old cat sees a bird.", "A small dog likes the red house near the r
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("perplexity") / "model"
-    tokenizer = train(count_words(TEXTS), size=70)
+    tokenizer = train_vocabulary(count_words(TEXTS), size=70)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     model = families.build(
         "bert-tiny", heads=objectives.build({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
     )
-    families.save(model, folder, tokenizer=tokenizer)
+    families.save_model(model, folder, tokenizer=tokenizer)
     return folder
 
 

@@ -8,7 +8,7 @@ from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped, UsageError
 from bertie.runs.phases import phases
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
@@ -129,7 +129,7 @@ def test_a_run_in_phases_is_extended_as_the_page_on_reliability_says(home, tmp_p
 
 def test_short_texts_then_long_ones(home, tmp_path):
     config = settings(home, "phases=[{steps: 0.7, max_length: 16}, {batch_size: 4, micro_batch_size: 2}]")
-    planned = plan(config)
+    planned = plan_pretraining(config)
     assert [phase["steps"] for phase in planned["phases"]] == [4, 2]
     assert planned["phases"][0]["tokens_per_step"] < 2 * planned["phases"][1]["tokens_per_step"]
     assert planned["flops"] == pytest.approx(sum(phase["flops"] for phase in planned["phases"]), rel=0.01)

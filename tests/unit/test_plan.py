@@ -16,7 +16,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.count import decoder_parameters, forward_flops, parameters
 from bertie.runs.config import PretrainConfig
 from bertie.runs.here import utilizations
-from bertie.runs.planning import job_of, this_machine
+from bertie.runs.planning import job_of
 from bertie.settings import load
 
 HEAD = {"bert-base": 768 * 768 + 3 * 768 + 30522, "bert-large": 1024 * 1024 + 3 * 1024 + 30522}
@@ -103,7 +103,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
 
 
 def test_devices_scale_and_the_cheapest_has_a_price() -> None:
-    known, job = catalog.read(), bert("bert-base", RELEASE)
+    known, job = catalog.Catalog.read(), bert("bert-base", RELEASE)
     world = known.grid("world")
     one, eight = (forecast(job, known.device("h100"), Assumptions(world, count)) for count in (1, 8))
     assert one.seconds == pytest.approx(8 * eight.seconds)
@@ -118,12 +118,12 @@ def test_devices_scale_and_the_cheapest_has_a_price() -> None:
 def test_a_catalog_of_ones_own(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("devices: {mine: {name: Mine, tflops: 10, watts: 100, memory_gb: 8}}\ngrids: {}\npriced: 2027-01\n")
-    known = catalog.read(own)
+    known = catalog.Catalog.read(own)
     assert known.device("mine").tflops == 10
     assert known.device("h100").tflops == 989
     assert known.priced == "2027-01"
     own.write_text("grids: {kor: {name: Korea, g_per_kwh: 420, year: 2025}}")
-    assert catalog.read(own).grid("KOR").g_per_kwh == catalog.read(own).grid("kor").g_per_kwh == 420
+    assert catalog.Catalog.read(own).grid("KOR").g_per_kwh == catalog.Catalog.read(own).grid("kor").g_per_kwh == 420
     for bad in (
         "devices: {x: {name: X}}",
         "grids: {KOR: {name: K, g_per_kwh: 0.0, year: 2023}}",
@@ -133,7 +133,7 @@ def test_a_catalog_of_ones_own(tmp_path: Path) -> None:
     ):
         own.write_text(bad)
         with pytest.raises((DataError, UsageError)):
-            catalog.read(own)
+            catalog.Catalog.read(own)
 
 
 def test_the_command(bertie: Any) -> None:
@@ -167,10 +167,10 @@ def test_the_command(bertie: Any) -> None:
 def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
     own = tmp_path / "prices.yaml"
     own.write_text("priced: 2026-11\nsource: a contract\nprices: {l4: [0.5, 0.7]}\n")
-    known = catalog.read(None, own)
+    known = catalog.Catalog.read(None, own)
     assert known.device("l4").price == (0.5, 0.7)
     assert known.device("h100").price is None
-    assert catalog.read().device("h100").price == (1.99, 5.0)
+    assert catalog.Catalog.read().device("h100").price == (1.99, 5.0)
     code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--on", "l4,h100", "--prices", str(own), "--json")
     found = json.loads(out)
     assert code == 0
@@ -185,7 +185,7 @@ def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
     said = bertie("plan", "model=bert-tiny", "--on", "lab", "--catalog", str(lab))[2]
     assert "Cheapest: Lab (prices of 2026-05 and" in said, "the price is not of Bertie's list"
     own.write_text("priced: 2026-11-02\nprices: {l4: [0.5, 0.7]}\n")
-    assert catalog.read(None, own).priced == "2026-11-02"
+    assert catalog.Catalog.read(None, own).priced == "2026-11-02"
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_the_law_is_found_again() -> None:
 def test_the_speed_of_presets_is_tried_here() -> None:
     settings = load(PretrainConfig, None, ["model=bert-tiny", "max_length=128", "train.steps=10"])
     job = job_of(settings)
-    shares = utilizations({"bert-tiny": job, "bert-base": job}, this_machine(), 0.0)
+    shares = utilizations({"bert-tiny": job, "bert-base": job}, catalog.Device.here(), 0.0)
     assert 0 < shares["bert-tiny"] <= 1
     assert shares["bert-base"] == shares["bert-tiny"], "no time was left to try it"
 

@@ -16,9 +16,9 @@ from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.runs.config import PretrainConfig
 from bertie.runs.models import load
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.text.normalize import Normalizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 from bertie.train import checkpoint, log
 from nano import one_thread
 
@@ -44,7 +44,9 @@ def home(tmp_path_factory):
     """A folder with a corpus and a tokenizer."""
     home = tmp_path_factory.mktemp("home")
     make_corpus(home / "corpus", documents(60))
-    tokenizer = train(count_words(corpus.texts(home / "corpus")), size=60, normalizer=Normalizer(lowercase=True))
+    tokenizer = train_vocabulary(
+        count_words(corpus.texts(home / "corpus")), size=60, normalizer=Normalizer(lowercase=True)
+    )
     tokenizer.save(home / "tokenizer")
     return home
 
@@ -178,7 +180,7 @@ def test_one_document_cannot_teach_next_sentence_prediction(home, tmp_path):
 
 
 def test_the_plan_is_what_the_run_does(home):
-    planned = plan(settings(home))
+    planned = plan_pretraining(settings(home))
     assert planned["steps"] == 6
     model = families.build(
         "bert-tiny", vocab_size=60, hidden_size=64, num_attention_heads=2, intermediate_size=128, heads={}
@@ -198,7 +200,7 @@ def test_flops_are_those_counted_by_hand():
 
 def test_the_command_prints_one_json_line_and_chats_on_stderr(home, tmp_path):
     config = tmp_path / "nano.yaml"
-    configs.save(settings(home), config)
+    configs.save_settings(settings(home), config)
     command = [sys.executable, "-m", "bertie", "pretrain", "-c", str(config), "-o", str(tmp_path / "run")]
     done = subprocess.run([*command, "train.steps=2", "--json"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -211,7 +213,7 @@ def test_the_next_commands_quote_a_folder_with_a_space(home, tmp_path):
     from bertie.cli.table import app
 
     config, run = tmp_path / "nano.yaml", tmp_path / "a run"
-    configs.save(settings(home), config)
+    configs.save_settings(settings(home), config)
     result = CliRunner().invoke(app, ["pretrain", "-c", str(config), "-o", str(run), "train.steps=2"])
     assert result.exit_code == 0
     assert f"bertie finetune '{run / 'model'}' --train" in result.output
@@ -222,7 +224,7 @@ def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
     from bertie.cli.table import app
 
     config = tmp_path / "nano.yaml"
-    configs.save(settings(home), config)
+    configs.save_settings(settings(home), config)
     result = CliRunner().invoke(app, ["pretrain", "-c", str(config), "-o", str(tmp_path / "run"), "--dry-run"])
     assert result.exit_code == 0
     assert "plan: 6 steps of 8 sequences" in result.output
@@ -233,7 +235,7 @@ def test_what_the_name_of_a_preset_and_one_batch_size_do_not_say_is_said(home, t
     from bertie.cli.table import app
 
     config = tmp_path / "nano.yaml"
-    configs.save(
+    configs.save_settings(
         settings(home, "phases=[{steps: 0.5}, {batch_size: 4}]", "model_overrides.num_hidden_layers=1"), config
     )
     command = ["pretrain", "-c", str(config), "--dry-run", "--trial", "0"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import bertie as library
 from bertie.apps.probe import contexts, labels, probes, run, trees
-from bertie.apps.probe.sentences import Sentence, read, source, spaced
+from bertie.apps.probe.sentences import Sentence, read, source, spaced_sentence
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, write_json
 from bertie.metrics.base import Float
@@ -28,7 +28,7 @@ def chain(*heads: int) -> trees.Tree:
 def random_sentence(rng: np.random.Generator, size: int) -> Sentence:
     """A random tree over random words."""
     heads = [0, *(int(rng.integers(1, n)) for n in range(2, size + 1))]
-    made = spaced([LETTERS[i] for i in rng.integers(12, size=size)])
+    made = spaced_sentence([LETTERS[i] for i in rng.integers(12, size=size)])
     upos = tuple(next(tag for tag, words in WORDS.items() if word in words) for word in made.words)
     return Sentence(made.text, made.spans, upos=upos, heads=tuple(heads), relations=upos)
 
@@ -94,7 +94,7 @@ def test_a_linear_map_that_hides_trees_is_found(monkeypatch: pytest.MonkeyPatch)
     rng = np.random.default_rng(1)
     sentences = [random_sentence(rng, int(rng.integers(5, 9))) for _ in range(160)]
     turn = np.linalg.qr(rng.normal(size=(24, 24)))[0]
-    told = [trees.tree(one) for one in sentences]
+    told = [trees.sentence_tree(one) for one in sentences]
     vectors = []
     for tree in told:
         x = np.zeros((len(tree.heads), 24))
@@ -103,8 +103,8 @@ def test_a_linear_map_that_hides_trees_is_found(monkeypatch: pytest.MonkeyPatch)
         vectors.append((x @ turn).astype(np.float32))
     map_HR = trees.fit(vectors[:120], told[:120])
     found = [trees.predicted(x, map_HR) for x in vectors[120:]]
-    edges, rho = trees.counts(found, told[120:])
-    plain, _ = trees.counts([trees.predicted(x, np.eye(24, dtype=np.float32)) for x in vectors[120:]], told[120:])
+    edges, rho = trees.edge_counts(found, told[120:])
+    plain, _ = trees.edge_counts([trees.predicted(x, np.eye(24, dtype=np.float32)) for x in vectors[120:]], told[120:])
     assert edges[:, 0].sum() / edges[:, 1].sum() > 0.85
     assert edges[:, 0].sum() > 1.5 * plain[:, 0].sum()
     assert trees.mean_over_lengths(rho.sum(0)) > 0.8
@@ -124,8 +124,8 @@ def test_labels_are_those_of_scikit_learn_on_scaled_vectors() -> None:
     x = rng.normal(size=(300, 6)).astype(np.float32) * 5 + 1
     y = np.where(x[:, 0] > 1, "a", np.where(x[:, 1] > 0, "b", "c"))
     expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(x[:200], y[:200]).predict(x[200:])
-    assert (labels.predictions(x[:200], y[:200], x[200:]) == expected).mean() > 0.98
-    assert set(labels.predictions(x, np.full(300, "a"), x)) == {"a"}
+    assert (labels.predicted_labels(x[:200], y[:200], x[200:]) == expected).mean() > 0.98
+    assert set(labels.predicted_labels(x, np.full(300, "a"), x)) == {"a"}
 
 
 def test_control_labels_follow_words() -> None:
@@ -161,18 +161,18 @@ def test_a_probe_and_its_control_are_told_apart() -> None:
 
 
 def test_items_of_names_orders_and_lengths() -> None:
-    made = spaced("New York is big".split())
+    made = spaced_sentence("New York is big".split())
     found = labels.mentions([made, Sentence(made.text, made.spans, tags=("B-LOC", "I-LOC", "O", "O"))])
     assert found.rows.tolist() == [[4, 6]]
     assert (found.labels.tolist(), found.keys.tolist(), found.sentence.tolist()) == (["LOC"], ["New York"], [1])
     np.testing.assert_array_equal(found.vectors(np.arange(16, dtype=np.float32).reshape(8, 2)), [[9, 10]])
-    mixed = labels.with_shuffled([spaced("a b c d e".split()), spaced("a b".split())], 0)
+    mixed = labels.with_shuffled([spaced_sentence("a b c d e".split()), spaced_sentence("a b".split())], 0)
     assert [one.text for one in mixed[:1]] == ["a b c d e"]
     assert sorted(mixed[1].words) == list("abcde")
     assert mixed[1].text != mixed[0].text
     assert labels.orders(mixed).labels.tolist() == ["in order", "shuffled"]
-    lengths = labels.lengths([spaced(["a"] * n) for n in (5, 6, 7, 8, 9, 30)] * 2)
-    a, b = labels.binned(lengths, lengths)
+    lengths = labels.lengths([spaced_sentence(["a"] * n) for n in (5, 6, 7, 8, 9, 30)] * 2)
+    a, b = labels.binned_items(lengths, lengths)
     assert a.labels.tolist() == b.labels.tolist() == list("012345")
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.apps.compress.importance import Seen, importance
-from bertie.apps.compress.prune import _refit, prune, spread
+from bertie.compression.importance import Seen, importance
+from bertie.compression.prune import _refit, prune, spread_layers
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
@@ -135,11 +135,11 @@ def test_a_smaller_model_has_the_precision_of_its_source(trained, tmp_path, bert
 
 
 def test_which_layers_stay():
-    assert spread(12, 6) == [0, 2, 4, 7, 9, 11]  # DistilBERT's release
-    assert spread(6, 3) == [0, 2, 5]
-    assert spread(6, 1) == [0]
+    assert spread_layers(12, 6) == [0, 2, 4, 7, 9, 11]  # DistilBERT's release
+    assert spread_layers(6, 3) == [0, 2, 5]
+    assert spread_layers(6, 1) == [0]
     with pytest.raises(UsageError, match="7 layers cannot be kept of 6"):
-        spread(6, 7)
+        spread_layers(6, 7)
 
 
 def test_what_cannot_be_pruned_is_refused(trained):

@@ -7,19 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bertie.report.charts import Line, bar_chart, interval_chart, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Report, StatCard
 
 CHARTS = {
-    "line": lambda name: line_chart(
+    "line": lambda name: Chart.lines(
         [Line(name, [1, 2000], [0.5, 0.25], [0.4, 0.2], [0.6, 0.3]), Line("b", [1, 2000], [1, 2])],
         x_label=name,
         y_label="loss",
     ),
-    "interval": lambda name: interval_chart(
+    "interval": lambda name: Chart.intervals(
         {name: ([0.5, 0.75], 0.4, 0.9), "b": ([0.25], 0.25, 0.25)}, x_label="accuracy", reference=("chance", 0.2)
     ),
-    "bar": lambda name: bar_chart({name: 12.0, "b": 300.0}, x_label="seconds"),
+    "bar": lambda name: Chart.bars({name: 12.0, "b": 300.0}, x_label="seconds"),
 }
 
 

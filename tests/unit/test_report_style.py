@@ -10,7 +10,8 @@ from bertie.report import values
 from bertie.report.charts import Line, tick
 from bertie.report.page import Report
 from bertie.report.style import STYLE
-from bertie.report.training import Curve, curves
+from bertie.report.training import Curve, TrainingReport
+from bertie.report.values import quantity
 
 Colour = tuple[float, float, float]
 AA = 4.5  # WCAG 2.1, 1.4.3: text of any size
@@ -112,8 +113,8 @@ def test_a_learning_rate_on_an_axis_has_no_offset():
 
 
 def test_one_point_is_a_value_and_no_chart():
-    report = Report("t")
-    curves(report, [Curve([Line("dev", [34], [0.6928])], "loss", "The loss."), Curve([], "nothing", "")])
+    report = TrainingReport("t")
+    report.curves([Curve([Line("dev", [34], [0.6928])], "loss", "The loss."), Curve([], "nothing", "")])
     html = report.render()
     assert "<svg" not in html
     assert "loss, step 34" in html
@@ -138,13 +139,13 @@ def test_one_point_is_a_value_and_no_chart():
     ],
 )
 def test_a_setting_is_shown_as_it_was_set(value: object, shown: str):
-    assert values.setting(value) == shown
+    assert values.setting_text(value) == shown
     html = Report("t").settings({"optim.lr": value}).render()
     assert f"<dd>{shown}</dd>" in html
 
 
 def test_units_scale_with_what_they_count():
-    assert [values.count(n) for n in (0, 870, 999, 12_345, 999_960, 4_100_000, 2e9, 5.44e12)] == [
+    assert [quantity(n) for n in (0, 870, 999, 12_345, 999_960, 4_100_000, 2e9, 5.44e12)] == [
         "0",
         "870",
         "999",
@@ -155,7 +156,7 @@ def test_units_scale_with_what_they_count():
         "5.4 T",
     ]
     seconds = (0.04, 3.2, 59.4, 59.9, 65.4, 119.8, 720, 3599, 4800, 7200, 200_000)
-    assert [values.duration(s) for s in seconds] == [
+    assert [quantity(s, "s") for s in seconds] == [
         "0.0 s",
         "3 s",
         "59 s",

@@ -13,12 +13,12 @@ import xxhash
 from PIL import Image
 from typer.testing import CliRunner
 
-from bertie import console
 from bertie.apps import sample
 from bertie.apps.sample import TABLES, Row, Table, pictures, scenes, table
 from bertie.apps.sample.names import NAMES
 from bertie.apps.sample.reviews import GRAMMARS, LABELS
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.io.questions import questions
 from bertie.io.table_format import RECOGNISED

@@ -12,7 +12,7 @@ import pytest
 
 from bertie.apps.search import models
 from bertie.apps.search.evaluate import evaluate
-from bertie.apps.search.index import IndexConfig, remove
+from bertie.apps.search.index import IndexConfig, remove_documents
 from bertie.apps.search.index import index as make
 from bertie.apps.search.questions import read
 from bertie.apps.search.retrieval import NAMES, of_ranking
@@ -141,7 +141,7 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     assert words["mrr@10"] == 1
     assert words["recall@100"] == pytest.approx((0.5 + 1) / 2)
     scores = {"a": 1.0, "b": 0.0, "c": 2.0}
-    monkeypatch.setattr(models, "relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
+    monkeypatch.setattr(models, "passage_relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
     searcher = Searcher("index", ranker=object(), rerank_alone=True)  # type: ignore[arg-type]
     found = evaluate(searcher, read("q.jsonl", "qrels.tsv"))
     assert found["questions"] == 2
@@ -176,7 +176,7 @@ def test_a_file_name_may_be_no_utf8(tmp_path: Path) -> None:
     assert make([path, bad], tmp_path / "index").unchanged == 2
     with closing(Searcher(tmp_path / "index")) as searcher:
         assert searcher.search("moon").hits[0].passage.source.endswith("a\\xff.txt")
-    assert remove([str(path), str(bad)], tmp_path / "index").removed == 2
+    assert remove_documents([str(path), str(bad)], tmp_path / "index").removed == 2
 
 
 def test_the_passages_of_a_row_have_its_line(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_documents_of_questions_by_text_and_by_file(tmp_path: Path, bertie: Any,
 def test_a_second_ranking_is_joined_with_the_first(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bertie("index", "corpus.jsonl", "-o", "index")
     scores = {"a": 0.0, "b": 4.0, "c": 3.0}
-    monkeypatch.setattr(models, "relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
+    monkeypatch.setattr(models, "passage_relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
     found = Searcher("index", ranker=object()).search("Nile sea river moon")  # type: ignore[arg-type]
     (best, most), (last, least) = found.rankings["words"][0], found.rankings["words"][-1]
     assert (len(found.rankings["words"]), best, last) == (2, 1, 3), "the Nile, and the moon"
@@ -317,6 +317,11 @@ def test_negatives_are_other_passages_without_the_answer(corpus: Path, bertie: A
     place = found[0]["label"] if form == "lists" else [row["label"] for row in found].index(1)
     assert texts[place].endswith(CORPUS[0]["text"])
     assert sum("Nile" in text for text in texts) == 1
+    bertie(*call[:-1], "triples.jsonl", "--form", "triples")
+    (triple,) = map(json.loads, Path("triples.jsonl").read_text().splitlines())
+    assert [*triple] == ["anchor", "positive", "negative", "negative_2", "negative_3"]
+    assert {*triple.values()} == {asked[0]["question"], *texts}
+    assert triple["positive"] == texts[place]
     places = set()
     for seed in range(8):
         bertie(*call, "--overwrite", "--seed", seed)

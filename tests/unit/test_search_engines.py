@@ -20,7 +20,7 @@ from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import ENGINES, Index
 from bertie.apps.search.evaluate import evaluate
-from bertie.apps.search.index import IndexConfig, index, remove
+from bertie.apps.search.index import IndexConfig, index, remove_documents
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.questions import Question
 from bertie.apps.search.remote import Remote, publish
@@ -200,7 +200,7 @@ def same(there: Index, folder: Path, question: str) -> None:
 def test_an_index_on_a_server_finds_what_the_folder_finds(
     docs: Path, tmp_path: Path, engine: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     folder = tmp_path / "Notes"
     index([str(docs)], folder, IndexConfig(size=6), embedder=LETTERS)
     there = remote(folder, engine)
@@ -213,7 +213,7 @@ def test_an_index_on_a_server_finds_what_the_folder_finds(
         same(there, folder, question)
     (docs / "sea.md").write_text("Salt and waves of the sea.", encoding="utf-8")
     index([str(docs)], folder, embedder=LETTERS)
-    remove([str(docs / "lake.txt")], folder)
+    remove_documents([str(docs / "lake.txt")], folder)
     done, left = publish(folder, there), Embedded(folder).count("passages")
     assert done["published"] - done["removed"] == left - count
     assert publish(folder, there) == {"published": 0, "removed": 0, "passages": left}

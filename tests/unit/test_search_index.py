@@ -17,7 +17,7 @@ import pytest
 from bertie.apps.search import models
 from bertie.apps.search import store as module
 from bertie.apps.search.check import check
-from bertie.apps.search.index import IndexConfig, index, remove
+from bertie.apps.search.index import IndexConfig, index, remove_documents
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.postings import BLOCK
 from bertie.apps.search.searcher import Depth, Searcher, by_ranks, by_scores
@@ -134,19 +134,19 @@ def test_scores_are_bm25_with_the_usual_constants(docs: Path, tmp_path: Path) ->
 
 
 def test_a_changed_index_equals_one_made_anew(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
     (docs / "sea.md").write_text("Salt and waves.", encoding="utf-8")
     (docs / "new.txt").write_text("A new lake.", encoding="utf-8")
     changes = index([str(docs)], tmp_path / "index", embedder=LETTERS)
     assert (changes.added, changes.replaced, changes.unchanged) == (1, 1, 2)
-    assert remove([str(docs / "rivers.txt")], tmp_path / "index").removed == 1
+    assert remove_documents([str(docs / "rivers.txt")], tmp_path / "index").removed == 1
     (docs / "rivers.txt").rename(tmp_path / "rivers.txt")
     index([str(docs)], tmp_path / "fresh", embedder=LETTERS)
     assert state(tmp_path / "index") == state(tmp_path / "fresh")
     assert index([str(docs)], tmp_path / "index", embedder=LETTERS).unchanged == 3
     with pytest.raises(DataError, match="no documents of other"):
-        remove(["other.txt"], tmp_path / "index")
+        remove_documents(["other.txt"], tmp_path / "index")
     with pytest.raises(UsageError, match="other settings"):
         index([str(docs)], tmp_path / "index", IndexConfig(Terms(korean="words")), embedder=LETTERS)
     with pytest.raises(UsageError, match="another model"):
@@ -186,7 +186,7 @@ def killed_at(number: int, work: Any) -> bool:
 def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
 ) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "before", embedder=LETTERS)
     (docs / "sea.md").write_text("Salt and waves.", encoding="utf-8")
     (docs / "new.txt").write_text("A new lake.", encoding="utf-8")
@@ -213,7 +213,7 @@ def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
 
 
 def test_a_replaced_index_equals_one_made_anew(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     folder, other = tmp_path / "index", tmp_path / "other.txt"
     index([str(docs)], folder, embedder=LETTERS)
     before, searcher = state(folder), Searcher(folder)
@@ -385,20 +385,20 @@ def test_fusion_by_scores_is_the_mean_of_both_from_0_to_1() -> None:
 
 
 def test_vectors_of_removed_passages_are_not_found(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
-    remove([str(docs / "sea.md")], tmp_path / "index")
+    remove_documents([str(docs / "sea.md")], tmp_path / "index")
     searcher = Searcher(tmp_path / "index", embedder=object())  # type: ignore[arg-type]
     found = searcher.search("the sea tides rise", vector=bag(None, ["the sea tides rise twice a day"])[0])
     assert {hit.passage.source for hit in found.hits} == {str(docs / "rivers.txt"), str(docs / "세종.txt")}
     assert set(found.rankings) == {"words", "vectors", "fused"}
-    remove([str(docs)], tmp_path / "index")
+    remove_documents([str(docs)], tmp_path / "index")
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
     assert len(list((tmp_path / "index").glob("vectors-*"))) == 1, "the file without a passage is gone"
 
 
 def test_damage_is_found_and_named(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "vectors", bag)
+    monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
     assert check(tmp_path / "index")["damage"] == []
     (vectors,) = (tmp_path / "index").glob("vectors-*")

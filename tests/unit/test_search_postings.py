@@ -10,7 +10,7 @@ import pytest
 
 from bertie.apps.search import postings
 from bertie.apps.search.check import check
-from bertie.apps.search.index import index, remove
+from bertie.apps.search.index import index, remove_documents
 from bertie.apps.search.postings import Postings, packed, unpacked
 from bertie.apps.search.store import Store
 from bertie.errors import DataError
@@ -83,7 +83,7 @@ def test_passages_without_terms_are_found_by_no_word_and_can_be_removed(tmp_path
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": "word " * 300}) + "\n")  # more often than is counted
     index([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], tmp_path / "index")
     assert check(tmp_path / "index")["damage"] == []
-    remove([str(tmp_path / "a.jsonl")], tmp_path / "index")
+    remove_documents([str(tmp_path / "a.jsonl")], tmp_path / "index")
     store = Store(tmp_path / "index")
     assert len(store.matches(["word"], 9)) == store.count("passages")
     store.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertie.apps.search.index import index
-from bertie.apps.search.models import answers, relevance, vectors
+from bertie.apps.search.models import embed_texts, passage_relevance, span_answers
 from bertie.apps.search.searcher import Searcher
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
@@ -33,40 +33,42 @@ def predictor(folder: Path) -> Predictor:
 def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path]) -> None:
     pairs = [(QUESTION, text) for text in TEXTS]
     p = np.array([one.scores["1"] for one in predictor(models["rank"]).predict(pairs)])
-    assert relevance(predictor(models["rank"]), QUESTION, TEXTS) == pytest.approx(np.log(p / (1 - p)), abs=1e-5)
+    assert passage_relevance(predictor(models["rank"]), QUESTION, TEXTS) == pytest.approx(np.log(p / (1 - p)), abs=1e-5)
     scorer = predictor(models["regression"])
     with pytest.raises(UsageError, match="it reads single texts"):
-        relevance(scorer, QUESTION, TEXTS)
+        passage_relevance(scorer, QUESTION, TEXTS)
     scorer = scorer.replace(texts=2)
     numbers = [one.label for one in scorer.predict(pairs)]
-    assert relevance(scorer, QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
+    assert passage_relevance(scorer, QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
     of_list = predictor(models["choice"]).predict([(QUESTION, *TEXTS)])[0].scores
-    scores = np.array(relevance(predictor(models["choice"]), QUESTION, TEXTS))
+    scores = np.array(passage_relevance(predictor(models["choice"]), QUESTION, TEXTS))
     assert np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum() == pytest.approx(
         [*of_list.values()], abs=1e-5
     )
-    assert relevance(predictor(models["choice"]), QUESTION, []) == []
+    assert passage_relevance(predictor(models["choice"]), QUESTION, []) == []
     with pytest.raises(UsageError, match="gives no vectors"):
-        vectors(predictor(models["rank"]), TEXTS)
+        embed_texts(predictor(models["rank"]), TEXTS)
     with pytest.raises(UsageError, match="cannot rank"):
-        relevance(predictor(models["span"]), QUESTION, TEXTS)
+        passage_relevance(predictor(models["span"]), QUESTION, TEXTS)
 
 
 def test_answers_are_the_best_spans_by_their_score_against_no_answer(models: dict[str, Path]) -> None:
     reader = predictor(models["span"])
     given = reader.predict([(QUESTION, text) for text in TEXTS])
-    found = answers(reader, QUESTION, TEXTS)
+    found = span_answers(reader, QUESTION, TEXTS)
     assert [one.score for one in found] == sorted((-one.label.no_answer for one in given), reverse=True)
     for one in found:
         assert TEXTS[one.passage][one.start : one.end] == one.text == given[one.passage].label.best
-    assert answers(reader, QUESTION, ["", *TEXTS])[0].passage == found[0].passage + 1, "a document of a title alone"
-    assert answers(reader, QUESTION, ["", " "]) == []
+    assert span_answers(reader, QUESTION, ["", *TEXTS])[0].passage == found[0].passage + 1, (
+        "a document of a title alone"
+    )
+    assert span_answers(reader, QUESTION, ["", " "]) == []
     with pytest.raises(UsageError, match="gives no answers"):
-        answers(predictor(models["rank"]), QUESTION, TEXTS)
+        span_answers(predictor(models["rank"]), QUESTION, TEXTS)
 
 
 def test_vectors_have_length_one_and_empty_texts_none(models: dict[str, Path]) -> None:
-    found = vectors(predictor(models["embed"]), [*TEXTS, " "])
+    found = embed_texts(predictor(models["embed"]), [*TEXTS, " "])
     assert np.linalg.norm(found, axis=-1) == pytest.approx([1, 1, 1, 1, 0], abs=1e-5)
 
 
@@ -99,7 +101,7 @@ def test_every_stage_on_the_command_line(
     code, out, _ = bertie("search", "index", QUESTION, "--json", "--rerank-alone", *stages)
     found = json.loads(out)
     assert set(found["seconds"]) == {"words", "embed", "vectors", "rerank", "read"}
-    order = relevance(predictor(models["rank"]), QUESTION, [hit["text"] for hit in found["hits"]])
+    order = passage_relevance(predictor(models["rank"]), QUESTION, [hit["text"] for hit in found["hits"]])
     assert order == sorted(order, reverse=True)
     assert len(found["hits"]) == 4, "vectors rank every passage"
     hit = found["hits"][found["answer"]["hit"]]

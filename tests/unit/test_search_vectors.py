@@ -10,7 +10,7 @@ import pytest
 from bertie.apps.search import models
 from bertie.apps.search.check import check
 from bertie.apps.search.embedded import Embedded
-from bertie.apps.search.index import index, remove
+from bertie.apps.search.index import index, remove_documents
 from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
@@ -40,7 +40,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pytest.importorskip("usearch")
     known = {seed: around(seed, 2000) for seed in (1, 2, 3)}
     monkeypatch.setattr(
-        models, "vectors", lambda embedder, texts: np.stack([known[int(a)][int(b)] for a, b in map(str.split, texts)])
+        models,
+        "embed_texts",
+        lambda embedder, texts: np.stack([known[int(a)][int(b)] for a, b in map(str.split, texts)]),
     )
     index([table(tmp_path / "one.csv", 1, 2000)], tmp_path / "index", embedder=GIVEN, vectors="approximate")
     return tmp_path / "index"
@@ -69,7 +71,7 @@ def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_p
     index([table(tmp_path / "three.csv", 3, 400)], folder, embedder=GIVEN)
     assert "neighbors-000002.usearch" in {path.name for path in folder.glob("neighbors-*")}
     assert recall(folder, 3) > 0.95
-    remove([str(tmp_path / "one.csv")], folder)
+    remove_documents([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)
     found = store.nearest(around(1, 2000)[0], 10)
     assert {passage.source for passage in store.passages([i for i, _ in found])} <= {
@@ -88,7 +90,7 @@ def test_what_is_left_is_found_behind_many_removed_passages(
 ) -> None:
     monkeypatch.setattr("bertie.apps.search.embedded.MORE", 7)
     index([table(tmp_path / "two.csv", 2, 40)], folder, embedder=GIVEN)
-    remove([str(tmp_path / "one.csv")], folder)
+    remove_documents([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)
     store.exact = exact
     near, own = around(1, 2000)[0], around(2, 2000)[:40]  # of a passage that was removed
@@ -123,7 +125,7 @@ def test_questions_and_passages_have_the_prompts_of_the_model(tmp_path: Path) ->
     (prompted / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     bare, model = (Predictor(load_module(one)) for one in (plain, prompted))
     for role, prompt in prompts.items():
-        expected = models.vectors(bare, [prompt + text for text in ("e f", "g")])
-        assert models.vectors(model, ["e f", "g"], role) == pytest.approx(expected, abs=1e-6)
-        assert models.vectors(bare, ["e f"], role) == pytest.approx(models.vectors(bare, ["e f"]), abs=1e-6)
+        expected = models.embed_texts(bare, [prompt + text for text in ("e f", "g")])
+        assert models.embed_texts(model, ["e f", "g"], role) == pytest.approx(expected, abs=1e-6)
+        assert models.embed_texts(bare, ["e f"], role) == pytest.approx(models.embed_texts(bare, ["e f"]), abs=1e-6)
     assert model.task.prompt == "", "the predictor is not changed"

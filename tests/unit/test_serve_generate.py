@@ -40,7 +40,7 @@ def folders(tmp_path_factory):
     model.training_facts = with_task(
         TrainingFacts(max_length=30, too_long="truncate", texts=1), Text2TextTask(max_target_length=12)
     )
-    families.save(model, causal, tokenizer=tokenizer)
+    families.save_model(model, causal, tokenizer=tokenizer)
     return {**{name: made[name] for name in names}, "causal": causal}
 
 
@@ -185,7 +185,7 @@ def test_a_stream_whose_process_ends_is_not_begun_again():
         facts = Facts(64, 1, {}, writes=True)
         alive, lanes, starts, runs = True, 1, 0, 0
 
-        async def run(self, ids, outputs, on_token=None):
+        async def run(self, ids, outputs, on_token=None, adapter=""):
             self.runs += 1
             on_token(5)
             raise WorkerDied

@@ -189,9 +189,9 @@ def test_reload_of_what_is_no_server_here(bertie, tmp_path):
     assert (code, "No server answered" in err) == (1, True), err
     other = {"process": {"pid": os.getpid(), "started": "1"}, "reloads": {"number": 0}}
     with pytest.raises(UsageError, match="not a process of this machine"):
-        signal_to(other["process"], "http://x")
+        signal_to(other["process"], "http://x", signal.SIGHUP)
     with pytest.raises(UsageError, match="Ray"):
-        signal_to(None, "http://x")
+        signal_to(None, "http://x", signal.SIGHUP)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie.apps.search.models import relevance
+from bertie.apps.search.models import passage_relevance
 from bertie.apps.serve import handlers
 from bertie.apps.serve.golden import difference
 from bertie.apps.serve.routes import ROUTES
@@ -148,7 +148,7 @@ def test_reranking(server, folders):
 
 def test_a_model_of_lists_ranks(server, folders):
     texts = ["c d", "e", "f g h"]
-    expected = relevance(library(folders, "choice"), "ab", texts)
+    expected = passage_relevance(library(folders, "choice"), "ab", texts)
     found = server.ok("/rerank", {"model": "choice", "query": "ab", "texts": texts, "raw_scores": True})
     assert [one["score"] for one in found] == pytest.approx(sorted(expected, reverse=True), abs=2e-6)
     assert [one["index"] for one in found] == sorted(range(3), key=lambda i: -expected[i])
@@ -490,7 +490,7 @@ def test_metrics_are_bounded_and_hold_no_text(server):
     assert {"te_request_count", "te_request_duration", "te_queue_size", "te_batch_next_tokens"} <= set(families)
     assert "zebra" not in text
     assert "made-up" not in text
-    assert all(len(family.samples) < 400 for family in families.values())
+    assert all(len(family.samples) < 40 * len(server.fleet.models) for family in families.values())
 
 
 def test_one_model_answers_to_any_name(folders):

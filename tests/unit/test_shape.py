@@ -93,23 +93,45 @@ def participles_as_names() -> int:
 def names_of_the_waist() -> int:
     """Names that applications may use: those of bertie/__init__.py and bertie/platform.py.
 
-    Functions that a noun of the waist only bundles (`check_new = staticmethod(check_new_file)`) count one by one.
+    What a class of platform.py only bundles counts one by one: functions (`check_new = staticmethod(check_new_file)`,
+    or a @staticmethod) and other names of its module (`Tile = StatCard`).
     """
-    count = sum(
-        isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("staticmethod(")
-        for path in core()
-        for owner in ast.walk(trees()[path])
-        if isinstance(owner, ast.ClassDef)
-        for node in owner.body
+    listed = {path: _assigned(trees()[Path(path)], "__all__") for path in ("__init__.py", "platform.py")}
+    homes = {
+        alias.name: Path(str(node.module).removeprefix("bertie.").replace(".", "/"))
+        for node in ast.walk(trees()[Path("platform.py")])
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("bertie.")
+        for alias in node.names
+    }
+    bundled = 0
+    for name, home in homes.items():
+        tree = trees().get(home.with_suffix(".py")) or trees()[home / "__init__.py"]
+        kinds = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        made_by = _assigned(tree, name)  # console = Console()
+        kind = kinds.get(ast.unparse(made_by.func) if isinstance(made_by, ast.Call) else name)
+        bundled += sum(map(_bundles, kind.body)) if kind else 0
+    return bundled + sum(len(ast.literal_eval(names)) for names in listed.values() if names)
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """Returns what a module assigns to a name."""
+    nodes = (node for node in tree.body if isinstance(node, ast.Assign))
+    return next((node.value for node in nodes if ast.unparse(node.targets[0]) == name), None)
+
+
+def _bundles(node: ast.stmt) -> int:
+    """Returns how many functions or other names of a module an entry of a class only makes reachable."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return any(ast.unparse(one) == "staticmethod" for one in node.decorator_list)
+    told = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or (told and not told.startswith(("ClassVar", "TypeAlias"))):
+        return 0
+    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+    return sum(
+        isinstance(value, ast.Name | ast.Attribute)
+        or (isinstance(value, ast.Call) and ast.unparse(value.func) == "staticmethod")
+        for value in values
     )
-    for path in (Path("__init__.py"), Path("platform.py")):
-        names = next(
-            node.value
-            for node in trees()[path].body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        )
-        count += len(ast.literal_eval(names))
-    return count
 
 
 def joined_packages() -> int:
@@ -153,15 +175,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_355, 45_000),
-    core_files: (439, 290),
+    core_lines: (72_000, 45_000),
+    core_files: (460, 290),
     imports_inside_functions: (123, 60),
-    uses_of_any: (972, 600),
-    asserts: (47, 50),
+    uses_of_any: (953, 600),
+    asserts: (46, 50),
     longest_function: (73, 80),
-    names_in_several_modules: (460, 60),
-    participles_as_names: (3_494, 0),
-    names_of_the_waist: (300, 120),
+    names_in_several_modules: (406, 60),
+    participles_as_names: (3_465, 0),
+    names_of_the_waist: (215, 120),
     joined_packages: (41, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

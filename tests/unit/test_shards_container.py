@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.shards import BLOCK, Shards, ShardWriter, decode
+from bertie.data.shards import BLOCK, Shards, ShardWriter, decode_texts
 from bertie.errors import DataError, Stopped
 
 DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), min_size=1, max_size=4), max_size=12)
@@ -61,8 +61,8 @@ def test_text_is_written_as_bytes_and_read_as_text(tmp_path):
         writer.add(["가나다.".encode(), b"abc"])
         shards = writer.finish(kind="text")
     bounds = np.concatenate([[0], np.cumsum(shards.sentence_lengths())])
-    assert decode(shards.values(0, 2), bounds) == ["가나다.", "abc"]
-    assert decode(shards.values(0, 0), np.zeros(1, np.int64)) == []
+    assert decode_texts(shards.values(0, 2), bounds) == ["가나다.", "abc"]
+    assert decode_texts(shards.values(0, 0), np.zeros(1, np.int64)) == []
     assert shards.manifest["kind"] == "text"
 
 

@@ -38,7 +38,7 @@ COMPRESS = {
 
 def read(*inputs, counts=None, **reading):
     reading = ReadOptions(**reading)
-    units, _ = sources.plan(map(str, inputs), reading)
+    units, _ = sources.plan_units(map(str, inputs), reading)
     return [found for unit in units for found in sources.read(unit, reading, Counter() if counts is None else counts)]
 
 
@@ -130,11 +130,11 @@ def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("../outside.txt", "text")
     with pytest.raises(UsageError, match=r"the extension .zip is unknown"):
-        sources.plan([str(archive)], ReadOptions())
+        sources.plan_units([str(archive)], ReadOptions())
     with pytest.raises(DataError, match="contains no file of a known format"):
-        sources.plan([str(archive.parent)], ReadOptions())
+        sources.plan_units([str(archive.parent)], ReadOptions())
     renamed = archive.rename(archive.with_suffix(".txt"))
-    (unit,), _ = sources.plan([str(renamed)], ReadOptions())
+    (unit,), _ = sources.plan_units([str(renamed)], ReadOptions())
     assert all(isinstance(found, BadRecord) for found in sources.read(unit, ReadOptions(), Counter()))
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "texts.txt"]
 
@@ -215,9 +215,9 @@ def test_wrong_columns_are_refused_before_the_work_and_name_the_choices(tmp_path
     (tmp_path / "b.parquet").write_bytes(parquet(["only text"]))
     for name in ("a.csv", "a.tsv.gz"):
         with pytest.raises(UsageError, match=rf"{name} has no column 'text'\. Choices: body, id\. Pass --text COLUMN"):
-            sources.plan([str(tmp_path / name)], ReadOptions())
+            sources.plan_units([str(tmp_path / name)], ReadOptions())
     with pytest.raises(UsageError, match="has no column 'body'"):
-        sources.plan([str(tmp_path / "b.parquet")], ReadOptions(text="body"))
+        sources.plan_units([str(tmp_path / "b.parquet")], ReadOptions(text="body"))
 
 
 def test_wiki_titles_and_markup_lines_go_and_are_counted(tmp_path):
@@ -305,7 +305,7 @@ def seconds_to_plan(folder, count):
         if number % 10 == 0:
             (folder / f"{number:06d}.bin").touch()
     begun = time.perf_counter()
-    units, (_, passed_over, _) = sources.plan([str(folder)], ReadOptions())
+    units, (_, passed_over, _) = sources.plan_units([str(folder)], ReadOptions())
     elapsed_s = time.perf_counter() - begun
     assert [Path(item[0]).name for unit in units for item in unit.items] == [f"{n:06d}.txt" for n in range(count)]
     assert len(passed_over) == -(-count // 10)

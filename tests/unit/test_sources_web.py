@@ -38,7 +38,7 @@ def page(number, text="", *, ns=0, more=""):
 
 def read(*inputs, counts=None, **options):
     reading = ReadOptions(**options)
-    units, _ = sources.plan(map(str, inputs), reading)
+    units, _ = sources.plan_units(map(str, inputs), reading)
     return [found for unit in units for found in sources.read(unit, reading, Counter() if counts is None else counts)]
 
 

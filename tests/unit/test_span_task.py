@@ -17,7 +17,7 @@ from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.facts import facts_of
+from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.tasks import SpanTask, task_of, with_task
@@ -310,7 +310,7 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     model = TorchModel(Encoder(config), task.heads(config))
     initialize(model, std=0.2)
     model.training_facts = with_task(TrainingFacts(), tuned)
-    assert task_of(facts_of(model)) == tuned
+    assert task_of(Facts.of(model)) == tuned
 
 
 # Files --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from test_pretrain import home, settings, thread
 
 from bertie import settings as configs
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from nano import timeless
 
 assert home
@@ -23,7 +23,7 @@ STEPS = 120
 
 def pretraining(home, folder):
     overrides = [f"train.steps={STEPS}", "train.log_every=10", "train.save_every=20", "train.eval_every=60"]
-    configs.save(settings(home, *overrides, "train.precision=fp32"), folder / "nano.yaml")
+    configs.save_settings(settings(home, *overrides, "train.precision=fp32"), folder / "nano.yaml")
     return [sys.executable, "-m", "bertie", "pretrain", "-c", str(folder / "nano.yaml"), "-o", str(folder / "run")]
 
 
@@ -49,7 +49,7 @@ def test_a_closed_terminal_stops_it_with_a_checkpoint(home, tmp_path):
     assert process.wait(timeout=120) == 75
     assert max(int(folder.name.partition("-")[2]) for folder in run.glob("checkpoint-*")) >= last
     assert subprocess.run(command, timeout=240, capture_output=True).returncode == 0
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -63,4 +63,4 @@ def test_stopped_by_a_signal_it_exits_with_75_and_goes_on(home, tmp_path, number
     assert f"{number.name} after step" in error.replace("\n", " ")
     assert subprocess.run(command, timeout=240, capture_output=True).returncode == 0
     assert timeless(run)[-1]["step"] == STEPS
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]

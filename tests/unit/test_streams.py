@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from bertie import console
+from bertie.console import console
 
 BERTIE = f"{sys.executable} -m bertie"
 

@@ -14,9 +14,9 @@ from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
-from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from bertie.text.tokenizer import Tokenizer
 
 assert home
@@ -77,7 +77,7 @@ def sliced(teacher):
 
 def test_a_run_s_student_starts_as_plain_slicing_says(home, teacher, tmp_path):
     model = PreparedRun(distilling(home, teacher)).model()
-    families.save(model, tmp_path / "student")
+    families.save_model(model, tmp_path / "student")
     found, expected = load_file(tmp_path / "student" / "model.safetensors"), sliced(teacher)
     assert expected.keys() <= found.keys()
     for name, tensor in expected.items():
@@ -116,7 +116,7 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     short, whole = distilling(home, teacher, "train.steps=3"), distilling(home, teacher, "train.steps=6")
     run = tmp_path / "run"
     pretrain(short, run)
-    assert all(check["ok"] for check in verify(run)["checks"])
+    assert all(check["ok"] for check in verify_folder(run)["checks"])
     kept = tmp_path / "kept"
     shutil.copytree(teacher, kept)
     make_teacher(teacher, home, seed=4)
@@ -125,7 +125,7 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     assert "objectives.distil.teacher: " in str(refused.value)
     with pytest.raises(DataError, match=r"objectives.distil.teacher differs"):
         pretrain(short, tmp_path / "again", reference_run=run)
-    (bad,) = [check for check in verify(run)["checks"] if not check["ok"]]
+    (bad,) = [check for check in verify_folder(run)["checks"] if not check["ok"]]
     assert "now contains another model" in bad["found"]
     # the same teacher in another folder is the same run
     moved = distilling(home, kept, "train.steps=6")
@@ -142,8 +142,10 @@ def test_a_run_that_goes_on_from_a_folder_names_its_weights(home, teacher, tmp_p
 
 def test_what_is_run_beside_the_model_is_counted(home, teacher):
     """Planned operations: the teacher reads what the student reads, and is not trained."""
-    alone = plan(settings(home, "model=distilbert-base-uncased", "objectives.nsp=null"))
-    taught = plan(distilling(home, teacher, "model_overrides.num_hidden_layers=2", "objectives.distil.layers=[0,1]"))
+    alone = plan_pretraining(settings(home, "model=distilbert-base-uncased", "objectives.nsp=null"))
+    taught = plan_pretraining(
+        distilling(home, teacher, "model_overrides.num_hidden_layers=2", "objectives.distil.layers=[0,1]")
+    )
     beside = taught["flops_beside"]["teacher"]
     assert taught["flops"] > alone["flops"] + beside
     assert not alone["flops_beside"]
@@ -161,7 +163,7 @@ def test_a_generator_is_counted(home):
     cost = built.extra_cost(config, length=128.0, shares={"generator": 0.15, "rtd": 1.0})
     once = forward_flops(built.smaller(config), length=128.0, predicted=0.15)
     assert cost["generator"] == pytest.approx(3 * sum(once.values()) + once["masked-LM head"])
-    found = plan(
+    found = plan_pretraining(
         settings(
             home, "model=electra-small-discriminator", "objectives.nsp=null", "objectives.mlm=null", "objectives.rtd={}"
         )

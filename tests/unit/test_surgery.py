@@ -18,9 +18,9 @@ from bertie.models.widen import wider
 from bertie.nn.layout import Packed
 from bertie.text.formats import GPT2
 from bertie.text.normalize import Normalizer
-from bertie.text.resize import extend, trim
+from bertie.text.resize import extend, trim_tokenizer
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXTS = """The nurse gave the patient a drug and wrote a note.
 A chemist weighed the powder; the scale was old, but true.
@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
 def tokenizer_of(kind: str, folder: Path) -> Tokenizer:
     words = count_words(TEXTS * 3)
     if kind in ("wordpiece", "unigram"):
-        return train(words, size=260, algorithm=kind, normalizer=Normalizer(lowercase=True))
+        return train_vocabulary(words, size=260, algorithm=kind, normalizer=Normalizer(lowercase=True))
     if kind == "sentencepiece":
         sentencepiece = pytest.importorskip("sentencepiece")
         with open(folder / "sentencepiece.bpe.model", "wb") as file:
@@ -142,7 +142,7 @@ def test_extended_words_are_one_piece_and_start_as_their_pieces(kind: str, tmp_p
 def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(kind, tmp_path)
     covered = TEXTS[:2]
-    resized = trim(tokenizer, covered)
+    resized = trim_tokenizer(tokenizer, covered)
     new = resized.tokenizer
     assert new.vocab_size < tokenizer.vocab_size - 20
     assert [new.id_to_token(i) for i in range(new.vocab_size)] == [
@@ -169,11 +169,11 @@ def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path)
 def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> None:
     """The end of a text is the last of GPT-2's pieces, and its first, an exclamation mark, is what padding was."""
     words = count_words(["! the cat sat on the mat, a lazy dog lay there"] * 5)
-    tokenizer = train(words, size=320, family=GPT2)
+    tokenizer = train_vocabulary(words, size=320, family=GPT2)
     eos = tokenizer.special_id("eos")
     model = made("gpt2", "lm", vocab_size=tokenizer.vocab_size, eos_token_id=eos)
     model.public = {"bos_token_id": eos, "eos_token_id": eos}
-    resized = trim(tokenizer, ["the cat sat!"])
+    resized = trim_tokenizer(tokenizer, ["the cat sat!"])
     new = resized.tokenizer
     assert new.vocab_size < tokenizer.vocab_size
     trimmed = with_vocabulary(model, resized)
@@ -187,9 +187,9 @@ def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> No
 def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
     """Its separator has the tokenizer's id, 3, which a config.json of BERT has no key for, and no layer reads."""
     tokenizer = tokenizer_of("wordpiece", tmp_path)
-    for change in (extend(tokenizer, DOMAIN), trim(tokenizer, TEXTS)):
+    for change in (extend(tokenizer, DOMAIN), trim_tokenizer(tokenizer, TEXTS)):
         changed = with_vocabulary(model_of(tokenizer), change)
-        families.save(changed, tmp_path / "changed")
+        families.save_model(changed, tmp_path / "changed")
         saved = json.loads((tmp_path / "changed" / "config.json").read_text())
         assert saved["model_type"] == "bert"
         assert "bertie" not in saved
@@ -198,7 +198,7 @@ def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
 def test_transformers_opens_an_extended_and_a_trimmed_tokenizer(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     for kind in KINDS:
-        for name, change in (("extend", extend), ("trim", trim)):
+        for name, change in (("extend", extend), ("trim", trim_tokenizer)):
             folder = tmp_path / kind / name
             folder.mkdir(parents=True)
             tokenizer = tokenizer_of(kind, folder)

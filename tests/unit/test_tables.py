@@ -175,10 +175,10 @@ def test_carriage_returns_end_lines_wherever_a_file_is_looked_at(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("첫 줄\rsecond\tline\r".encode())
     assert table_kind(path) == "lines"
-    assert lines.texts_of(path) == ["첫 줄", "second\tline"]
+    assert lines.nonempty_lines(path) == ["첫 줄", "second\tline"]
     path.write_bytes("첫 줄\r".encode("cp949"))
     with pytest.raises(DataError, match=r"convert it: iconv -f cp949"):
-        lines.texts_of(path)
+        lines.nonempty_lines(path)
 
 
 def test_a_line_without_an_end_is_one_bad_row_in_bounded_memory(tmp_path, monkeypatch):
@@ -203,7 +203,7 @@ def test_encodings_that_are_none_of_lines_are_refused(tmp_path, encoding):
     with pytest.raises(UsageError, match="Unknown encoding"):
         read(path, TableFormat.of(encoding=encoding, labelled=False))
     with pytest.raises(UsageError, match="Unknown encoding"):
-        sources.plan([str(path)], ReadOptions(encoding=encoding))
+        sources.plan_units([str(path)], ReadOptions(encoding=encoding))
 
 
 def test_half_a_surrogate_pair_costs_its_own_row(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from bertie.metrics.tags import Entity, TagScores, entities, inside, rewrite
+from bertie.metrics.tags import Entity, TagScores, inside, rewrite, tag_entities
 
 seqeval = pytest.importorskip("seqeval.metrics")
 
@@ -25,7 +25,9 @@ def sentences(seed: int, tags: list[str], count: int = 30) -> tuple[list[list[st
 @pytest.mark.parametrize("seed", range(20))
 def test_entities_are_read_as_seqeval_reads_them(seed):
     for true in sentences(seed, TAGS)[0]:
-        assert [(e.type, e.start, e.end - 1) for e in entities(true)] == seqeval.sequence_labeling.get_entities(true)
+        assert [(e.type, e.start, e.end - 1) for e in tag_entities(true)] == seqeval.sequence_labeling.get_entities(
+            true
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -69,11 +71,13 @@ def test_tags_without_a_type_are_read_as_seqeval_reads_them(seed, tags):
     """As sets of key phrases have them: B I I O is one phrase, not three."""
     truth, given = sentences(seed, tags)
     for true in truth:
-        assert [(e.type, e.start, e.end - 1) for e in entities(true)] == seqeval.sequence_labeling.get_entities(true)
+        assert [(e.type, e.start, e.end - 1) for e in tag_entities(true)] == seqeval.sequence_labeling.get_entities(
+            true
+        )
     scores = TagScores(tuple(tags))
     scores.add(truth, given)
     assert scores.compute()["f1"] == pytest.approx(seqeval.f1_score(truth, given))
-    assert entities(["B", "I", "I", "O"]) == [Entity("_", 0, 3)]
+    assert tag_entities(["B", "I", "I", "O"]) == [Entity("_", 0, 3)]
     assert [inside(tag) for tag in ("B", "I", "S", "O")] == ["I", "I", "I", "O"]
     assert rewrite(["B", "I", "O", "B"], "bioes") == ["B", "E", "O", "S"]
 
@@ -93,7 +97,7 @@ def test_strict_bioes_is_seqevals(seed):
             for average in ("micro", "macro")
         ]
     assert [scores.compute()[name] for name in ("f1", "macro_f1")] == pytest.approx(theirs)
-    assert entities(["B-PER", "O"], strict=True, closed=True) == []
+    assert tag_entities(["B-PER", "O"], strict=True, closed=True) == []
 
 
 def test_parts_of_speech_are_entities_of_one_word():
@@ -109,7 +113,7 @@ def test_parts_of_speech_are_entities_of_one_word():
 def test_rewriting_keeps_the_entities(scheme):
     for true in sentences(3, BIO)[0]:
         written = rewrite(true, scheme)
-        assert entities(written) == entities(true)
+        assert tag_entities(written) == tag_entities(true)
         assert rewrite(written, "bio") == rewrite(true, "bio")
 
 
@@ -118,7 +122,7 @@ def test_schemes_as_written():
     assert rewrite(tags, "iob1") == ["I-PER", "I-PER", "B-PER", "O", "I-LOC"]
     assert rewrite(tags, "bioes") == ["B-PER", "E-PER", "S-PER", "O", "S-LOC"]
     assert rewrite(tags, "as_given") == tags
-    assert entities(["O", "I-PER", "B-LOC", "I-PER"], strict=True) == [Entity("LOC", 2, 3)]
+    assert tag_entities(["O", "I-PER", "B-LOC", "I-PER"], strict=True) == [Entity("LOC", 2, 3)]
     assert [inside(tag) for tag in ("B-PER", "I-PER", "S-PER", "O", "NOUN")] == ["I-PER", "I-PER", "I-PER", "O", "NOUN"]
 
 

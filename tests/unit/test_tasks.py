@@ -239,10 +239,18 @@ def test_similarities_are_measured_against_relative_labels():
             EmbedTask(**{name: 0.0})
 
 
-def test_vectors_are_measured_on_pairs():
-    task = EmbedTask()
-    with pytest.raises(DataError, match=r"measured on pairs.*--text"):
-        task.count(task.scores(), [Example(("a",), "1")], [Prediction([0.5, 0.5], None, {})])
+def test_vectors_of_texts_are_measured_by_their_neighbors():
+    """Texts of a label look for one another; pairs with scores and other rows are not mixed."""
+    task, scores = EmbedTask(), EmbedTask().scores()
+    vectors = ([1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9])
+    examples = [Example((text,), text[0]) for text in ("a1", "a2", "b1", "b2")]
+    task.count(scores, examples, [Prediction(vector) for vector in vectors])
+    assert scores.compute()["mrr@10"] == 1
+    alone = task.scores()
+    task.count(alone, [Example((text,), text) for text in "ab"], [Prediction(vector) for vector in vectors[:2]])
+    assert "no query has a relevant passage" in alone.report()["undefined"]["mrr@10"]
+    with pytest.raises(DataError, match="Use one table for each"):
+        task.count(scores, [Example(("a", "b"), 1.0)], [Prediction(0.5)])
 
 
 @pytest.mark.parametrize("kinds", [2, 50, 10**6])

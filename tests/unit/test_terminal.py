@@ -12,9 +12,9 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
-from bertie import console
 from bertie.apps.search.readers import Reading, read
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.families import VARIANTS
 
 
@@ -49,7 +49,7 @@ def test_a_preset_is_a_line_whose_name_can_be_copied():
 @pytest.mark.parametrize(("seconds", "lines"), [(0.5, 0), (1.5, 1)])
 def test_progress_of_less_than_a_second_leaves_no_trace(monkeypatch, seconds: float, lines: int):
     now = iter([0.0, *[seconds] * 9])
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("bertie.console.time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with console.progress("reading", 0.4, unit="MB") as advance:
         advance(0.4)
@@ -103,7 +103,7 @@ def test_what_the_machine_lacks_is_one_sentence(bertie, monkeypatch, error, mess
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("bertie.io.sources.plan", fail)
+    monkeypatch.setattr("bertie.io.sources.plan_units", fail)
     code, _, err = bertie("corpus", "a.txt", "-o", "corpus", "--dry-run")
     assert (code, message in err, "Traceback" in err) == (1, True, False)
 
@@ -129,7 +129,7 @@ def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):
 
 def test_a_step_that_cannot_tell_how_far_it_is_shows_that_it_goes_on(monkeypatch, capsys):
     """In a pipe, where nothing is drawn: a line every few seconds."""
-    monkeypatch.setattr(console, "PLAIN_LINE_EVERY_S", 0.5)
+    monkeypatch.setattr("bertie.console.PLAIN_LINE_EVERY_S", 0.5)
     with console.working("tracing the graph"):
         time.sleep(2.3)
     lines = capsys.readouterr().err.splitlines()

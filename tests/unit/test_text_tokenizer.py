@@ -15,7 +15,7 @@ from bertie.text.encoding import longest_first
 from bertie.text.engine import bert_engine, wordpiece_engine
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 PIECES = """[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] the cat sat on mat un ##believ ##able cafe café
 ! ? , . - ' 한글 한 ##글 각 ##각 학교 ##에서 ㅋ ##ㅋ ﾡ ##ﾡ 👨 ##👩 👨👩 שלום ##ם 中 国 a ##b ##c e ##́ x""".split()
@@ -324,6 +324,6 @@ def test_published_rules_are_bert_exactly():
 @pytest.mark.parametrize("texts", [[("a", "b", "c"), "d"], [("a",)], [None], ["a", 5], [["a", None]], "ab"])
 def test_only_texts_and_pairs_are_encoded(texts: Any) -> None:
     """The third text of a tuple was read in the place of the next text."""
-    tokenizer = train(count_words(["a b c d"] * 3), size=60)
+    tokenizer = train_vocabulary(count_words(["a b c d"] * 3), size=60)
     with pytest.raises(UsageError, match="must be a"):
         tokenizer.encode_batch(texts)

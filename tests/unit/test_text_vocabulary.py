@@ -9,14 +9,14 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
-from bertie import console
 from bertie.cli.table import app
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
-from bertie.text.report import report, script
+from bertie.text.report import measure_tokenizer, script
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
 
 NOUNS = "harbour lantern orchard window kettle bridge ladder garden pocket mirror candle basket".split()
 VERBS = "carries follows finds paints repairs watches opens borrows forgets remembers".split()
@@ -55,7 +55,7 @@ def test_counting_forgets_the_rare_within_its_bound_and_says_so():
 
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
 def test_every_algorithm_learns_loads_and_spells(algorithm, words, tmp_path):
-    tokenizer = train(words, size=400, algorithm=algorithm, normalizer=Normalizer(lowercase=True))
+    tokenizer = train_vocabulary(words, size=400, algorithm=algorithm, normalizer=Normalizer(lowercase=True))
     assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert tokenizer.special_ids == {0, 1, 2, 3, 4}
     facts = tokenizer.settings["bertie"]
@@ -76,20 +76,20 @@ def test_every_algorithm_learns_loads_and_spells(algorithm, words, tmp_path):
         for i, (start, _) in zip(encoding.ids[1:-1], encoding.offsets[1:-1], strict=True):
             starts.setdefault(start, i)
         assert not tokenizer.continues_word([i for at, i in starts.items() if text[at - 1] == " "]).any()
-    assert report(again, texts).to_dict()["round_trip"] == 1
+    assert measure_tokenizer(again, texts).to_dict()["round_trip"] == 1
 
 
 def test_the_order_of_the_corpus_does_not_matter(words):
     shuffled = list(lines())
     random.Random(9).shuffle(shuffled)
     for algorithm in ("wordpiece", "bpe"):
-        one = train(words, size=300, algorithm=algorithm)
-        assert one.fingerprint == train(count_words(shuffled), size=300, algorithm=algorithm).fingerprint
+        one = train_vocabulary(words, size=300, algorithm=algorithm)
+        assert one.fingerprint == train_vocabulary(count_words(shuffled), size=300, algorithm=algorithm).fingerprint
 
 
 def test_learning_from_counts_is_learning_from_the_text(words):
     """Twin: the engine fed the text itself, line by line, with the letters numbered as ours are (ties depend on it)."""
-    ours = train(words, size=300, normalizer=Normalizer())
+    ours = train_vocabulary(words, size=300, normalizer=Normalizer())
     pieces = sorted(ours.engine.get_vocab(), key=ours.token_to_id)
     letters = [piece for piece in pieces if len(piece.removeprefix("##")) == 1 or piece.startswith("[")]
     plain = Engine(models.WordPiece(unk_token="[UNK]"))
@@ -106,20 +106,20 @@ def test_unigram_has_the_same_ids_every_time():
     found = set[str]()
     for _ in range(3):
         rng.shuffle(corpus)
-        found.add(train(count_words(corpus), size=900, algorithm="unigram").engine.to_str())
+        found.add(train_vocabulary(count_words(corpus), size=900, algorithm="unigram").engine.to_str())
     assert len(found) == 1
 
 
 def test_scaled_counts_give_nearly_the_same_pieces(words, monkeypatch):
-    exact = set(train(words, size=300).engine.get_vocab())
+    exact = set(train_vocabulary(words, size=300).engine.get_vocab())
     monkeypatch.setattr(vocabulary, "MAX_FED", 1500)
-    scaled = train(words, size=300)
+    scaled = train_vocabulary(words, size=300)
     assert scaled.settings["bertie"]["counts_scaled_by"] < 0.5
     assert len(exact & set(scaled.engine.get_vocab())) / len(exact) > 0.85
 
 
 def test_free_rows_come_after_pad_as_in_the_release(words):
-    tokenizer = train(words, size=400, unused=99)
+    tokenizer = train_vocabulary(words, size=400, unused=99)
     assert tokenizer.unused_ids == set(range(1, 100))
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.mask_id) == (0, 100, 101, 103)
     assert not tokenizer.unused_ids & tokenizer.special_ids
@@ -127,16 +127,16 @@ def test_free_rows_come_after_pad_as_in_the_release(words):
 
 
 def test_more_pieces_than_the_corpus_can_give_is_said(words, capsys):
-    tokenizer = train(words, size=30522)
+    tokenizer = train_vocabulary(words, size=30522)
     said = " ".join(capsys.readouterr().err.split())
     assert f"has {tokenizer.vocab_size:,} tokens instead of 30,522" in said
     assert tokenizer.settings["bertie"]["size_asked"] == 30522
 
 
 def test_rare_characters_get_no_piece_and_jamo_always_do(words):
-    tokenizer = train(words, size=1000)
+    tokenizer = train_vocabulary(words, size=1000)
     assert tokenizer.unk_id not in tokenizer.encode("ㅋㅋㅋ ㅠㅠ ~^^ QZ").ids
-    few = train(words, size=400, limit_alphabet=30)
+    few = train_vocabulary(words, size=400, limit_alphabet=30)
     assert few.settings["bertie"]["characters"] == 30
     assert few.unk_id in few.encode(KOREAN[0]).ids + few.encode("땄다").ids
 
@@ -145,7 +145,7 @@ def test_characters_without_a_token_are_told_and_unigram_keeps_all(capsys):
     letters = "abcdefghijklmnopqrstuvwxyzéèüöäß"
     many = count_words(" ".join(a + b for b in letters) for a in letters for _ in range(3))
     for algorithm, options in (("wordpiece", {}), ("character-bpe", {}), ("unigram", {"limit_alphabet": 20})):
-        found = train(many, size=100, algorithm=algorithm, **options)
+        found = train_vocabulary(many, size=100, algorithm=algorithm, **options)
         lost = [letter for letter in letters if found.unk_id in found.encode(letter).ids]
         said = " ".join(capsys.readouterr().err.split())
         assert 0 < found.settings["bertie"]["characters_left_out"] == len(lost)
@@ -153,18 +153,18 @@ def test_characters_without_a_token_are_told_and_unigram_keeps_all(capsys):
         assert "warning: " in said
         assert all(f" {letter}" in said for letter in lost[:20])
         assert "A larger --size or --limit-alphabet keeps more" in said
-    kept = train(many, size=100, algorithm="unigram")  # sentencepiece's rule: all, whatever the size
+    kept = train_vocabulary(many, size=100, algorithm="unigram")  # sentencepiece's rule: all, whatever the size
     assert not [letter for letter in letters if kept.unk_id in kept.encode(letter).ids]
     assert kept.settings["bertie"]["characters_left_out"] == 0
     assert "leaves out" not in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"too small .* Choose a --size of 39 or more"):
-        train(many, size=38, algorithm="unigram")
-    assert train(many, size=39, algorithm="unigram").vocab_size == 39
+        train_vocabulary(many, size=38, algorithm="unigram")
+    assert train_vocabulary(many, size=39, algorithm="unigram").vocab_size == 39
 
 
 def test_few_characters_that_are_rare_are_told_without_a_warning(words, capsys):
     rare = count_words(["ab " * 60_000, "龍"])
-    assert train(rare, size=100, algorithm="unigram").settings["bertie"]["characters_left_out"] == 1
+    assert train_vocabulary(rare, size=100, algorithm="unigram").settings["bertie"]["characters_left_out"] == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "leaves out 1 character of 3, unknown when read (0.00056% of the text): 龍" in said
     assert not said.startswith("warning: The vocabulary leaves out")
@@ -172,30 +172,30 @@ def test_few_characters_that_are_rare_are_told_without_a_warning(words, capsys):
 
 def test_characters_that_are_added_are_counted_nowhere(capsys):
     """The words that spell each character of the alphabet are no words of the corpus."""
-    few = train(count_words(["hello 漢"]), size=900, limit_alphabet=None)
+    few = train_vocabulary(count_words(["hello 漢"]), size=900, limit_alphabet=None)
     said = " ".join(capsys.readouterr().err.split())
     assert "the corpus has only 2 different words, and a token must occur at least 2 times" in said
     assert few.settings["bertie"]["words_with_rare_characters"] == 0
-    train(count_words(["hello"]), size=60, min_frequency=1)  # 14 characters
+    train_vocabulary(count_words(["hello"]), size=60, min_frequency=1)  # 14 characters
     assert "the corpus has only 1 different word, and" in " ".join(capsys.readouterr().err.split())
-    train(count_words(["힣 힣 漢"]), size=60)
+    train_vocabulary(count_words(["힣 힣 漢"]), size=60)
     said = " ".join(capsys.readouterr().err.split())
     assert "leaves out 1 character of 2, unknown when read (33% of the text): 漢" in said
     assert "the corpus has only 1 different word without the characters left out" in said
 
 
 def test_unigram_keeps_the_characters_of_words_that_occur_once():
-    few = train(count_words(["hello 힣힣"]), size=9000, algorithm="unigram")
+    few = train_vocabulary(count_words(["hello 힣힣"]), size=9000, algorithm="unigram")
     assert few.unk_id not in few.encode("힣 z ㅋ").ids
 
 
 def test_what_cannot_be_learned_is_an_error(words):
     with pytest.raises(DataError, match="no words"):
-        train(count_words(["", "  "]))
+        train_vocabulary(count_words(["", "  "]))
     with pytest.raises(UsageError, match="too small"):
-        train(words, size=60, limit_alphabet=100)
+        train_vocabulary(words, size=60, limit_alphabet=100)
     with pytest.raises(UsageError, match="Unknown algorithm 'wordpeice'"):
-        train(words, algorithm="wordpeice")
+        train_vocabulary(words, algorithm="wordpeice")
 
 
 def test_script_names():
@@ -204,8 +204,8 @@ def test_script_names():
 
 
 def test_the_report_counts(words):
-    tokenizer = train(words, size=400, normalizer=Normalizer(lowercase=True))
-    found = report(tokenizer, ["The harbour", "바다가 中国 harbour", "Ω"]).to_dict()
+    tokenizer = train_vocabulary(words, size=400, normalizer=Normalizer(lowercase=True))
+    found = measure_tokenizer(tokenizer, ["The harbour", "바다가 中国 harbour", "Ω"]).to_dict()
     assert found["texts"] == 3
     assert found["scripts"]["Latin"]["words"] == 3
     assert found["scripts"]["Hangul"]["fertility"] == len(tokenizer.ids(["바다가"])[0])
@@ -214,11 +214,14 @@ def test_the_report_counts(words):
     assert found["round_trip"] == pytest.approx(1 / 3)
     assert {word for word, _ in found["most_frequent_unknown"]} == {"中", "国", "Ω"}
     json.dumps(found)
-    assert report(tokenizer, []).to_dict()["fertility"] == 0
+    assert measure_tokenizer(tokenizer, []).to_dict()["fertility"] == 0
     bare = Tokenizer(Engine.from_str(tokenizer.engine.to_str()))
     bare.engine.post_processor = processors.ByteLevel()  # adds no special tokens
-    assert report(bare, ["The harbour"]).to_dict()["scripts"] == report(tokenizer, ["The harbour"]).to_dict()["scripts"]
-    assert report(tokenizer, ["The harbour"]).table().row_count == 2
+    assert (
+        measure_tokenizer(bare, ["The harbour"]).to_dict()["scripts"]
+        == measure_tokenizer(tokenizer, ["The harbour"]).to_dict()["scripts"]
+    )
+    assert measure_tokenizer(tokenizer, ["The harbour"]).table().row_count == 2
 
 
 def test_morphemes_put_spaces_and_keep_places():
@@ -235,7 +238,7 @@ def test_morphemes_put_spaces_and_keep_places():
 
 def test_a_tokenizer_keeps_its_morphemes(tmp_path):
     pytest.importorskip("kiwipiepy")
-    found = train(count_words(lines(), morphemes=True), size=400, morphemes=True)
+    found = train_vocabulary(count_words(lines(), morphemes=True), size=400, morphemes=True)
     found.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert again.fingerprint == found.fingerprint

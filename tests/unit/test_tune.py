@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.runs import confirmation
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.step_metrics import Diverged
@@ -117,7 +118,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     monkeypatch.setattr(module, "finetune", stops)
     with pytest.raises(Stopped):
         tune(config, run, SPACE)
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"')  # a kill amid a line
     results = tune(config, run, SPACE)
@@ -135,7 +136,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
         tune(varied(config, {"max_length": 12}), run, SPACE)
-    assert verify(run)["ok"], "a refused call changes nothing"
+    assert verify_folder(run)["ok"], "a refused call changes nothing"
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"\n')
     with pytest.raises(DataError, match=r"study\.jsonl is damaged"):
@@ -145,7 +146,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs that come to 0.9, 0.8 ... with looks in between; one has no loss."""
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback]) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback], **options: object) -> dict:
         if settings.epochs == 3:
             raise Diverged("the loss is nan")
         value = 1 - settings.epochs / 20
@@ -236,7 +237,7 @@ def test_killed_or_not_the_trials_are_the_same(
     stops: list[tuple[int, str]] = []
     calls = 0
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback]) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callbacks: list[Callback], **options: object) -> dict:
         nonlocal calls
         calls += 1
         now = [when for call, when in stops if call == calls]
@@ -274,3 +275,84 @@ def test_killed_or_not_the_trials_are_the_same(
     del unbroken["best"]["seconds"], broken["best"]["seconds"]
     assert broken == unbroken
     assert unbroken["given up"] > 0
+
+
+def test_the_best_settings_are_compared_with_the_given_ones(config: FinetuneConfig, tmp_path: Path):
+    """With the same new seeds; a search that is called again trains nothing."""
+    run = tmp_path / "run"
+    weak = varied(config, {"optim.lr": 1e-6})
+    results = tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
+    found = results["confirmed"]
+    assert found["best"] > found["given"]
+    assert found["difference"] == pytest.approx(found["best"] - found["given"])
+    assert (found["seeds"], len(found["runs"])) == (2, 2)
+    seeds = [
+        json.loads((run / f"{name}=seed {seed}" / "results.json").read_text())
+        for name in ("given", "best")
+        for seed in (1, 2)
+    ]
+    assert [one["dev"]["accuracy"] for one in seeds] == [
+        row[name] for name in ("given", "best") for row in found["runs"]
+    ]
+    assert {path.parent.parent.name for path in run.glob("*/model/model.safetensors")} == {results["best"]["folder"]}
+    assert "Better than the given settings?" in (run / "report.html").read_text()
+    same = confirmation._compared([(0.5, 0.6), (0.6, 0.5), (0.5, 0.5)], "accuracy")
+    assert not same["better"]
+    assert "not shown to be better" in confirmation.verdict_on_best({"seeds": 3, **same}, "accuracy")
+    again = tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
+    assert again["confirmed"] == found
+
+
+def test_a_nested_search_measures_on_rows_that_chose_nothing(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    measured: dict[str, tuple[set[str], set[str]]] = {}
+    real = module.finetune
+
+    def watched(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
+        if (examples := options.get("examples")) is not None:
+            rows = [{str(one.line) for one in some} for some in (examples.train, examples.dev)]
+            measured[f"{Path(folder).parent.name}/{Path(folder).name}"] = (rows[0], rows[1])
+        return real(settings, folder, **options)
+
+    monkeypatch.setattr(module, "finetune", watched)
+    monkeypatch.setattr(confirmation, "finetune", watched)
+    space = {"optim.lr": (1e-6, 1e-2)}
+    results = tune(config, tmp_path / "run", space, folds=2)
+    nested = results["nested"]
+    assert (nested["folds"], len(nested["settings"])) == (2, 2)
+    outer = [measured[f"fold-{k}/best=all rows"] for k in (1, 2)]
+    assert outer[0][1].isdisjoint(outer[1][1])
+    assert len(outer[0][1] | outer[1][1]) == 120
+    for k in (1, 2):
+        learned, tested = measured[f"fold-{k}/best=all rows"]
+        assert learned.isdisjoint(tested)
+        for lr in ("1e-06", "0.01"):
+            inner = measured[f"fold-{k}/lr={lr}"]
+            assert (inner[0] | inner[1]).isdisjoint(tested)
+    with pytest.raises(UsageError, match="label changes how they are read"):
+        tune(config, tmp_path / "other", {"label": ("a", "b")}, folds=2)
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_mattered_is_told_from_enough_trials(config: FinetuneConfig, tmp_path: Path):
+    library = module._optuna()
+    study = library.create_study(direction="maximize")
+    distributions = {
+        "optim.lr": library.distributions.CategoricalDistribution((1, 2, 3)),
+        "epochs": library.distributions.CategoricalDistribution((1, 2, 3)),
+    }
+    for lr in (1, 2, 3):
+        for epochs in (1, 2, 3):
+            study.add_trial(
+                library.trial.create_trial(
+                    params={"optim.lr": lr, "epochs": epochs},
+                    distributions=distributions,
+                    value=lr + 0.01 * epochs,
+                    user_attrs={"seconds": 1.0},
+                )
+            )
+            if lr == 1:
+                assert module._importance(library, study) == {}
+    shares = module._importance(library, study)["importance"]
+    assert shares["optim.lr"] > 0.9 > 0.1 > shares["epochs"]

@@ -14,7 +14,7 @@ from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs.models import export_checkpoint
 from bertie.runs.models import load as load_module
 from bertie.runs.pretrain import pretrain
-from bertie.runs.verify import shown, verify
+from bertie.runs.verify import report_lines, verify_folder
 from bertie.train import checkpoint
 from bertie.train.callbacks import EachStep
 
@@ -109,13 +109,13 @@ def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
     pretrain(settings(home, kept), run)
     with pytest.raises(UsageError, match="beyond the last step"):
         pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
-    assert verify(run)["ok"], "a refused call changes nothing"
+    assert verify_folder(run)["ok"], "a refused call changes nothing"
     callbacks = [EachStep(lambda step: os.kill(os.getpid(), signal.SIGTERM))]
     stop = {"allow_change": ("train.steps",), "callbacks": callbacks}
     with pytest.raises(Stopped):
         pretrain(settings(home, kept, "train.steps=9"), run, **stop)
     assert checkpoint.latest(run).step == 7
-    assert verify(run)["ok"], shown(verify(run))
+    assert verify_folder(run)["ok"], report_lines(verify_folder(run))
     with pytest.raises(UsageError, match=r"train\.steps: 9 -> 6"):
         pretrain(settings(home, kept), run)
     assert checkpoint.latest(run).step == 7

@@ -20,7 +20,7 @@ from bertie.runs import model_card
 from bertie.runs.finetune import finetune
 from bertie.runs.pretrain import pretrain
 from bertie.runs.usage import energy
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 
 assert home
 assert model
@@ -137,7 +137,7 @@ def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.Monk
 def test_drivers_names_of_devices(name: str, key: str) -> None:
     found = catalog.named(name)
     assert found is not None
-    assert found.name == catalog.read().device(key).name
+    assert found.name == catalog.Catalog.read().device(key).name
     assert catalog.named("NVIDIA GeForce GTX 1080") is None
 
 
@@ -161,7 +161,7 @@ def check_run(run: Path, results: Any) -> None:
     assert card.count("## Cost of the training") == 1
     assert "| cost | forecast | measured | difference |" in card
     assert re.search(r"\d (MB|GB)", card)
-    assert verify(run)["ok"]
+    assert verify_folder(run)["ok"]
 
 
 def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from bertie.runs.models import load
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
-from bertie.text.vocabulary import count_words, train
+from bertie.text.vocabulary import count_words, train_vocabulary
+from bertie.train import loop
 from bertie.training_facts import TrainingFacts
 from toys import CommandLine, toy_model, toy_writer
 
@@ -40,7 +41,7 @@ def classifier(encoder: Path, folder: Path, *labels: str) -> Path:
     model = families.build(
         families.config(encoder), heads=lambda config: {"sequence": HEADS["sequence"](config, len(labels))}
     )
-    families.save(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
+    families.save_model(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
     return folder
 
 
@@ -109,7 +110,7 @@ def test_rank(encoder: Path, tmp_path: Path) -> None:
 
 def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -> None:
     model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save(model, str(tmp_path / "m"), tokenizer=Tokenizer.load(encoder))
+    families.save_model(model, str(tmp_path / "m"), tokenizer=Tokenizer.load(encoder))
     filled = bertie.fill_mask(tmp_path / "m", "a [MASK] c", top=2)
     told = json.loads(run.good("fill-mask", tmp_path / "m", "a [MASK] c", "--top", "2", "--json"))
     assert [one.token for one in filled[0]] == [one["token"] for one in told["masks"][0]]
@@ -151,7 +152,7 @@ def test_predictors_are_pickled(encoder: Path, tmp_path: Path, engine: Any) -> N
 def test_tokenizers_are_pickled(family: Format) -> None:
     if family.japanese:
         pytest.skip("made by another library")
-    tokenizer = train(count_words([" ".join(TEXTS * 9)]), size=400, family=family)
+    tokenizer = train_vocabulary(count_words([" ".join(TEXTS * 9)]), size=400, family=family)
     assert pickle.loads(pickle.dumps(tokenizer)).encode("a b").ids == tokenizer.encode("a b").ids
 
 
@@ -243,7 +244,7 @@ def test_an_unknown_argument_names_the_nearest(folders: dict[str, Path], tmp_pat
         (lambda: platform.Predictor(model, batch_size=8), r"Predictor\(\) has no argument 'batch_size'"),  # type: ignore[call-arg]
         (lambda: bertie.finetune(model, "r.csv", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
         (lambda: bertie.pretrain(model, "r", overwite=True), "Did you mean 'overwrite'"),  # type: ignore[call-arg]
-        (lambda: platform.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
+        (lambda: loop.fit(model, "r", batches=1), r"fit\(\) has no argument 'batches'"),  # type: ignore[call-arg]
         (lambda: bertie.FinetuneConfig(model="m", learning_rate=1e-4), "'learning_rate'. Did you mean 'optim.lr'"),  # type: ignore[call-arg]
         (lambda: bertie.FinetuneConfig(model="m", train={"num_train_epochs": 3}), "Did you mean 'epochs'"),
         (lambda: bertie.PretrainConfig(max_seq_length=128), "Did you mean 'max_length'"),  # type: ignore[call-arg]
@@ -258,12 +259,12 @@ def folders(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """A masked language model, a classifier, and a cross-encoder."""
     home, shape = tmp_path_factory.mktemp("folders"), families.config(encoder)
     model = families.build(shape, heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
+    families.save_model(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
     pairs = Tokenizer.load(encoder)
     task = SequenceTask.make(("no", "yes"), {})
     model = families.build(shape, heads=task.heads)
     model.training_facts = with_task(TrainingFacts(max_length=32, too_long="truncate", texts=2), task)
-    families.save(model, home / "pairs", tokenizer=pairs, labels=task.labels)
+    families.save_model(model, home / "pairs", tokenizer=pairs, labels=task.labels)
     return {
         "mlm": home / "mlm",
         "labels": classifier(encoder, home / "labels", "entailment", "contradiction"),
@@ -399,7 +400,7 @@ def test_what_is_no_model(wrong: Any) -> None:
 
 def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
     model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
+    families.save_model(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
     with pytest.raises(UsageError, match="Unknown precision torch"):
         bertie.embed(encoder, TEXTS, precision=torch.bfloat16)
     for length in (30.5, "30"):

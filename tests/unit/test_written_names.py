@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import console
+from bertie.console import console
 from bertie.data.corpus import build
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_writes, check_readable, json_bytes, read_json, shown, write_text

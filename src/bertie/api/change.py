@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from bertie import families
 from bertie.api.once import seal_of
 from bertie.api.tokenizer import lines_of
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.folders import check_other, made_once
 from bertie.io.lines import valid_lines
@@ -217,7 +217,7 @@ def extend_vocabulary(
     def extended(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
         resized = resize.extend(model.text_tokenizer, iter(stripped))
         for word, why in resized.left_out.items():
-            warn(f"{word!r} {why}: skipped")
+            console.warn(f"{word!r} {why}: skipped")
         return with_vocabulary(model, resized), {"left_out": dict(resized.left_out)}
 
     return _make("extend_vocabulary", folder, output, overwrite, extended, words=stripped)
@@ -248,7 +248,7 @@ def trim_vocabulary(
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        return with_vocabulary(model, resize.trim(model.text_tokenizer, _some(lines_of(texts)))), {}
+        return with_vocabulary(model, resize.trim_tokenizer(model.text_tokenizer, _some(lines_of(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)
 

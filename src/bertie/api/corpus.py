@@ -12,6 +12,7 @@ from bertie.console import counted
 from bertie.data import card
 from bertie.data import corpus as corpora
 from bertie.data.executors import cores
+from bertie.data.plans import held_out
 from bertie.data.shards import Shards
 from bertie.errors import arguments
 from bertie.io import sources
@@ -86,6 +87,14 @@ class Corpus:
     ) -> "CorpusPlan":
         """Returns what `build_corpus` would read, with the same arguments. Nothing is written."""
         return plan_corpus(inputs, format=format, text=text, encoding=encoding, config=config)
+
+    def split(self, tokenizer: str | Path | Tokenizer) -> tuple[list[list[str]], list[list[str]]]:
+        """Returns the documents that pre-training with a tokenizer learns from, and those that it holds out."""
+        ids = corpora.encode(self.folder, tokenizer_of(tokenizer))
+        parts: tuple[list[list[str]], list[list[str]]] = ([], [])
+        for document, out in zip(self, held_out(ids.sentence_lengths(), ids.document_bounds()).tolist(), strict=True):
+            parts[out].append(document)
+        return parts
 
     def __fspath__(self) -> str:
         return str(self.folder)
@@ -242,7 +251,7 @@ def plan_corpus(
         config: YAML file of settings, or the name of a recipe.
     """
     reading = _recipe(config, {"format": format, "text": text, "encoding": encoding}).corpus.reading
-    units, files = sources.plan([name for name in map(str, _sources(inputs)[0]) if name != STDIN], reading)
+    units, files = sources.plan_units([name for name in map(str, _sources(inputs)[0]) if name != STDIN], reading)
     kinds = {(unit.source, str(item[0])) for unit in units for item in unit.items}
     counts = {kind: sum(source == kind for source, _ in kinds) for kind, _ in sorted(kinds)}
     megabytes = sum(unit.size for unit in units) / 1e6

@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.infer.embed import Vector, vectors, width_of, write_npy
 from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
-from bertie.infer.layers import TokenVectors, layers_of, row_vectors, token_vectors
+from bertie.infer.layers import TokenVectors, row_vectors, token_vectors
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import WRITERS
@@ -71,7 +71,7 @@ def vectors_of_tokens(
     predictor: Predictor, texts: Iterable[object], layers: str | Sequence[int]
 ) -> list[TokenVectors | None]:
     """Returns the vectors of the tokens of each text; None for one that cannot be read."""
-    numbers = layers_of(layers or LAST_LAYER, predictor.engine.facts)
+    numbers = predictor.engine.facts.layer_numbers(layers or LAST_LAYER)
     chunks = token_vectors(
         predictor.engine, predictor.tokenizer, readable_texts(texts), numbers, max_length=predictor.max_length
     )
@@ -112,7 +112,7 @@ def write_vectors_of_tokens(
         raise UsageError("Vectors of tokens need a file. Pass `output=FILE.npz`, FILE.safetensors or FILE.parquet.")
     target.form(kind)
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
-    numbers = layers_of(layers or LAST_LAYER, predictor.engine.facts)
+    numbers = predictor.engine.facts.layer_numbers(layers or LAST_LAYER)
     with ExitStack() as stack:
         out = _opened(stack, source, target)
         path, format = stack.enter_context(source.table(keep=False))

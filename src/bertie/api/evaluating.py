@@ -112,7 +112,7 @@ def measured_scores(predictor: Predictor, examples: Examples, measures: Measures
     predictor = predictor.replace(task_or_none=task)
     if measures.against:  # what is wrong with the second is said before the first is measured
         compare.check_comparable(predictor, measures.against)
-    perturb.chosen(task, measures.perturb)
+    perturb.chosen_perturbations(task, measures.perturb)
     with memory.open_as("examples", source.rows) as path_of_rows:
         if memory.in_memory(path_of_rows):
             format = replace(format, file=replace(format.file, kind="jsonl"))

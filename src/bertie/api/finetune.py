@@ -10,7 +10,7 @@ from bertie import settings as configs
 from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
 from bertie.api.run import Plan, Run, run_folder
-from bertie.console import say
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.io import memory
 from bertie.io.memory import Rows
@@ -66,6 +66,8 @@ def finetune(
     weight: str = "",
     group: str = "",
     time: str = "",
+    tabular: Sequence[str] = (),
+    markup: str = "",
     class_weights: str | Mapping[str, float] | None = None,
     sampling: str | None = None,
     loss: Loss | None = None,
@@ -123,6 +125,8 @@ def finetune(
         weight: Column of the weight of a row, in the loss and in the metrics.
         group: Column of groups, such as authors, that are never on both sides of a split.
         time: Column of when a row was written: the latest rows are held out.
+        tabular: Columns of numbers and categories that are read beside the text: ["price", "region"].
+        markup: "html" or "markdown": what is removed from texts, here and when the model is used.
         class_weights: Weights of labels in the loss: "balanced", or {"spam": 10, "ham": 1}.
         sampling: "balanced" has equally many examples of each label in an epoch.
         loss: "focal", or a function (logits, labels, weights) -> sum over rows, count.
@@ -277,9 +281,9 @@ def plan_finetune(
     """
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
         number = seeds_of(ready, seeds, keep_best)
-        facts = {**runs.plan(ready, trial=trial), "seeds": number}
+        facts = {**runs.plan_finetuning(ready, trial=trial), "seeds": number}
         if against is not None:
-            runs.plan(ready.model_copy(update={"model": str(against)}), trial=0)
+            runs.plan_finetuning(ready.model_copy(update={"model": str(against)}), trial=0)
         return Plan(facts)
 
 
@@ -289,7 +293,7 @@ def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
         raise UsageError(f"`seeds` is {seeds}; a number of 1 or more was expected.")
     number = runs.usual_seeds(ready) if seeds is None else seeds
     if seeds is None and number > 1:
-        say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")
+        console.say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")
     if keep_best and number == 1:
         raise UsageError("`keep_best` chooses among several seeds. Pass `seeds=5` too.")
     return number
@@ -371,6 +375,6 @@ def settings_of(
     if file is not None or not (data := chosen.get("data")):
         return load(file)
     recipe = DATASETS[data].recipe
-    say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
+    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
     ready = load(recipe)
     return ready if load(None).rate_is_set else ready.with_rate_of_recipe()

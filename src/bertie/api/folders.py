@@ -54,7 +54,7 @@ class Verification:
 
     def text(self) -> str:
         """Returns one line for each check."""
-        return checking.shown(self.to_dict())
+        return checking.report_lines(self.to_dict())
 
     def raise_if_damaged(self) -> None:
         """Raises DataError unless all checks are fine."""
@@ -77,7 +77,7 @@ def verify(folder: str | Path) -> Verification:
         True
     """
     path = Path(folder)
-    report = checking.verify(path if path.exists() else models.model_folder(folder))
+    report = checking.verify_folder(path if path.exists() else models.model_folder(folder))
     return Verification(path, tuple(Check(**check) for check in report["checks"]))
 
 

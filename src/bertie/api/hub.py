@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, overload
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names, remote
 from bertie.hub.remote import Downloaded, Remote
 from bertie.models.variant import read_public
 from bertie.runs.models import model_folder
-from bertie.runs.verify import verify
+from bertie.runs.verify import verify_folder
 from bertie.tasks.datasets import DATASETS, check
 
 
@@ -95,7 +95,7 @@ def upload(model: str | Path, name: str, *, private: bool = False, message: str 
     """
     folder = model_folder(model)
     read_public(folder)  # says what is wrong with a folder that is no model
-    if damage := [one["found"] for one in verify(folder)["checks"] if not one["ok"]]:
+    if damage := [one["found"] for one in verify_folder(folder)["checks"] if not one["ok"]]:
         raise DataError(f"{damage[0]} Nothing was uploaded.")
     size = sum((folder / file).stat().st_size for file in remote.uploaded(folder))
     return Uploaded(remote.upload(folder, name, private=private, message=message), size)

@@ -28,9 +28,9 @@ from bertie.api.options import (
     SimilarityOptions,
     WriteOptions,
 )
-from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, write_predictions
+from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, traffic_log, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
@@ -40,6 +40,7 @@ from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
+from bertie.infer.traffic import Traffic
 from bertie.io.memory import Rows
 from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
@@ -135,6 +136,7 @@ class Model(ModelHandle):
         excel: bool = False,
         output_encoding: str = "utf-8",
         overwrite: bool = False,
+        log: str | Path | Traffic | None = None,
     ) -> Predictions | Written:
         """Predicts labels for texts.
 
@@ -163,6 +165,7 @@ class Model(ModelHandle):
             excel: With output, whether to write .csv or .tsv as Excel does.
             output_encoding: Text encoding of the output.
             overwrite: Whether to replace the output.
+            log: File to add counts of texts and answers to, without any text, for `bertie drift`; or what counts them.
 
         Returns:
             One `Prediction` per text: label, probability and the probabilities of all labels; `to_pandas()` has the
@@ -198,13 +201,14 @@ class Model(ModelHandle):
             predictor = choose_from(
                 self.runner, candidates, self._tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
             )
-        if output is None:
-            return predictions(predictor, source)
-        if callable(output):
-            return pass_predictions(predictor, source, output)
-        return write_predictions(
-            predictor, source, RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
-        )
+        different = {"candidates": candidates, "pattern": pattern, "ensemble": ensemble, "head": head}
+        with traffic_log(self.folder, log, [name for name, value in different.items() if value]) as traffic:
+            if output is None:
+                return predictions(predictor, source, traffic)
+            if callable(output):
+                return pass_predictions(predictor, source, output, traffic)
+            target = RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
+            return write_predictions(predictor, source, target, traffic)
 
     def _answering(
         self,
@@ -567,7 +571,7 @@ class Model(ModelHandle):
         read, writer = readable_texts(texts), self.writer(**options)
         generated = [None if text is None else "".join(writer(text)) for text in read]
         for note in writer.notes:
-            warn(note)
+            console.warn(note)
         return generated
 
     @arguments(*WriteOptions.__annotations__, **THEIRS)
@@ -716,7 +720,7 @@ class Model(ModelHandle):
             >>> small.labels
             ('bad', 'good')
         """
-        quantize = Later[Callable[..., "TorchModel"]]("bertie.apps.compress.api", "quantize_module").found()
+        quantize = Later[Callable[..., "TorchModel"]]("bertie.compression.gate", "quantize_module").found()
         texts = [text for text in readable_texts(calibration, "calibration") if text is not None]
         module = quantize(deepcopy(self.module), texts, bits=bits, embeddings=embeddings, force=force)
         return Model(module, self.tokenizer)

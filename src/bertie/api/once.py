@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
-from bertie.checksums import content
+from bertie.checksums import content_hashes
 from bertie.errors import UsageError
 from bertie.files import LONGEST, exists, seal
 
@@ -23,7 +23,7 @@ def seal_of(function: str, inputs: object, **options: object) -> str:
     if paths is None or STDIN in paths:
         return ""
     shown = {name: str(value) if isinstance(value, PathLike) else value for name, value in options.items()}
-    return seal({"command": function, "inputs": [content(Path(path)) for path in paths], **shown})
+    return seal({"command": function, "inputs": [content_hashes(Path(path)) for path in paths], **shown})
 
 
 def paths_of(inputs: object) -> Sequence[str] | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
+from bertie.infer.traffic import Traffic
 from bertie.tasks import Prediction
 from bertie.training_facts import TooLong
 
@@ -58,6 +59,7 @@ class PredictOptions(FileOptions, PatternOptions, RecordOptions, total=False):
     candidates: Sequence[str] | None
     hypothesis: str | None
     multi: bool
+    log: str | Path | Traffic | None
 
 
 class VectorOptions(TypedDict, total=False):
@@ -169,6 +171,8 @@ class FinetuneOptions(RunOptions, total=False):
     weight: str
     group: str
     time: str
+    tabular: Sequence[str]
+    markup: str
     class_weights: str | Mapping[str, float] | None
     sampling: str | None
     loss: "str | LossFunction | None"

@@ -12,16 +12,17 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from bertie import console
 from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TEXT, WRITERS, Form
 from bertie.infer.texts import Row, tell_unread
+from bertie.infer.traffic import Traffic
 from bertie.io import memory
 from bertie.io.lines import BadRecord, check_encoding
 from bertie.io.memory import Rows
@@ -162,11 +163,36 @@ class RecordTarget:
         return {**({} if self.only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
 
 
-def predictions(predictor: Predictor, source: Source) -> Predictions:
-    """Returns the predictions for texts, or for rows with columns."""
+@contextmanager
+def traffic_log(
+    folder: Path | None, log: str | Path | Traffic | None, others: Sequence[str]
+) -> Iterator[Traffic | None]:
+    """Context with what counts rows, which are added to a file at the end; None without a log.
+
+    others: options in use with which the answers are not those of the model. Raises UsageError for them, and for a
+    model without a folder; DataError for another file.
+    """
+    if log is None:
+        yield None
+        return
+    if others:
+        raise UsageError(f"`log` counts the answers of one model, and does not work with `{others[0]}`. Omit one.")
+    if isinstance(log, Traffic):
+        yield log
+        return
+    if folder is None:
+        raise UsageError("`log` needs a model with a folder. Save it, and open the folder: bertie.load(model.save(F)).")
+    if (path := Path(log)).exists():
+        Traffic.read(path)  # now, before anything is computed
+    yield (traffic := Traffic(Traffic.model_hash(folder)))
+    Traffic.add_to(path, [traffic])
+
+
+def predictions(predictor: Predictor, source: Source, traffic: Traffic | None = None) -> Predictions:
+    """Returns the predictions for texts, or for rows with columns. traffic: counts them."""
     columns, index = predictor.task.table_columns, memory.index_of(source.rows)
     if not source.check_texts():
-        plain = tuple(predictor.predict(source.rows))  # type: ignore[arg-type]  # it checks
+        plain = tuple(predictor.predict(source.rows, traffic=traffic))  # type: ignore[arg-type]  # it checks
         return Predictions(plain, columns=columns, row_index=index)
 
     def check(columns: Columns) -> None:
@@ -175,7 +201,7 @@ def predictions(predictor: Predictor, source: Source) -> Predictions:
 
     with source.table(keep=True) as (path, format):
         rows = predictor.task.rows(path, predictor.pipeline.reading(paired(predictor, format)), on_columns=check)
-        pairs = [*predictor.stream(rows)]
+        pairs = [*predictor.stream(rows, traffic=traffic)]
     unread = [answer for _, answer in pairs if isinstance(answer, BadRecord)]
     tell_unread(unread, len(pairs))
     answers = (Prediction(None, error=one.reason) if isinstance(one, BadRecord) else one for _, one in pairs)
@@ -214,13 +240,15 @@ def _check_unlabeled(predictor: Predictor, source: Source, columns: Columns) -> 
         )
 
 
-def pass_predictions(predictor: Predictor, source: Source, receive: ReceivePrediction) -> Written:
+def pass_predictions(
+    predictor: Predictor, source: Source, receive: ReceivePrediction, traffic: Traffic | None = None
+) -> Written:
     """Calls a function with the texts of each row and its prediction, in order, while they are computed."""
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
     with source.table(keep=False) as (path, format):
         format = predictor.pipeline.reading(paired(predictor, format))
         rows = predictor.task.rows(path, format, on_columns=partial(_check_unlabeled, predictor, source))
-        for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
+        for row, answer in predictor.stream(rows, eager=source.standard_input, count=long, traffic=traffic):
             skipped.count(answer)
             if isinstance(answer, BadRecord):
                 answer = Prediction(None, error=answer.reason)
@@ -228,7 +256,9 @@ def pass_predictions(predictor: Predictor, source: Source, receive: ReceivePredi
     return written(source, (), "predictions", skipped, long)
 
 
-def write_predictions(predictor: Predictor, source: Source, target: RecordTarget) -> Written:
+def write_predictions(
+    predictor: Predictor, source: Source, target: RecordTarget, traffic: Traffic | None = None
+) -> Written:
     """Writes one record per row, in order, while they are computed. Rows without a prediction have an error instead."""
     kind = target.kind(WRITERS)
     form = target.form(kind)
@@ -257,7 +287,7 @@ def write_predictions(predictor: Predictor, source: Source, target: RecordTarget
                 writing.enter_context(WRITERS[kind](out, form))  # type: ignore[arg-type]  # a stream, as no path is here
                 for out, form in zip(outs, forms, strict=True)
             ]
-            for row, answer in predictor.stream(rows, eager=source.standard_input, count=long):
+            for row, answer in predictor.stream(rows, eager=source.standard_input, count=long, traffic=traffic):
                 skipped.count(answer)
                 record = {"error": answer.reason} if isinstance(answer, BadRecord) else answer.as_json()
                 for write in writers:

@@ -12,7 +12,7 @@ from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.finetune import check_alone, chosen_of
 from bertie.api.options import PretrainOptions
 from bertie.api.run import Plan, Run, run_folder
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.runs import pretrain as runs
 from bertie.runs.arguments import COMMON, PRETRAIN
@@ -161,7 +161,7 @@ def plan_pretrain(
         True
     """
     with _ready({**options, "corpus": corpus, "tokenizer": tokenizer}) as ready:
-        return Plan(runs.plan(ready, trial=trial), runs.summary)
+        return Plan(runs.plan_pretraining(ready, trial=trial), runs.summary)
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _tell_of_phases(ready: PretrainConfig) -> None:
     """Warns of phases that have a batch size of their own."""
     own = ", ".join(str(number) for number, phase in enumerate(ready.phases, 1) if phase.batch_size)
     if own and is_main():
-        warn(
+        console.warn(
             f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
             "`phases`, or lower train.micro_batch_size to save memory."
         )

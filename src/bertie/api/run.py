@@ -193,7 +193,7 @@ class Run:
 def commands_after(model: Path) -> list[str]:
     """Returns commands that use a fine-tuned model, ready to copy into a shell."""
     facts, folder = read_training_facts(model), shlex.quote(str(model))
-    if facts.features:
+    if facts.features or facts.task_options.get("tabular"):
         return [f"bertie {command} {folder} FILE" for command in ("predict", "evaluate")]
     task, heads = TASKS[facts.task], [*facts.task_options.get("members", ())]
     head = f" --head {shlex.quote(heads[0])}" if heads else ""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from bertie import console
 from bertie.api.predicting import Source
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.infer.engine import Engine
 from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity

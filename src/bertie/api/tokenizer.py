@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bertie import console, families
+from bertie import families
 from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.data import corpus
 from bertie.errors import DataError, arguments
 from bertie.folders import made_once
@@ -21,7 +21,7 @@ from bertie.io.streams import format_by_name
 from bertie.io.table_format import FileFormat
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
-from bertie.text.report import TokenizerReport, report
+from bertie.text.report import TokenizerReport, measure_tokenizer
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -86,7 +86,7 @@ def train_tokenizer(
             f"{counted(words.words, 'word')} on {counted(words.lines, 'line')}, {len(words.counts):,} different; "
             "training the tokenizer ..."
         )
-        tokenizer = vocabulary.train(
+        tokenizer = vocabulary.train_vocabulary(
             words,
             size=size,
             algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
@@ -133,7 +133,9 @@ def report_tokenizer(
     Example:
         >>> report = bertie.report_tokenizer("starter-en", iter(["It was written in the rain."]))
     """
-    measured = report(tokenizer_of(tokenizer), _progress(islice(lines_of(texts, encoding), limit), "reading"))
+    measured = measure_tokenizer(
+        tokenizer_of(tokenizer), _progress(islice(lines_of(texts, encoding), limit), "reading")
+    )
     if not measured.scripts:
         raise DataError(f"{', '.join(map(str, paths_of(texts) or ['texts']))} contains no words.")
     return measured

@@ -14,6 +14,7 @@ from bertie.io.memory import Rows
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
+from bertie.runs.confirmation import verdict_on_best
 from bertie.runs.models import MODEL
 from bertie.runs.space import PAPER, Range, Space, parse_space
 
@@ -55,6 +56,18 @@ class Search:
         best: Mapping[str, object] = self._facts["best"]
         return best
 
+    @property
+    def importance(self) -> Mapping[str, float]:
+        """The share of the variance of scores that each setting explains; empty where too few trials tell."""
+        shares: Mapping[str, float] = self._facts.get("importance", {})
+        return shares
+
+    @property
+    def verdict(self) -> str:
+        """Whether the best settings are shown to be better than those that were passed; "" where it was not tried."""
+        comparison = self._facts.get("nested") or self._facts.get("confirmed")
+        return verdict_on_best(comparison, called(self.metric, self.results)) if comparison else ""
+
     def to_dict(self) -> dict[str, object]:
         """Returns the results as JSON values."""
         return {**self.results}
@@ -86,7 +99,9 @@ class Search:
     def summary(self) -> str:
         """The best trial in one line."""
         shown = called(self.metric, self.results)
-        return f"best: {self.best['folder']}, {shown} {self.best[self.metric]:z.4f} on dev"
+        return " ".join(
+            [f"best: {self.best['folder']}, {shown} {self.best[self.metric]:z.4f} on dev.", self.verdict]
+        ).strip()
 
     def rows(self, most: int = SHOWN) -> Iterator[dict[str, str]]:
         """Yields the best trials as texts by column."""
@@ -115,6 +130,8 @@ def tune(
     trials: int | None = None,
     hours: float | None = None,
     prune: bool = False,
+    confirm: int = 3,
+    folds: int | None = None,
     overwrite: bool = False,
     **options: Unpack[FinetuneOptions],
 ) -> Search:
@@ -130,6 +147,8 @@ def tune(
         trials: Number of runs. Default: the whole grid.
         hours: Hours after which no further run starts.
         prune: Whether to stop runs whose dev score is below the median of earlier runs.
+        confirm: New seeds with which the best settings are compared with those that you passed; 0: none.
+        folds: Folds of nested cross-validation instead: the search is repeated in each.
         overwrite: Whether to delete first what Bertie wrote to the folder.
         **options: The settings of `finetune`.
 
@@ -156,8 +175,23 @@ def tune(
         raise UsageError(
             f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: `vary`."
         )
+    if confirm < 0 or (folds is not None and folds < 2):
+        wrong = (
+            f"confirm is {confirm}; it must be 0 or more" if confirm < 0 else f"folds is {folds}; it must be 2 or more"
+        )
+        raise UsageError(f"{wrong}.")
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
-        results = runs.tune(ready, Path(output), space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
+        results = runs.tune(
+            ready,
+            Path(output),
+            space,
+            trials=trials,
+            hours=hours,
+            prune=prune,
+            confirm=confirm,
+            folds=folds,
+            overwrite=overwrite,
+        )
     return Search(Path(output), results)
 
 

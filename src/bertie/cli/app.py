@@ -14,9 +14,8 @@ import typer
 import typer.core
 from typer.models import OptionInfo
 
-from bertie import console
 from bertie.cli.parsing import Command
-from bertie.console import emit as emit
+from bertie.console import console
 from bertie.errors import BertieError
 
 
@@ -130,9 +129,9 @@ STDIN = Path("-")
 OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
 
 
-def asked(ctx: typer.Context) -> str:
+def call_hash(ctx: typer.Context) -> str:
     """Hash of a command, its settings and what its input files hold, for folders.made_once; "" for standard input."""
-    from bertie.checksums import content
+    from bertie.checksums import content_hashes
     from bertie.files import seal
 
     inputs: dict[str, Any] = {}
@@ -141,5 +140,5 @@ def asked(ctx: typer.Context) -> str:
         if STDIN in paths:
             return ""
         if name not in OF_THE_CALL:
-            inputs[name] = [content(path) if isinstance(path, Path) else path for path in paths]
+            inputs[name] = [content_hashes(path) if isinstance(path, Path) else path for path in paths]
     return seal({"command": ctx.command.name, **inputs})

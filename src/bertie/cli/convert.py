@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import Overwrite, emit
+from bertie.cli.app import Overwrite
+from bertie.console import console
 
 
 def convert(
@@ -47,7 +47,7 @@ def convert(
         overwrite=overwrite,
     )
     if console.verbosity.json:
-        emit({"output": str(out), **asdict(done)})
+        console.emit({"output": str(out), **asdict(done)})
     else:
         files = "file" if done.files == 1 else "files"
         console.show(

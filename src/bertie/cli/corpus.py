@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Overwrite, emit, in_options
+from bertie.cli.app import ConfigFile, DryRun, Overwrite, in_options
 from bertie.cli.options import Flag, OptionValues, configured
+from bertie.console import console, counted
 from bertie.errors import UsageError
 from bertie.files import some_of
 
@@ -93,7 +93,7 @@ def corpus(
         inputs, out, tokenizer=tokenizer, config=config, workers=workers, engine=engine, overwrite=overwrite, **settings
     )
     if console.verbosity.json:
-        emit(built.to_dict())
+        console.emit(built.to_dict())
         return
     console.show(
         f"{out}: documents {built.documents:,}, sentences {built.sentences:,}, words {built.words:,}. "
@@ -116,12 +116,12 @@ def corpus(
 def _plan(plan: "CorpusPlan") -> None:
     """Prints the files that a build would read."""
     if console.verbosity.json:
-        emit(asdict(plan))
+        console.emit(asdict(plan))
         return
     shown = ", ".join(f"{count:,} {kind}" for kind, count in plan.files.items()) or "standard input"
     console.show(
-        f"Would read {shown} in {console.counted(plan.units, 'unit')} of work, and skip "
-        f"{console.counted(len(plan.passed_over), 'file')}."
+        f"Would read {shown} in {counted(plan.units, 'unit')} of work, and skip "
+        f"{counted(len(plan.passed_over), 'file')}."
     )
     if plan.unreadable:
         console.warn(f"What cannot be read would be skipped: {some_of(plan.unreadable)}.")
@@ -134,7 +134,7 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
 
     first = [document[:sentences] for document in islice(opened, documents)]
     if console.verbosity.json:
-        emit({**opened.card, "first_documents": first})
+        console.emit({**opened.card, "first_documents": first})
         return
     console.show(Markdown(opened.text()))  # type: ignore[arg-type]  # anything rich renders
     for number, document in enumerate(first, 1):

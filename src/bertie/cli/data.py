@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def data(
         _check(rows, data_dir)
         return
     if console.verbosity.json:
-        emit({row.name: row.to_dict() for row in rows})
+        console.emit({row.name: row.to_dict() for row in rows})
         return
     for row in rows:
         sizes = ((split, file.examples) for split, file in row.splits.items())
@@ -63,7 +62,7 @@ def _check(sets: "Sequence[PublishedSet]", data_dir: Path) -> None:
         for note in filter(None, (file.note, file.problem)):
             console.warn(f"{file.data} {file.split}: {note}")
     if console.verbosity.json:
-        emit([file.to_dict() for file in files])
+        console.emit([file.to_dict() for file in files])
     here = [file for file in files if file.examples is not None]
     if wrong := sum(not file.as_published for file in here):
         raise DataError(f"{wrong:,} of {len(here):,} files differ from the published ones.")

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import UsageError
 
 
@@ -68,7 +67,7 @@ def upload(
 def _list() -> None:
     models = bertie.list_models()
     if console.verbosity.json:
-        emit([{"name": one.name, "description": one.description, "here": one.here} for one in models])
+        console.emit([{"name": one.name, "description": one.description, "here": one.here} for one in models])
         return
     width = max(len(one.name) for one in models)
     for one in models:
@@ -77,6 +76,6 @@ def _list() -> None:
 
 def _show(line: str, facts: dict[str, object]) -> None:
     if console.verbosity.json:
-        emit({name: str(value) if isinstance(value, Path) else value for name, value in facts.items()})
+        console.emit({name: str(value) if isinstance(value, Path) else value for name, value in facts.items()})
     else:
         console.show(line)

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite
 from bertie.cli.groups import EmbeddingOptions
 from bertie.cli.options import grouped
+from bertie.console import console
 
 
 @grouped

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
 from bertie.cli.groups import PredictorOptions, TableOptions
 from bertie.cli.options import grouped
+from bertie.console import console
 
 if TYPE_CHECKING:
     from bertie.api.scores import Scores
@@ -99,7 +98,7 @@ def evaluate(
     if report:
         console.say(f"Report: {report}")
     if console.verbosity.json:
-        emit(scores.to_dict())
+        console.emit(scores.to_dict())
         return
     for note in scores.notes:
         console.warn(note)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import emit
-from bertie.report.values import count
+from bertie.console import console
+from bertie.report.values import quantity
 
 if TYPE_CHECKING:
     from bertie.api.describe import FamilyInfo
@@ -30,7 +29,7 @@ def families(
     """
     rows = bertie.list_families(name)
     if console.verbosity.json:
-        emit([asdict(row) for row in rows])
+        console.emit([asdict(row) for row in rows])
     elif name is None:
         console.show("\n".join(map(_line, rows)), markup=True)
     else:
@@ -52,4 +51,4 @@ def _show(row: "FamilyInfo") -> None:
 
 
 def _parameters(number: int) -> str:
-    return count(number) if number < 1e7 else f"{number / 1e6:,.0f} M" if number < 1e9 else f"{number / 1e9:.1f} B"
+    return quantity(number) if number < 1e7 else f"{number / 1e6:,.0f} M" if number < 1e9 else f"{number / 1e9:.1f} B"

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord, text_lines
 
@@ -46,7 +45,7 @@ def fill_mask(
         except DataError as error:  # this line alone
             left_out += 1
             if console.verbosity.json:
-                emit({"line": number, "error": str(error)})
+                console.emit({"line": number, "error": str(error)})
             else:
                 console.warn(f"line {number}: {error}")
     if left_out:
@@ -56,7 +55,7 @@ def fill_mask(
 def _answer(masks: "list[list[MaskPrediction]]", text: str, line: int = 1) -> None:
     if console.verbosity.json:
         shown = [[{**vars(filled), "probability": round(filled.probability, 6)} for filled in mask] for mask in masks]
-        emit({"line": line, "text": text, "masks": shown})
+        console.emit({"line": line, "text": text, "masks": shown})
         return
     from rich.markup import escape
 

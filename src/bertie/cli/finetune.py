@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.runs.arguments import FINETUNE
 
@@ -25,6 +25,7 @@ SETTINGS: dict[str, str | Flag] = {
     "lr": Flag("optim.lr", default="by the model's width"),
     "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
+    "tabular": Flag("tabular", read=tables.names, metavar="A,B,C"),
     "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
     "costs": Flag("costs", read=tables.costs, metavar="TRUE:PREDICTED=X,..."),
     "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
@@ -111,7 +112,7 @@ def finetune(
         raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:
         plan = bertie.plan_finetune(start, against=against, seeds=seeds, keep_best=keep_best, trial=trial, **settings)
-        emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
+        console.emit(plan.to_dict()) if console.verbosity.json else console.show(str(plan))
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
@@ -122,7 +123,7 @@ def finetune(
             start, against, output=output, seeds=seeds, resume=resume, overwrite=overwrite, **settings
         )
         if console.verbosity.json:
-            emit(comparison.to_dict())
+            console.emit(comparison.to_dict())
             return
         show_comparison(comparison)
         console.say(f"Report: {output / 'compare.html'}")
@@ -137,7 +138,7 @@ def finetune(
         overwrite=overwrite,
         **settings,
     )
-    emit(dict(run.results)) if console.verbosity.json else _show(run, output)
+    console.emit(dict(run.results)) if console.verbosity.json else _show(run, output)
 
 
 def start_of(model: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         pass
 
 
-def changed(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
+def changed_options(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
     """Returns option -> whether it was given another value than its default, for a group of options. but: not these."""
     return {
         f"--{one.name.strip('_').replace('_', '-')}": getattr(group, one.name) != one.default
@@ -54,9 +54,6 @@ class TableOptions:
             "format": self.format_,
             "label_separator": self.label_separator,
         }
-
-    names = staticmethod(tables.names)
-    unlabelled = staticmethod(tables.unlabelled)
 
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""

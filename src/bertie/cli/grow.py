@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import Commands, Overwrite, emit
+from bertie.cli.app import Commands, Overwrite
+from bertie.console import console
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _show(model: "ChangedModel") -> None:
     """Prints the sizes of a new model."""
     facts = model.to_dict()
     if console.verbosity.json:
-        emit(facts)
+        console.emit(facts)
     else:
         sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in SIZES)
         console.show(f"{model.folder}: {sizes}")

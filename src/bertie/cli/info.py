@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import emit
+from bertie.console import console
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ def info(
         raise UsageError("Name a model folder or a preset, or pass --presets for a list, but not both.")
     if model is None:
         rows = bertie.presets()
-        emit([asdict(row) for row in rows]) if console.verbosity.json else _show_presets(rows)
+        console.emit([asdict(row) for row in rows]) if console.verbosity.json else _show_presets(rows)
         return
     facts = bertie.info(model, length=length)
-    emit(facts.to_dict()) if console.verbosity.json else _show(facts)
+    console.emit(facts.to_dict()) if console.verbosity.json else _show(facts)
 
 
 def _show_presets(presets: "Sequence[Preset]") -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from bertie import console
 from bertie.cli.table import app
+from bertie.console import console, end_signals, harmless, hush, leave_terminal, prepare_streams, unread
 from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError, speech
 from bertie.threads import spin_briefly
 
@@ -23,7 +23,7 @@ def main() -> None:
 def run(program: Callable[[], None]) -> None:
     """Runs a command line and exits with the exit code of the command."""
     before, speech.shell = speech.shell, True
-    console.prepare_streams()
+    prepare_streams()
     console.verbosity.asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     spin_briefly()
     try:
@@ -32,7 +32,7 @@ def run(program: Callable[[], None]) -> None:
             program()
     except SystemExit as end:
         if end.code == 1 and isinstance(end.__context__, BrokenPipeError):  # `bertie --help | head`: rich's way to end
-            console.hush()
+            hush()
             sys.exit(0)
         raise
     except Terminated as end:
@@ -48,7 +48,7 @@ def run(program: Callable[[], None]) -> None:
         sys.exit(error.exit_code)
     except OSError as error:  # a folder that may not be written, a path through a file
         if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            console.hush()
+            hush()
             _tell("stopped:", "yellow", "The disk is full: standard output could not be written. Free some space.")
             sys.exit(Stopped.exit_code)
         if console.verbosity.level <= 0 and (message := _lack(error)):
@@ -110,13 +110,13 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if number == signal.SIGHUP:
             signal.signal(number, signal.SIG_IGN)  # a shell sends it too, beside the system
-            console.leave_terminal()
+            leave_terminal()
         raise Terminated(signal.Signals(number).name)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, terminate) for number in console.end_signals()}
+    before = {number: signal.signal(number, terminate) for number in end_signals()}
     try:
         yield
     finally:
@@ -125,6 +125,6 @@ def _terminable() -> Iterator[None]:
 
 
 def _tell(kind: str, style: str, message: str) -> None:
-    with console.unread():
+    with unread():
         console.stderr().print(kind, style=style, end=" ")
-        console.stderr().print(console.harmless(message))
+        console.stderr().print(harmless(message))

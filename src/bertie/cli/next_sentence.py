@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -41,6 +40,6 @@ def next_sentence(
         model, first, second, max_length=max_length, device=device, precision=precision, engine=engine
     )
     if console.verbosity.json:
-        emit(verdict.as_json())
+        console.emit(verdict.as_json())
     else:
         console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
+from bertie.console import console, counted
 
 
 def perplexity(
@@ -67,8 +66,8 @@ def perplexity(
     if scores.left_out:
         console.warn(f"{scores.left_out:,} texts skipped: no words, or too long for the model")
     if console.verbosity.json:
-        emit(asdict(scores))
+        console.emit(asdict(scores))
         return
     counts = (("text", scores.texts), ("word", scores.words), ("token", scores.tokens))
-    console.show(", ".join(console.counted(number, noun) for noun, number in counts))
+    console.show(", ".join(counted(number, noun) for noun, number in counts))
     console.show(f"pseudo-perplexity per word {scores.per_word:.4g}, per token {scores.per_token:.4g}")

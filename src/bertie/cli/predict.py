@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite
 from bertie.cli.groups import PredictorOptions
 from bertie.cli.options import grouped
 from bertie.cli.screen import for_people, show_prediction
+from bertie.console import console
 
 
 @grouped
@@ -57,6 +57,7 @@ def predict(
         ),
     ] = False,
     ensemble: tables.EnsembleModels = None,
+    log: tables.TrafficLog = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Predict labels for texts from a file or standard input.
@@ -72,6 +73,7 @@ def predict(
       bertie predict runs/sst2/model reviews.csv --text review -o labels.csv
       bertie predict runs/sst2/model reviews.xlsx -o labels.xlsx
       bertie predict runs/nsmc/model export.csv --encoding cp949 -o labels.csv --excel
+      bertie predict runs/sst2/model reviews.csv -o labels.csv --log traffic.json
       bertie predict runs/a/model reviews.csv --ensemble runs/b/model --ensemble runs/c/model -o labels.csv
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
@@ -95,6 +97,7 @@ def predict(
         hypothesis=hypothesis,
         multi=multi,
         ensemble=ensemble or (),
+        log=log,
         overwrite=overwrite,
         **reading.arguments(),
     )

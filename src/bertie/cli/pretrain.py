@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
 from bertie.cli.options import OptionValues, configured
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.runs.arguments import PRETRAIN
 
@@ -72,7 +72,7 @@ def pretrain(
     if dry_run:
         plan = bertie.plan_pretrain(trial=trial, **settings)
         if console.verbosity.json:
-            emit(plan.to_dict())
+            console.emit(plan.to_dict())
             return
         console.show(str(plan))
         for warning in plan.warnings:
@@ -84,7 +84,7 @@ def pretrain(
     if int(os.environ.get("RANK", 0)):  # one process of several tells
         return
     if console.verbosity.json:
-        emit(dict(run.results))
+        console.emit(dict(run.results))
         return
     for line in run.lines():
         console.show(line)

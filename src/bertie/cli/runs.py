@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, emit
+from bertie.cli.app import Overwrite
+from bertie.console import console
 
 if TYPE_CHECKING:
     from bertie.api.folders import Comparison
@@ -32,7 +32,7 @@ def verify(folder: Written) -> None:
       bertie verify corpora/mine --json
     """
     checked = bertie.verify(folder)
-    emit(checked.to_dict()) if console.verbosity.json else console.show(checked.text())
+    console.emit(checked.to_dict()) if console.verbosity.json else console.show(checked.text())
     checked.raise_if_damaged()
 
 
@@ -47,7 +47,7 @@ def report(run: Run) -> None:
       bertie report runs/sst2
     """
     drawn = str(bertie.write_report(run))
-    emit({"report": drawn}) if console.verbosity.json else console.show(drawn)
+    console.emit({"report": drawn}) if console.verbosity.json else console.show(drawn)
 
 
 def export_checkpoint(
@@ -67,7 +67,7 @@ def export_checkpoint(
     """
     step = bertie.export_checkpoint(run, output, overwrite=overwrite)
     if console.verbosity.json:
-        emit({"model": str(output), "step": step})
+        console.emit({"model": str(output), "step": step})
     else:
         console.show(f"{output}: the model of {run} at {step}")
 
@@ -94,7 +94,7 @@ def compare(
     """
     comparison = bertie.compare(runs, output, card=card, overwrite=overwrite)
     if console.verbosity.json:
-        emit(comparison.to_dict())
+        console.emit(comparison.to_dict())
         return
     show_comparison(comparison)
     if output is not None:

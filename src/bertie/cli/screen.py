@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertie import console
+from bertie.console import console
 
 if TYPE_CHECKING:
     from rich.text import Text

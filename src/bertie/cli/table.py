@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from bertie import console
 from bertie.cli.app import Commands
 from bertie.cli.parsing import config_of
+from bertie.console import console, hush
 from bertie.registry import offered
 
 
@@ -69,7 +69,9 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("fill-mask", "bertie.cli.fill_mask:fill_mask", "Predict masked tokens."),
         Row("next-sentence", "bertie.cli.next_sentence:next_sentence", "Predict whether one text follows another."),
         Row("perplexity", "bertie.cli.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
+        Row("drift", "bertie.apps.drift.command:compare_with_training", "Compare a model's texts and answers in use with its training."),
         Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
+        Row("switch", "bertie.apps.serve.commands.switch:switch", "Send all requests of a running server to one of two versions of a model."),
         Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
     ),
     "Understand a model": (
@@ -166,7 +168,7 @@ class _Root(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
-            console.hush()
+            hush()
             raise typer.Exit(0) from None
         except KeyboardInterrupt:  # typer would exit without a word
             console.stderr().print("interrupted", style="yellow")

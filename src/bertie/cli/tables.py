@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import bertie
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.hub.names import shared
 
@@ -48,6 +48,12 @@ OnlyAnswers = Annotated[
 ]
 Excel = Annotated[bool, typer.Option("--excel", help="Write .csv or .tsv for Excel: UTF-8 with a byte order mark.")]
 OutputEncoding = Annotated[str, typer.Option("--output-encoding", help="Text encoding of the output: utf-8, cp949 ...")]
+TrafficLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--log", help="File to add counts of texts and answers to, for bertie drift.", rich_help_panel="Output"
+    ),
+]
 DataSet = Annotated[str, typer.Option("--data", help="Published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the published files of --data.")]
 MaxLength = Annotated[

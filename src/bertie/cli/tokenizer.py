@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import Commands, Overwrite, emit
+from bertie.cli.app import Commands, Overwrite
 from bertie.cli.tables import Encoding
+from bertie.console import console
 from bertie.io.lines import BadRecord, text_lines
 
 group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
@@ -87,7 +87,7 @@ def train(
     )
     facts = {"vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"], "fingerprint": tokenizer.fingerprint}
     if console.verbosity.json:
-        emit({"folder": str(out), **facts})
+        console.emit({"folder": str(out), **facts})
     else:
         console.show(f"{out}: {facts['vocab_size']:,} tokens; {facts['trained_by']}")
 
@@ -109,7 +109,7 @@ def report(
     """
     measured = bertie.report_tokenizer(folder, sources, limit=limit, encoding=encoding)
     if console.verbosity.json:
-        emit(measured.to_dict())
+        console.emit(measured.to_dict())
     else:
         console.show(measured.table())
 
@@ -137,7 +137,7 @@ def encode(
         columns = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)
         rows = [(token, i, start, end, part[start:end]) for token, i, (start, end), part in columns]
         if console.verbosity.json:
-            emit([dict(zip(("token", "id", "start", "end", "text"), row, strict=True)) for row in rows])
+            console.emit([dict(zip(("token", "id", "start", "end", "text"), row, strict=True)) for row in rows])
             continue
         from rich.table import Table
         from rich.text import Text

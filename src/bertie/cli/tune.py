@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie import console
-from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, emit
+from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite
 from bertie.cli.finetune import SETTINGS, FewShot, StartModel, start_of
 from bertie.cli.options import OptionValues, configured
+from bertie.console import console
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,6 +44,24 @@ def tune(
             "--prune", help="Stop runs whose dev score is below the median of earlier runs.", rich_help_panel="Training"
         ),
     ] = False,
+    confirm: Annotated[
+        int,
+        typer.Option(
+            "--confirm",
+            min=0,
+            help="New seeds that compare the best settings with yours; 0: none.",
+            rich_help_panel="Training",
+        ),
+    ] = 3,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds",
+            min=2,
+            help="Nested cross-validation instead: repeat the search in each fold.",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     few_shot: FewShot = False,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
@@ -69,13 +87,15 @@ def tune(
         trials=trials,
         hours=hours,
         prune=prune,
+        confirm=confirm,
+        folds=folds,
         overwrite=overwrite,
         settings=given,
         overrides=texts,
         few_shot=few_shot,
         config=config,
     )
-    emit(search.to_dict()) if console.verbosity.json else _show(search, output)
+    console.emit(search.to_dict()) if console.verbosity.json else _show(search, output)
 
 
 def _show(search: "Search", output: Path) -> None:

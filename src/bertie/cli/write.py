@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import emit
 from bertie.cli.options import grouped
+from bertie.console import console
 from bertie.errors import BertieError, DataError
 from bertie.io.lines import BadRecord, text_lines
 
@@ -72,7 +71,7 @@ def write(
     def answer(one: str, number: int = 1) -> None:
         parts = writer(one)
         if console.verbosity.json:
-            emit({"line": number, "text": "".join(parts)})
+            console.emit({"line": number, "text": "".join(parts)})
             return
         for part in parts:
             sys.stdout.write(part)
@@ -92,7 +91,7 @@ def write(
         except BertieError as error:  # of this line: an empty one, or one that is too long
             reasons[str(error)] += 1
             if console.verbosity.json:
-                emit({"line": number, "error": str(error)})
+                console.emit({"line": number, "error": str(error)})
             else:
                 sys.stdout.write("\n")  # so that lines of output are lines of input
     for reason, skipped in reasons.items():

@@ -1,15 +1,20 @@
 """Devices, their prices and power grids: devices.yaml, prices.yaml and grids.yaml, and files of the user's own."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar, Self
 
+import torch
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import PydanticCustomError
 
+from bertie.console import counted
+from bertie.costs import cost
 from bertie.errors import DataError, UsageError, nearest
+from bertie.nn import machine
 from bertie.settings import read_yaml
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -38,6 +43,26 @@ class Device:
     memory_tb_s: Positive | None = None
     price: Range | None = None
     bf16: bool = True
+    utilization: Annotated[float, Field(gt=0, le=1)] = cost.UTILIZATION
+
+    LOAD: ClassVar[float] = 0.8  # of the board power while training
+    THREAD_WATTS: ClassVar[float] = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual
+
+    @classmethod
+    def here(cls) -> Self:
+        """Returns the processor of this machine. Its rate is that of one small product, measured once."""
+        rates, threads = machine.cpu_rates(), torch.get_num_threads()
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+        name, tflops = f"this processor, {counted(threads, 'thread')}", max(rates.fp32, rates.bf16) * threads / 1000
+        return cls(name, tflops, cls.THREAD_WATTS * threads, memory, utilization=cost.PROCESSOR_UTILIZATION)
+
+    def seconds(self, flops: float, *, count: int = 1, used: float | None = None) -> float:
+        """Returns the time of operations on some devices at a share `used` of their peak rate."""
+        return cost.seconds(flops, self.tflops, count=count, used=self.utilization if used is None else used)
+
+    def energy_kwh(self, seconds: float, *, count: int = 1, pue: float = 1.0) -> float:
+        """Returns the energy of some devices while training. Source: Strubell et al. 2019, equation 1."""
+        return cost.energy_kwh(self.LOAD * self.watts * count, seconds / 3600, pue=pue)
 
 
 @with_config(STRICT)
@@ -48,6 +73,10 @@ class Grid:
     name: str
     g_per_kwh: Positive
     year: int
+
+    def carbon_kg(self, kwh: float) -> float:
+        """Returns the CO2 equivalents of electricity."""
+        return cost.carbon_kg(kwh, self.g_per_kwh)
 
 
 @with_config(STRICT)
@@ -61,10 +90,39 @@ class Catalog:
     priced: Month | None = None
     source: str = ""
 
-    @staticmethod
-    def read(path: Path | None = None, prices: Path | None = None) -> "Catalog":
-        """Returns Bertie's catalog with the entries of the user's file. See `read`."""
-        return read(path, prices)
+    @classmethod
+    def read(cls, path: Path | None = None, prices: Path | None = None) -> "Catalog":
+        """Returns Bertie's catalog with the entries of the user's file, which replace those with the same key.
+
+        prices: a dated file whose prices replace all of Bertie's. Raises DataError for a file that is not a catalog (a
+        wrong key, a figure that is not above 0, prices without a month). Raises UsageError for the price of an unknown
+        device.
+        """
+        known = _ours()
+        if path is not None:
+            own = _own(path)
+            if own.prices and own.priced is None:
+                raise DataError(f"{path} needs the month of its prices: `priced: 2026-11`.")
+            known = replace(
+                known,
+                devices=known.devices | own.devices,
+                grids=known.grids | {key.upper(): grid for key, grid in own.grids.items()},
+                prices=known.prices | own.prices,
+                priced=own.priced or known.priced,
+                source=own.source or known.source,
+            )
+        if prices is not None:
+            own = _own(prices)
+            if own.priced is None or not own.prices:
+                raise DataError(
+                    f"{prices} needs the month of its prices and the prices: `priced: 2026-11` and "
+                    "`prices: {h100: [2.0, 5.0]}`, lowest and highest USD per hour."
+                )
+            for key in own.prices:
+                known.device(key)
+            known = replace(known, prices=own.prices, priced=own.priced, source=own.source or str(prices))
+        priced = {key: replace(each, price=known.prices.get(key, each.price)) for key, each in known.devices.items()}
+        return replace(known, devices=priced)
 
     def device(self, key: str, *others: str) -> Device:
         """Returns a device. Raises UsageError for an unknown key, with the choices. others: further ones."""
@@ -84,40 +142,6 @@ def named(gpu: str) -> Device | None:
     plain = gpu.lower().replace(" ", "")
     found = [key for key in _ours().devices if key in plain]
     return _ours().devices[max(found, key=len)] if found else None
-
-
-def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
-    """Returns Bertie's catalog with the entries of the user's file, which replace those with the same key.
-
-    prices: a dated file whose prices replace all of Bertie's. Raises DataError for a file that is not a catalog (a
-    wrong key, a figure that is not above 0, prices without a month). Raises UsageError for the price of an unknown
-    device.
-    """
-    known = _ours()
-    if path is not None:
-        own = _own(path)
-        if own.prices and own.priced is None:
-            raise DataError(f"{path} needs the month of its prices: `priced: 2026-11`.")
-        known = replace(
-            known,
-            devices=known.devices | own.devices,
-            grids=known.grids | {key.upper(): grid for key, grid in own.grids.items()},
-            prices=known.prices | own.prices,
-            priced=own.priced or known.priced,
-            source=own.source or known.source,
-        )
-    if prices is not None:
-        own = _own(prices)
-        if own.priced is None or not own.prices:
-            raise DataError(
-                f"{prices} needs the month of its prices and the prices: `priced: 2026-11` and "
-                "`prices: {h100: [2.0, 5.0]}`, lowest and highest USD per hour."
-            )
-        for key in own.prices:
-            known.device(key)
-        known = replace(known, prices=own.prices, priced=own.priced, source=own.source or str(prices))
-    priced = {key: replace(each, price=known.prices.get(key, each.price)) for key, each in known.devices.items()}
-    return replace(known, devices=priced)
 
 
 @cache

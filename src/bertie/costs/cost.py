@@ -1,10 +1,6 @@
 """Formulas of cost: utilization, time, energy, CO2. No assumption is hidden: every factor is an argument."""
 
-PUE = 1.58  # power of a data center per power of its computers: the world's mean in 2018 (Strubell et al. 2019)
 UTILIZATION = 0.4  # of the peak rate; 0.2 to 0.45 is usual for encoders of this kind on one GPU
-MOST_UTILIZATION = 0.6  # what is said to be higher was mostly measured with another peak, or counts padding
-GPU_LOAD = 0.8  # of the board power while training
-THREAD_WATTS = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual (codecarbon has 4, too)
 PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
 
 
@@ -26,13 +22,3 @@ def energy_kwh(watts: float, hours: float, *, pue: float = 1.0) -> float:
 def carbon_kg(kwh: float, g_per_kwh: float) -> float:
     """Returns the CO2 equivalents of electricity."""
     return kwh * g_per_kwh / 1000
-
-
-class Costs:
-    """The formulas, and what they assume."""
-
-    GPU_LOAD, THREAD_WATTS, PUE = GPU_LOAD, THREAD_WATTS, PUE
-    UTILIZATION, MOST_UTILIZATION, PROCESSOR_UTILIZATION = UTILIZATION, MOST_UTILIZATION, PROCESSOR_UTILIZATION
-    carbon_kg = staticmethod(carbon_kg)
-    energy_kwh = staticmethod(energy_kwh)
-    seconds = staticmethod(seconds)

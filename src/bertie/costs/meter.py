@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bertie.costs import catalog
-from bertie.costs.cost import GPU_LOAD, THREAD_WATTS
 
 POWERCAP = Path("/sys/class/powercap")
 STATUS = Path("/proc/self/status")
@@ -146,14 +145,17 @@ class Meter:
         if not self._gpu:
             if of_processor is not None:
                 return of_processor, f"measured ({Rapl.name})"
-            return THREAD_WATTS * cpu_s * self._processes, f"estimated ({THREAD_WATTS:g} W per busy thread)"
+            return (
+                catalog.Device.THREAD_WATTS * cpu_s * self._processes,
+                f"estimated ({catalog.Device.THREAD_WATTS:g} W per busy thread)",
+            )
         if self._nvml.readable:
             names = [Nvml.name] + ([Rapl.name] if of_processor is not None else [])
             return self._nvml.joules() + (of_processor or 0.0), f"measured ({' and '.join(names)})"
         if (device := catalog.named(self._gpu)) is None:
             return None, f"not known (NVML cannot be read, and {self._gpu} is not in the catalog)"
-        watts = GPU_LOAD * device.watts * self._processes
-        return watts * seconds, f"estimated ({GPU_LOAD:.0%} of {device.watts:g} W per GPU)"
+        watts = catalog.Device.LOAD * device.watts * self._processes
+        return watts * seconds, f"estimated ({catalog.Device.LOAD:.0%} of {device.watts:g} W per GPU)"
 
 
 def resident_peak_bytes() -> int:

@@ -43,12 +43,13 @@ class Batch:
             rows, vectors_TD, unseen_T = np.flatnonzero(extra.pop(STANDS)), extra.pop(VECTORS), extra.pop(UNSEEN, None)
             hidden = None if unseen_T is None else torch.from_numpy(unseen_T[rows])
             features = Features(torch.from_numpy(rows), torch.from_numpy(vectors_TD[rows]), hidden=hidden)
+        own = {} if sequences.tabular is None else {"tabular": sequences.tabular}
         return cls(
             torch.from_numpy(np.asarray(sequences.input_ids, np.int64)),
             torch.from_numpy(np.asarray(sequences.token_type_ids, np.int64)),
             Packed.from_lengths(torch.from_numpy(sequences.lengths)),
             torch.from_numpy(np.asarray(sequences.numbers, np.int64)),
-            {name: torch.from_numpy(array) for name, array in (extra | dict(sequences.labels)).items()},
+            {name: torch.from_numpy(array) for name, array in (extra | dict(sequences.labels) | own).items()},
             features,
             sequences=sequences,
         )

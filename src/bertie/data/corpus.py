@@ -24,13 +24,12 @@ import numpy as np
 import xxhash
 
 from bertie import checksums
-from bertie.console import progress, say, warn
+from bertie.console import console
 from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.plans import held_out
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
-from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
+from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
@@ -39,7 +38,7 @@ from bertie.folders import ANYTHING, Kind, check, held
 from bertie.io import sources
 from bertie.text.sentences import splitter
 
-__all__ = ["CorpusConfig", "CorpusFolder", "build", "documents", "encode", "texts"]
+__all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
 TOKENS = Kind(
@@ -97,9 +96,9 @@ def build(
     check(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
-        units, found = sources.plan(names, config.reading)
+        units, found = sources.plan_units(names, config.reading)
         if found.unreadable:
-            warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
+            console.warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
         identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
@@ -107,7 +106,7 @@ def build(
                     f"{folder} contains another corpus: its inputs or options were different, or an input has "
                     "changed since. Choose another folder, or pass --overwrite."
                 )
-            say(f"{folder} is complete; nothing to do.")
+            console.say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
             if not (folder / "card.json").exists():  # interrupted between the manifest and the card
                 card.write(shards)
@@ -121,7 +120,7 @@ def build(
             sets.save(work / EVALUATION)
         common = {"config": config.model_dump(), "work": str(work), "evaluation": sets.fingerprint if sets else ""}
         jobs = [{"number": n, "unit": unit, "size": unit.size, **common} for n, unit in enumerate(units)]
-        results = executors.run(prepare, jobs, work, workers=workers, engine=engine, about="reading")
+        results = executors.run_units(prepare, jobs, work, workers=workers, engine=engine, about="reading")
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
         if records == sum(dropped.values()):
@@ -151,7 +150,7 @@ def documents(folder: str | Path) -> Iterator[list[str]]:
     """Yields the documents of a corpus, each as a list of sentences."""
     for values, sentences, bounds in Shards.open(folder, verify=False):
         for first, last in _chunks(bounds):
-            decoded = decode(values, sentences[bounds[first] : bounds[last] + 1])
+            decoded = decode_texts(values, sentences[bounds[first] : bounds[last] + 1])
             for start, stop in pairwise((bounds[first : last + 1] - bounds[first]).tolist()):
                 yield decoded[start:stop]
 
@@ -228,7 +227,7 @@ def _merge(
     kept = _kept(parts, work, config, dropped)
     with (
         ShardWriter(folder, "uint8") as writer,
-        progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
+        console.progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
     ):
         at = 0
         for path in parts:
@@ -318,14 +317,3 @@ def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
     where = f" The first: {first['where']}." if first else ""
     raise DataError(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")
-
-
-class CorpusFolder:
-    """A corpus folder: how it is built from files, read, and encoded with a tokenizer."""
-
-    Config = CorpusConfig
-    build = staticmethod(build)
-    documents = staticmethod(documents)
-    encode = staticmethod(encode)
-    held_out = staticmethod(held_out)
-    texts = staticmethod(texts)

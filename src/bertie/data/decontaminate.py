@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bertie.console import counted
 from bertie.data.draws import U64
-from bertie.data.ngrams import runs, words
+from bertie.data.ngrams import runs, word_hashes
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
 from bertie.io import rows, tagged
@@ -83,7 +83,7 @@ class Evaluation:
 
     def sets_in(self, text: str) -> list[str]:
         """Returns the names of the sets with which a text shares an n-gram."""
-        numbers = words(text)
+        numbers = word_hashes(text)
         shared = np.concatenate([self._sieved(runs(numbers, length)) for length in self.lengths])
         firsts = np.searchsorted(self.runs, shared, "left")
         lasts = np.searchsorted(self.runs, shared, "right")
@@ -124,7 +124,7 @@ class Evaluation:
         return sieve
 
 
-def texts_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def evaluation_texts(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     """Yields every text in a file of examples, with any column names. Raises DataError when it cannot be read.
 
     csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
@@ -170,6 +170,6 @@ def _runs(text: str) -> tuple[int, U64]:
     """Returns the n-grams of an example, and their length; none when it is too short."""
     korean = 2 * len(_HANGUL.findall(text)) > len(_LETTER.findall(text))
     long, short = (LONG_HANGUL, SHORT_HANGUL) if korean else (LONG, SHORT)
-    numbers = words(text)
+    numbers = word_hashes(text)
     length = min(long, len(numbers))
     return length, runs(numbers, length) if length >= short else runs(numbers[:0], 1)

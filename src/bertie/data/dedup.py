@@ -12,9 +12,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.console import progress
+from bertie.console import console
 from bertie.data.draws import U64, key, mix
-from bertie.data.ngrams import runs, words
+from bertie.data.ngrams import runs, word_hashes
 
 Mask = NDArray[np.bool_]
 Signatures = NDArray[np.uint32]
@@ -43,7 +43,7 @@ def signature(text: str) -> Signatures:
 
     A shorter text is one n-gram. The hashes are multiply-add-shift of the n-grams' numbers.
     """
-    found = words(text)
+    found = word_hashes(text)
     shingles = (
         runs(found, min(SHINGLE, len(found))) if len(found) else key(xxhash.xxh3_64_intdigest(text.encode())).reshape(1)
     )
@@ -72,7 +72,7 @@ def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> M
     kept = candidates.copy()
     rows = rows_in_band(threshold)
     bands = range(0, PERMUTATIONS - rows + 1, rows)
-    with progress("comparing", len(bands), unit="bands") as advance:
+    with console.progress("comparing", len(bands), unit="bands") as advance:
         for band in bands:
             numbers = np.flatnonzero(kept)
             keys = np.concatenate([_keys(signatures[some, band : band + rows]) for some in _blocks(numbers)])

@@ -30,7 +30,7 @@ def key(*parts: int | NDArray[np.integer]) -> U64:
     return np.asarray(state)
 
 
-def unit(bits: U64) -> NDArray[np.float64]:
+def unit_floats(bits: U64) -> NDArray[np.float64]:
     """Returns random bits as floats in [0, 1). (...) -> (...)"""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -57,7 +57,7 @@ class Draws:
 
     def uniform(self, stream: int, n: int) -> NDArray[np.float64]:
         """Returns (B, n) floats in [0, 1)."""
-        return unit(self.bits(stream, n))
+        return unit_floats(self.bits(stream, n))
 
     def integers(self, stream: int, n: int, high: int) -> NDArray[np.int64]:
         """Returns (B, n) integers in [0, high). The bias is below high / 2**53."""

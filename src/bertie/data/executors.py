@@ -16,7 +16,7 @@ from typing import Any
 
 from loky import ProcessPoolExecutor
 
-from bertie.console import progress, say
+from bertie.console import console
 from bertie.errors import Stopped, UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import locked
@@ -31,7 +31,7 @@ Engine = Callable[[Task, list[Job], int], Iterator[int]]
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
 
-def run(
+def run_units(
     task: Task,
     units: Sequence[dict[str, Any]],
     work: Path,
@@ -52,7 +52,7 @@ def run(
     sizes = [unit["size"] / 1e6 for unit in units]
     jobs = [(number, units[number], file) for number, file in enumerate(files) if not file.exists()]
     done = sum(sizes) - sum(sizes[number] for number, *_ in jobs)
-    with progress(about, sum(sizes), done=done, unit="MB") as advance:
+    with console.progress(about, sum(sizes), done=done, unit="MB") as advance:
         for number in compute(task, jobs, workers) if jobs else ():
             advance(sizes[number])
     return [read_json(file) for file in files]
@@ -169,10 +169,10 @@ def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
     """Keeps the files of an interrupted call when `identity` is the same; otherwise deletes them."""
     state = work / "plan.json"
     if state.exists() and read_json(state) == identity:
-        say(f"Resuming {folder}: finished units of work: {len(list(work.glob('result-*.json'))):,}.")
+        console.say(f"Resuming {folder}: finished units of work: {len(list(work.glob('result-*.json'))):,}.")
         return
     if state.exists():
-        say(f"Inputs or options have changed since work on {folder} was interrupted: starting again.")
+        console.say(f"Inputs or options have changed since work on {folder} was interrupted: starting again.")
         for path in [*work.glob("unit-*"), *work.glob("result-*"), *folder.glob("shard-*"), *folder.glob(".shard-*")]:
             path.unlink()
     write_json(state, identity)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.draws import Draws, unit
+from bertie.data.draws import Draws, unit_floats
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.registry import Registry
@@ -139,7 +139,9 @@ def masking_of(value: str | Mapping[str, Mapping[str, object] | None]) -> Maskin
     return make(**options)
 
 
-def choose(masking: Masking, batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
+def choose_tokens(
+    masking: Masking, batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: Draws
+) -> tuple[Int, Int]:
     """Chooses up to count_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
 
     heads: for each chosen token the one whose draw decides its replacement: itself, or the first of its span.
@@ -184,7 +186,7 @@ def _choose_runs(
     rows_U, columns_U = batch.sequence[heads_U], batch.column[heads_U]
     order_U = np.lexsort((rng.bits_at(CHOICE, rows_U, columns_U), rows_U))
     ends = np.cumsum(masking.lengths)[:-1]
-    lengths_U = 1 + np.searchsorted(ends, unit(rng.bits_at(RUN_LENGTH, rows_U, columns_U)), side="right")
+    lengths_U = 1 + np.searchsorted(ends, unit_floats(rng.bits_at(RUN_LENGTH, rows_U, columns_U)), side="right")
     sizes_U = np.bincount(unit_T[allowed_T], minlength=len(heads_U) + 1)  # and one more unit, which is never free
     linked_U = np.append((columns_U > 0) & allowed_T[heads_U - 1], False)  # to the unit before
 
@@ -248,9 +250,9 @@ def replacements(
             "The tokenizer has no mask token, so tokens cannot be masked. Choose a tokenizer with a mask "
             "token (bertie tokenizer train CORPUS --for bert -o FOLDER), or another objective (ltr, span)."
         )
-    draw = unit(rng.bits_at(REPLACEMENT, batch.sequence[heads_N], batch.column[heads_N]))
+    draw = unit_floats(rng.bits_at(REPLACEMENT, batch.sequence[heads_N], batch.column[heads_N]))
     random_ids = vocabulary.random_ids
-    at_random = unit(rng.bits_at(RANDOM_ID, batch.sequence[chosen_N], batch.column[chosen_N]))
+    at_random = unit_floats(rng.bits_at(RANDOM_ID, batch.sequence[chosen_N], batch.column[chosen_N]))
     which = (at_random * len(random_ids)).astype(np.int64)
     masked, randomised, _ = replace
     kept_or_random = np.where(draw < masked + randomised, random_ids[which], batch.input_ids[chosen_N])

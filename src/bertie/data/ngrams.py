@@ -17,7 +17,7 @@ _BASE = 0xD6E8FEB86659FD93  # any odd number has an inverse modulo 2^64
 _INVERSE = pow(_BASE, -1, 1 << 64)
 
 
-def words(text: str) -> U64:
+def word_hashes(text: str) -> U64:
     """Returns the words of a text, (n,), each as its xxh3-64."""
     found = "\n".join(_WORD.findall(text.lower())).encode().split()
     return np.frombuffer(b"".join(map(xxhash.xxh3_64_digest, found)), ">u8").astype(np.uint64)

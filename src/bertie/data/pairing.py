@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.draws import U64, Draws, key, mix, unit
+from bertie.data.draws import U64, Draws, key, mix, unit_floats
 from bertie.data.order import permutation
-from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, account, blocks, counting, silent, table, walk
+from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, blocks, counting, plan_statistics, silent, table, walk
 from bertie.errors import DataError
 from bertie.registry import Registry
 
@@ -50,7 +50,7 @@ class DocSentences:
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(stop, pieces) - start, room)
         rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class FullSentences(DocSentences):
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(length, pieces) - room * counting(pieces), room)
         rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 PACKINGS: Registry[type[DocSentences]] = Registry(
@@ -156,7 +156,7 @@ class SentenceOrderPairs:
         left, left_stop = np.where(in_order, a, b), np.where(in_order, a_stop, b_stop)
         right, right_stop = np.where(in_order, b, a), np.where(in_order, b_stop, a_stop)
         rows = table(left, right, left_stop - left, right_stop - right, swapped[~lone])
-        return Plan(rows, account(sentences, rows, sentences_unused=int(lone.sum())))
+        return Plan(rows, plan_statistics(sentences, rows, sentences_unused=int(lone.sum())))
 
 
 def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
@@ -214,7 +214,7 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
             advance(end - told)
             told = end
     instances = np.concatenate(finished) if finished else np.zeros(0, ROW)
-    return Plan(instances, account(sentences, instances))
+    return Plan(instances, plan_statistics(sentences, instances))
 
 
 def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
@@ -230,7 +230,7 @@ def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> 
     )
     a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
     instances = table(a, b, a_stop - a, b_stop - b, is_random)
-    return Plan(instances, account(sentences, instances, sentences_unused=unused))
+    return Plan(instances, plan_statistics(sentences, instances, sentences_unused=unused))
 
 
 def _chunks(
@@ -291,7 +291,7 @@ def _random_texts(
     start, stop, miss = np.zeros_like(wanted), np.zeros_like(wanted), np.full(len(own), np.iinfo(np.int64).max)
     rows = np.arange(len(own))
     for attempt in range(5):  # a text much shorter or longer than wanted is drawn again; the best one stays
-        begin = (unit(mix(key(seed, 3 + attempt, rows))) * others[rows]).astype(np.int64)
+        begin = (unit_floats(mix(key(seed, 3 + attempt, rows))) * others[rows]).astype(np.int64)
         begin += np.where((others[rows] > 0) & (begin >= own_first[rows]), own_size[rows], 0)
         begin = np.where(taken[rows] >= 0, taken[rows], begin)
         found_start, found_stop = _texts(sentences, begin, wanted[rows], room[rows])

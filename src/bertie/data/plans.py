@@ -20,7 +20,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.data.draws import U64, key
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, seal, write_json
@@ -179,7 +179,9 @@ class Pairing(Protocol):
         ...
 
 
-def planned(pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+def plan_instances(
+    pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent
+) -> Plan:
     """Returns the instances of one pass, computed for GROUP sentences at a time, so that memory is bounded.
 
     A random second segment is from the same group. Groups have one size, so that none has only one document.
@@ -230,7 +232,7 @@ def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[A
     return rows
 
 
-def account(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
+def plan_statistics(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
     """Returns the statistics of a plan: what exists, what is read, and what is in no instance."""
     two = rows[rows["b_length"] > 0]  # with a second segment
     used = _covered(np.concatenate([rows["a"], two["b"]]), np.concatenate([rows["a_length"], two["b_length"]]))
@@ -282,7 +284,7 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     return chosen
 
 
-def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
+def cached_plan(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
     """Returns a plan from a folder, memory-mapped. It is computed and stored there when it is missing.
 
     A damaged plan is computed again with a warning. Without a writable folder, the plan is in memory.
@@ -323,5 +325,5 @@ def _kept(path: Path) -> Plan | None:
             raise ValueError("it does not match its hash")
         return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
-        warn(f"{path} is damaged ({error}) and is written again.")
+        console.warn(f"{path} is damaged ({error}) and is written again.")
         return None

@@ -6,7 +6,7 @@ E examples · W sequences (an example has several with windows) · T tokens of a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +38,7 @@ class Sequences:
         places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
         labels: What is learned, by name; each objective or task documents its own.
         sample_ids: The numbers of the sequences in the order of the data (W,). None: 0, 1, 2 ...
+        tabular: The numbers of other columns of the rows (W, D) float32; None where no column is read.
     """
 
     input_ids: NDArray[Any]
@@ -51,8 +52,14 @@ class Sequences:
     places: Arrays = field(default_factory=dict)
     labels: Arrays = field(default_factory=dict)
     sample_ids: Int | None = None
+    tabular: NDArray[np.float32] | None = None
 
-    NOWHERE: ClassVar[Int] = NOWHERE
+    def mean_of_windows(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
+        if len(values) == self.examples:
+            return values
+        mean_EL: NDArray[np.float32] = np.add.reduceat(values * self.weight[:, None], self.windows[:-1])
+        return mean_EL
 
     @classmethod
     def of(cls, ids: Sequence[Sequence[int] | Int], types: Sequence[Sequence[int]] | None = None) -> "Sequences":
@@ -209,6 +216,7 @@ class Sequences:
             lengths,
             self.positions[head_rows] + moved,
             {name: array[rows] for name, array in self.extra.items()},
+            tabular=None if self.tabular is None else self.tabular[sequences],
         )
 
 
@@ -220,7 +228,7 @@ def ranges(starts: Int, stops: Int) -> Int:
     return numbers
 
 
-def spread(lengths: Int, counts: Int) -> tuple[Int, Int, Int]:
+def spread_positions(lengths: Int, counts: Int) -> tuple[Int, Int, Int]:
     """Returns where sequences of `lengths` tokens go when `counts` vectors follow each: the rows of the tokens, those
     of the vectors, and the new lengths."""
     whole = lengths + counts

@@ -20,8 +20,8 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.errors import DataError
-from bertie.files import full_disk, read_json, seal, sync_folder, write_json
+from bertie.errors import DataError, Stopped
+from bertie.files import read_json, seal, sync_folder, write_json
 from bertie.folders import check_folder_kind
 
 Array = NDArray[Any]
@@ -251,7 +251,7 @@ class _HashedFile:
         try:
             self._file = open(self.temporary, "wb")  # noqa: SIM115 (closed by close or discard)
         except OSError as error:
-            raise full_disk(error, path) or error from None
+            raise Stopped.for_full_disk(error, path) or error from None
         self._bytes, self._blocks, self._hash = 0, list[str](), xxhash.xxh3_64()
 
     def write(self, array: Array) -> None:
@@ -259,7 +259,7 @@ class _HashedFile:
         try:
             self._file.write(data)
         except OSError as error:
-            raise full_disk(error, self.path, len(data)) or error from None
+            raise Stopped.for_full_disk(error, self.path, len(data)) or error from None
         while data:
             piece = data[: BLOCK - self._bytes % BLOCK]
             self._hash.update(piece)
@@ -277,7 +277,7 @@ class _HashedFile:
             self._file.close()
             self.temporary.replace(self.path)
         except OSError as error:
-            raise full_disk(error, self.path) or error from None
+            raise Stopped.for_full_disk(error, self.path) or error from None
         if self._bytes % BLOCK:
             self._blocks.append(self._hash.hexdigest())
         return {"bytes": self._bytes, "blocks": self._blocks}
@@ -287,7 +287,7 @@ class _HashedFile:
         self.temporary.unlink(missing_ok=True)
 
 
-def decode(values: Array, bounds: Int64) -> list[str]:
+def decode_texts(values: Array, bounds: Int64) -> list[str]:
     """Returns the texts between these bounds of UTF-8 bytes."""
     start = int(bounds[0])
     data = values[start : bounds[-1]].tobytes()

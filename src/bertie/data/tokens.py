@@ -8,9 +8,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import safetensors.numpy
 
-from bertie.console import progress, say
+from bertie.console import console
 from bertie.data import executors
-from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
+from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode_texts
 from bertie.errors import DataError
 from bertie.files import home_of, write_bytes
 from bertie.io.blocks import UNIT
@@ -38,7 +38,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
             return shards
         (target / "manifest.json").unlink()  # of a corpus that stood here before
     if target.parent != folder:
-        say(f"{folder} is read-only, so its token ids are written to {target}.")
+        console.say(f"{folder} is read-only, so its token ids are written to {target}.")
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")
@@ -47,10 +47,10 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
             {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
             for n, (place, size) in enumerate(_places(text))
         ]
-        results = executors.run(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
+        results = executors.run_units(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
         with (
             ShardWriter(target, "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32") as writer,
-            progress("writing", len(jobs), unit="units") as advance,
+            console.progress("writing", len(jobs), unit="units") as advance,
         ):
             for number in range(len(jobs)):
                 part = safetensors.numpy.load_file(work / f"unit-{number:06d}.part")
@@ -78,7 +78,7 @@ def encode_documents(
     values, sentences, documents = _text(folder, corpus)[shard]
     bounds = documents[start : stop + 1]
     engine = _opened.get(tokenizer) or _tokenizer(f"{work}/tokenizer", tokenizer)
-    ids, starts = engine.flat_ids(decode(values, sentences[bounds[0] : bounds[-1] + 1]))
+    ids, starts = engine.flat_ids(decode_texts(values, sentences[bounds[0] : bounds[-1] + 1]))
     part = {
         "values": ids.astype(np.uint16 if engine.vocab_size <= 1 << 16 else np.uint32),
         "sentences": np.asarray(starts, np.int64),

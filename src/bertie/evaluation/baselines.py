@@ -5,6 +5,7 @@
     characters    the same of 1 to 4 characters
     first         the first of several choices, or the passages of a question in their order
     overlap       the number of common words of two texts
+    nearest       hashed tf-idf of words: the texts with the most similar ones
     tag           the most frequent tag of each word
     copy          the text itself, for tasks that write a text
 
@@ -21,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.evaluation.compare import paired_rows
+from bertie.evaluation.compare import PairedDifference
 from bertie.io.tables import Example
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
-from bertie.tasks.capabilities import Tags
+from bertie.tasks.capabilities import Embeds, Tags
 from bertie.tasks.tagging import words_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ FEATURES, WEIGHTS = 300_000, 20_000_000  # features of a text; with many labels 
 MOST_LABELS = 1_000
 STRENGTH = 4.0  # inverse of the ridge penalty
 COMPARED, RESAMPLED = 2_000, 500_000  # examples that the difference is measured on, in all resamples together
+HASHED = 50_000_000  # numbers of all vectors of words
 WORD = re.compile(r"\w+")
 Texts = Sequence[Sequence[str]]
 Answers = list[Prediction]
@@ -92,12 +94,12 @@ def measured(
     if rows and answers:
         best = max(rows, key=lambda row: row["figures"][metric])
         pairs = [(dev[i], answer, found[best["name"]][i]) for i, answer in answers.items()]
-        differences = paired_rows(task, task, pairs, resamples=RESAMPLED)
+        differences = PairedDifference.of_rows(task, task, pairs, resamples=RESAMPLED)
         best["difference"] = {metric: {**differences[metric].as_json(), "examples": len(pairs)}}
     return rows
 
 
-def compared(task: Task, dev: Sequence[Example]) -> set[int]:
+def compared_examples(task: Task, dev: Sequence[Example]) -> set[int]:
     """Returns the dev examples to measure the difference on: evenly spaced, or the first ones if there are groups."""
     if len(dev) <= COMPARED or task.group(dev[0]) is not None:
         return set(range(min(len(dev), COMPARED)))
@@ -109,10 +111,10 @@ def some(train: Sequence[Example], most: int = CHARACTERS) -> list[Example]:
     size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
     keep = min(1.0, most / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
-    return spaced(train, count)
+    return spaced_examples(train, count)
 
 
-def spaced(examples: Sequence[Example], most: int) -> list[Example]:
+def spaced_examples(examples: Sequence[Example], most: int) -> list[Example]:
     """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
     if most >= len(examples):
         return [*examples]
@@ -163,13 +165,25 @@ def _tfidf(kind: str) -> Callable[[Task, Sequence[Example], Sequence[Example]], 
 
 def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
     """For two texts, uses the fractions of their common words; for choices, the one with the most common words."""
-    if len(train[0].texts) < 2:
+    if len(train[0].texts) < 2 or (isinstance(task, Embeds) and any(map(task.retrieves, (train, dev)))):
         return None
     if len(train[0].texts) > 2:
         shares = ([_shares(e.texts[0], choice)[0] for choice in e.texts[1:]] for e in dev)
         return [Prediction(str(int(np.argmax(row))), None) for row in shares]
     features = [np.array([_shares(*example.texts) for example in some]) for some in (train, dev)]
     return _fitted(task, features[0], train, features[1])
+
+
+def _nearest(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+    """Vectors of words, of which rare ones count more, for what is retrieved by its similarity."""
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+    if not (isinstance(task, Embeds) and task.retrieves(dev)):
+        return None
+    texts = [text[:LONGEST] for example in dev for text in example.texts]
+    words = HashingVectorizer(n_features=max(256, min(4096, HASHED // len(texts))), **TFIDF["words"])
+    weights = TfidfTransformer().fit(words.transform([text[:LONGEST] for one in train for text in one.texts]))
+    return task.answers(weights.transform(words.transform(texts)).toarray().astype(np.float32), dev)
 
 
 def _first(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers:
@@ -260,6 +274,7 @@ BASELINES: dict[str, tuple[str, Baseline]] = {
     "mean": ("the mean", _majority),
     "first": ("always the first", _first),
     "overlap": ("word overlap", _overlap),
+    "nearest": ("word tf-idf vectors", _nearest),
     "words": ("word tf-idf + logistic regression", _tfidf("words")),
     "characters": ("character tf-idf + logistic regression", _tfidf("characters")),
     "ridge_words": ("word tf-idf + ridge regression", _tfidf("words")),

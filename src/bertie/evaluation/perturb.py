@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluation.compare import paired_rows
+from bertie.evaluation.compare import PairedDifference
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
@@ -109,7 +109,7 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 # Measures ------------------------------------------------------------------------------------------------------------
 
 
-def chosen(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
+def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
     """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
     entities are positions in the text."""
     found = {name: _perturbation(name) for name in names}
@@ -137,7 +137,7 @@ def measure(
     on the opposites and on both, with `interval_95`.
     Raises what `chosen` raises, and DataError without examples.
     """
-    task, hows = predictor.task, chosen(predictor.task, names)
+    task, hows = predictor.task, chosen_perturbations(predictor.task, names)
     original = [
         (row, answer)
         for row, answer in predictor.stream(task.rows(path, predictor.pipeline.reading(format)))
@@ -170,7 +170,7 @@ def _measured(
     named = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
     same = [original[number][1].label == label for number, label in named.items()]
     rows = [(row, answers.get(number, answer), answer) for number, (row, answer) in enumerate(original)]
-    differences = paired_rows(predictor.task, predictor.task, rows, seed=seed)
+    differences = PairedDifference.of_rows(predictor.task, predictor.task, rows, seed=seed)
     return facts | {
         "same_answers": sum(same) / len(same) if same else None,
         "differences": {name: one.as_json() for name, one in differences.items() if name not in without},

@@ -36,7 +36,7 @@ from bertie.registry import Later, Registry
 if TYPE_CHECKING:
     from bertie.models.folder import Heads
     from bertie.models.model import TorchModel
-    from bertie.models.saving import save
+    from bertie.models.saving import save_model as save_model
     from bertie.models.weights import LoadReport
 
     PRESETS: Registry[EncoderConfig]
@@ -65,10 +65,10 @@ def __getattr__(name: str) -> object:
     if name == "PRESETS":
         rows = [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
         globals()[name] = Registry("preset", rows)
-    elif name == "save":
+    elif name == "save_model":
         from bertie.models import saving
 
-        globals()[name] = saving.save
+        globals()[name] = saving.save_model
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals()[name]
@@ -108,10 +108,10 @@ def family(name: str | Path) -> Variant:
 
 def config(name: str | Path, **overrides: Any) -> EncoderConfig:
     """The config of a preset or of a model folder, with fields changed: config("bert-tiny", vocab_size=8000)."""
-    return changed(_find(name)[1], overrides)
+    return changed_config(_find(name)[1], overrides)
 
 
-def changed(shape: EncoderConfig, overrides: Mapping[str, Any]) -> EncoderConfig:
+def changed_config(shape: EncoderConfig, overrides: Mapping[str, Any]) -> EncoderConfig:
     """A config with fields changed. Raises UsageError that names the preset most like it that can be changed so."""
     try:
         return shape.replace(**overrides)
@@ -141,7 +141,7 @@ def build(
     from bertie.models import folder as folders
 
     chosen, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
-    shape = changed(shape, overrides)
+    shape = changed_config(shape, overrides)
     try:
         return folders.build(chosen, shape, heads=heads, seed=seed)
     except UnknownHeads as error:
@@ -167,12 +167,3 @@ def load(
 
     variant = _of_folder(Path(folder), read_public(Path(folder)))
     return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads, overrides=overrides)
-
-
-class Families:
-    """Models of a family, by a preset's name or from a folder."""
-
-    build = staticmethod(build)
-    config = staticmethod(config)
-    load = staticmethod(load)
-    of = staticmethod(family)

@@ -9,7 +9,7 @@ from bertie.models.variant import Variant, same
 BASE = EncoderConfig()
 
 
-def size(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderConfig:
+def sized_bert(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderConfig:
     """Returns a BERT of another size: heads of size 64, an intermediate size of four times the hidden size (section
     3)."""
     return replace(
@@ -23,21 +23,21 @@ def size(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderConfig:
 
 CASED = replace(BASE, vocab_size=28_996)
 PRESETS = {
-    "bert-tiny": size(2, 128),
-    "bert-mini": size(4, 256),
-    "bert-small": size(4, 512),
-    "bert-medium": size(8, 512),
+    "bert-tiny": sized_bert(2, 128),
+    "bert-mini": sized_bert(4, 256),
+    "bert-small": sized_bert(4, 512),
+    "bert-medium": sized_bert(8, 512),
     "bert-base": BASE,
-    "bert-large": size(24, 1024),
+    "bert-large": sized_bert(24, 1024),
     "bert-base-ltr": replace(BASE, causal=True),  # the paper's ablation: left to right (section 5.1)
     "bert-base-cased": CASED,
-    "bert-large-cased": size(24, 1024, CASED),
+    "bert-large-cased": sized_bert(24, 1024, CASED),
     "bert-base-multilingual-cased": replace(BASE, vocab_size=119_547),
     "bert-base-multilingual-uncased": replace(BASE, vocab_size=105_879),
     "bert-base-chinese": replace(BASE, vocab_size=21_128),
     # the 24 miniatures of "Well-Read Students Learn Better" (Turc et al. 2019), by their published names
     **{
-        f"bert_uncased_L-{layers}_H-{hidden}_A-{hidden // 64}": size(layers, hidden)
+        f"bert_uncased_L-{layers}_H-{hidden}_A-{hidden // 64}": sized_bert(layers, hidden)
         for layers in (2, 4, 6, 8, 10, 12)
         for hidden in (128, 256, 512, 768)
     },

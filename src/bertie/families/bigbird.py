@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, size
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, sized_bert
 from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
@@ -50,7 +50,7 @@ BIGBIRD = Variant(
     source="Zaheer et al. 2020, arXiv:2007.14062",
     tokenizer="unigram",
     base=BASE,
-    presets={"bigbird-roberta-base": BASE, "bigbird-roberta-large": size(24, 1024, BASE)},
+    presets={"bigbird-roberta-base": BASE, "bigbird-roberta-large": sized_bert(24, 1024, BASE)},
     table=TABLE,
     architectures={
         "BigBirdModel": (),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import size
+from bertie.families.bert import sized_bert
 from bertie.families.roberta import PUBLISHED, ROBERTA, architectures
 
 BASE = replace(PUBLISHED, vocab_size=32_005)
@@ -14,7 +14,7 @@ CAMEMBERT = replace(
     source="Martin et al. 2020, arXiv:1911.03894",
     tokenizer="unigram",
     base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
-    presets={"camembert-base": BASE, "camembert-large": size(24, 1024, BASE)},
+    presets={"camembert-base": BASE, "camembert-large": sized_bert(24, 1024, BASE)},
     architectures=architectures("Camembert"),
     recipe={  # paper, section 4.2: 100,000 steps of 8,192 sequences, peak rate 0.0007
         **ROBERTA.recipe,

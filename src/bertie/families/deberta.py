@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bertie.errors import DataError
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, size
+from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
 from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig
 from bertie.models.kinds import Disentangled
@@ -81,12 +81,12 @@ DEBERTA = Variant(
     tokenizer="unigram",
     base=BASE,
     presets={
-        "deberta-v3-xsmall": replace(size(12, 384, V3), num_attention_heads=6),
-        "deberta-v3-small": size(6, 768, V3),
+        "deberta-v3-xsmall": replace(sized_bert(12, 384, V3), num_attention_heads=6),
+        "deberta-v3-small": sized_bert(6, 768, V3),
         "deberta-v3-base": V3,
-        "deberta-v3-large": size(24, 1024, V3),
+        "deberta-v3-large": sized_bert(24, 1024, V3),
         "mdeberta-v3-base": replace(V3, vocab_size=251_000),
-        "deberta-v2-xlarge": size(24, 1536, V3).replace(conv_kernel_size=3),
+        "deberta-v2-xlarge": sized_bert(24, 1536, V3).replace(conv_kernel_size=3),
     },
     table=TABLE,
     architectures={

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import size
+from bertie.families.bert import sized_bert
 from bertie.families.roberta import PUBLISHED as ROBERTA_PUBLISHED
 from bertie.families.roberta import ROBERTA, architectures
 from bertie.families.roberta import TABLE as ROBERTA_TABLE
@@ -43,7 +43,7 @@ LONGFORMER = replace(
     about="RoBERTa for 4,096 tokens: windowed attention of 512 tokens, and global tokens; linear cost.",
     source="Beltagy et al. 2020, arXiv:2004.05150",
     base=BASE,
-    presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": size(24, 1024, PUBLISHED)},
+    presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": sized_bert(24, 1024, PUBLISHED)},
     table=TABLE,
     architectures=architectures("Longformer"),
     keys={

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import UNTIED, encoder_rows, size
+from bertie.families.bert import UNTIED, encoder_rows, sized_bert
 from bertie.families.roberta import BASE as ROBERTA_BASE
 from bertie.families.roberta import ROBERTA, architectures
 from bertie.models.kinds import LearnedRelative
@@ -35,7 +35,7 @@ MPNET = replace(
     source="Song et al. 2020, arXiv:2004.09297",
     tokenizer="wordpiece",
     base=BASE,
-    presets={"mpnet-base": PUBLISHED, "mpnet-large": size(24, 1024, PUBLISHED)},
+    presets={"mpnet-base": PUBLISHED, "mpnet-large": sized_bert(24, 1024, PUBLISHED)},
     table=TABLE,
     architectures=architectures("MPNet"),
     keys={

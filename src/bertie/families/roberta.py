@@ -6,7 +6,7 @@ XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model in other languages.
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, size
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
 from bertie.models.names import WeightTable
@@ -68,7 +68,7 @@ ROBERTA = Variant(
     base=BASE,
     presets={
         "roberta-base": PUBLISHED,
-        "roberta-large": size(24, 1024, PUBLISHED),
+        "roberta-large": sized_bert(24, 1024, PUBLISHED),
         "distilroberta-base": replace(PUBLISHED, num_hidden_layers=6),
     },
     table=TABLE,

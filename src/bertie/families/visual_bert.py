@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, KEYS, UNTIED, encoder_rows, old_names, size
+from bertie.families.bert import BUFFERS, KEYS, UNTIED, encoder_rows, old_names, sized_bert
 from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.kinds import Regions
 from bertie.models.names import WeightTable
@@ -38,7 +38,7 @@ VISUAL_BERT = Variant(
     tokenizer="wordpiece",
     base=BASE,
     presets={
-        "visualbert-tiny": replace(size(2, 128, VQA), inputs=Regions(visual_embedding_dim=64)),
+        "visualbert-tiny": replace(sized_bert(2, 128, VQA), inputs=Regions(visual_embedding_dim=64)),
         "visualbert-vqa": VQA,
         "visualbert-nlvr2": replace(VQA, inputs=Regions(visual_embedding_dim=1024)),
     },

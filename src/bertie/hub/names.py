@@ -75,7 +75,7 @@ def find(name: str) -> Path | None:
     if (folder := bundled().get(name)) is not None:
         return folder
     match = REPOSITORY.fullmatch(name)
-    return None if match is None else cached(match["name"], match["revision"] or "main")
+    return None if match is None else cached_folder(match["name"], match["revision"] or "main")
 
 
 def place(path: str | Path) -> Path:
@@ -103,7 +103,7 @@ def shared(folder: Path) -> bool:
     return any(folder.resolve().is_relative_to(place.resolve()) for place in places)
 
 
-def cached(name: str, revision: str = "main") -> Path | None:
+def cached_folder(name: str, revision: str = "main") -> Path | None:
     """Returns the folder of a repository in the cache of the Hugging Face Hub. revision: a branch, tag or commit."""
     repository = cache_of(name)
     reference = repository / "refs" / revision
@@ -121,7 +121,7 @@ def listed() -> Iterator[tuple[str, str, bool]]:
     for repository in sorted(hub_cache().glob("models--*--*")):
         name = "/".join(repository.name.split("--", 2)[1:])
         for revision in _revisions(repository):
-            if folder := cached(name, revision):
+            if folder := cached_folder(name, revision):
                 shown = name if revision == "main" else f"{name}@{revision}"
                 weights = any(folder.rglob("*.safetensors"))  # other programs may have got the tokenizer alone
                 yield (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder

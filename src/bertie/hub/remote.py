@@ -12,7 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from bertie import checksums, console
+from bertie import checksums
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache

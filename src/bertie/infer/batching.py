@@ -36,7 +36,9 @@ def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int 
     return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
 
 
-def run(engine: Engine, ids: Sequences, outputs: Sequence[str], *, max_tokens: int | None = None) -> dict[str, Array]:
+def run_batches(
+    engine: Engine, ids: Sequences, outputs: Sequence[str], *, max_tokens: int | None = None
+) -> dict[str, Array]:
     """Returns the arrays of all sequences, with rows in the order of `ids`.
 
     The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
@@ -113,11 +115,3 @@ def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
 @dataclass(frozen=True)
 class _End:
     error: BaseException | None
-
-
-class Batches:
-    """Any number of sequences, in batches of bounded size and similar length."""
-
-    chunks = staticmethod(chunks)
-    of = staticmethod(batches)
-    run = staticmethod(run)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.engine import EngineName
-from bertie.infer.rates import Rates, measured, native_is_faster, tell
-from bertie.infer.rates import quickest as quickest_of
+from bertie.infer.rates import Rates, measured, native_is_faster, tell_choice
+from bertie.infer.rates import quickest_precision as quickest_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
@@ -61,7 +61,7 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
             return NativeEngine(model, precision)
         if reason is None and native_is_faster(rates(), precision):
             found = NativeEngine(model, precision)
-            tell(rates(), precision)
+            tell_choice(rates(), precision)
             return found
     except (OSError, ValueError) as error:
         reason = str(error)
@@ -124,4 +124,4 @@ def _measured() -> Rates:
 
 @cache
 def _warn_once(message: str) -> None:
-    warn(message)
+    console.warn(message)

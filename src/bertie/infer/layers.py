@@ -14,22 +14,20 @@ from itertools import pairwise
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.errors import DataError, UsageError, nearest
-from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run
+from bertie.errors import DataError
+from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
 from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
-from bertie.models.facts import Facts, layer_output
+from bertie.models.facts import layer_output
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
 BYTES = 64 << 20  # of the vectors of a chunk, unless a single text has more
 NO_WORD = -1
-POOLINGS = ("mean", "first")
-"""How the tokens of a word become one vector: their mean, or the first of them."""
 
 
 @dataclass(frozen=True)
@@ -71,30 +69,6 @@ class Chunk:
             yield TokenVectors(encoding.tokens, encoding.offsets, encoding.word_ids, vectors)
 
 
-def layers_of(asked: str | Sequence[int], facts: Facts) -> tuple[int, ...]:
-    """Returns layer numbers in ascending order. asked: "all", "0,6,-1" or numbers; -1 is the last layer.
-
-    Raises UsageError for an engine that does not give its layers, and for a layer that there is not.
-    """
-    last = facts.layers
-    if not last:
-        raise UsageError(
-            "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
-            "encoder, such as bert. ONNX graphs, elmo, lxmert, vilbert and xlnet give only their last layer."
-        )
-    if asked == "all":
-        return tuple(range(last + 1))
-    names = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else list(map(str, asked))
-    found = set()
-    for name in names:
-        if not name.removeprefix("-").isdecimal():
-            raise UsageError(f"Unknown layer {name!r}. Pass all, or numbers from 0 to {last}: --layers 0,{last}.")
-        if not -last - 1 <= int(name) <= last:
-            raise UsageError(f"There is no layer {name}: the model has layers 0 (embeddings) to {last}.")
-        found.add(int(name) % (last + 1))
-    return tuple(sorted(found))
-
-
 def token_vectors(
     engine: Engine,
     tokenizer: Tokenizer,
@@ -114,7 +88,7 @@ def token_vectors(
         encoded = iter(tokenizer.encode_batch([text for text in some if text is not None], max_length=max_length))
         read = [None if text is None else next(encoded) for text in some]
         for part in chunks_of_tokens(read, most, lambda one: 0 if one is None else len(one)):
-            arrays = run(engine, _ids(part), tuple(outputs.values()))
+            arrays = run_batches(engine, _ids(part), tuple(outputs.values()))
             yield Chunk(part, {layer: arrays[name] for layer, name in outputs.items()})
 
 
@@ -145,50 +119,3 @@ def row_vectors(
 def _ids(encodings: Sequence[Encoding | None]) -> Sequences:
     read = [one for one in encodings if one is not None]
     return Sequences.of([one.ids for one in read], [one.type_ids for one in read])
-
-
-def words_of_tokens(encoding: Encoding, spans: Sequence[tuple[int, int]]) -> Int:
-    """Returns the word of each token, NO_WORD for special tokens and tokens outside of words. -> (T,)
-
-    spans: the characters of each word, in order. A token over several words belongs to the first of them.
-    """
-    starts_W, ends_W = np.array([*spans, (1 << 62, 1 << 62)], np.int64).T
-    starts_T, ends_T = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
-    words_T = np.searchsorted(ends_W, starts_T, "right")
-    outside = (starts_W[words_T] >= ends_T) | np.array([one is None for one in encoding.sequence_ids], np.bool_)
-    return np.where(outside, NO_WORD, words_T)
-
-
-def pooled(vectors: Array, words: Int, pooling: str = "mean") -> Array:
-    """Returns one vector per word from those of its tokens: their mean, or the first. vectors (T, H) -> (W, H)
-
-    words (T,): the word of each token in ascending order, or NO_WORD. A word without tokens has no row. Raises
-    UsageError for an unknown pooling.
-    """
-    check_pooling(pooling)
-    inside = np.flatnonzero(words != NO_WORD)
-    if not len(inside):
-        return np.zeros((0, vectors.shape[-1]), np.float32)
-    starts = np.flatnonzero(np.diff(words[inside], prepend=NO_WORD))
-    if pooling == "first":
-        return vectors[inside[starts]]
-    counts = np.diff(starts, append=len(inside))
-    mean: Array = (np.add.reduceat(vectors[inside], starts, axis=0) / counts[:, None]).astype(np.float32)
-    return mean
-
-
-def check_pooling(pooling: str) -> None:
-    """Raises UsageError for an unknown pooling of the tokens of a word."""
-    if pooling not in POOLINGS:
-        raise UsageError(f"Unknown pooling {pooling!r} of the tokens of a word. {nearest(pooling, POOLINGS)}")
-
-
-class Layers:
-    """The hidden states of every layer, and the vectors of words in them."""
-
-    NO_WORD = NO_WORD
-    check_pooling = staticmethod(check_pooling)
-    chosen = staticmethod(layers_of)
-    pooled = staticmethod(pooled)
-    vectors = staticmethod(token_vectors)
-    words = staticmethod(words_of_tokens)

@@ -105,7 +105,7 @@ _INT8: Any = WeakIdKeyDictionary()
 
 
 def _built(model: "TorchModel", precision: Precision, target: str | None = None) -> NativeEncoder:
-    return NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
+    return NativeEncoder(encoder_arrays(model.encoder, model.int8), precision, target=target)
 
 
 def _encoder(model: "TorchModel") -> NativeEncoder:
@@ -129,7 +129,7 @@ def unsupported(model: "TorchModel") -> str | None:
     return next((reason for reason, fine in rules.items() if not fine), None) or misfit(model.config)
 
 
-def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyType({})) -> EncoderWeights:
+def encoder_arrays(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyType({})) -> EncoderWeights:
     """Returns an encoder's weights as NumPy arrays. int8: the int8 weights, by the model's names."""
     names = {id(module): name for name, module in encoder.named_modules()}
 

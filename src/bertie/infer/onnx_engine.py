@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,8 +195,7 @@ def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last
 
 
 class OnnxFolder:
-    """The folder of an exported graph: the names of its files, and what is written into the graph."""
+    """The graphs in the folder of an exported model: that of float32, and that of int8."""
 
-    FOLDER, KEY, MODEL, QUANTIZED = FOLDER, KEY, MODEL, QUANTIZED
-    Signature: TypeAlias = Signature
-    graph_of = staticmethod(graph_of)
+    def __init__(self, folder: Path) -> None:
+        self.graph, self.quantized = (folder / FOLDER / name for name in (MODEL, QUANTIZED))

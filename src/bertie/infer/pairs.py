@@ -9,11 +9,11 @@ meaning is that of the pre-training. B pairs
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
-from bertie.infer.batching import run
+from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
 from bertie.io.tables import Example
 from bertie.tasks.arrays import softmax
@@ -72,7 +72,7 @@ def judge(
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
     encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run(engine, encoded, (HEAD,))[HEAD], kind)
+    return verdicts(run_batches(engine, encoded, (HEAD,))[HEAD], kind)
 
 
 def kind_of(folder: Path) -> Kind:
@@ -103,20 +103,27 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
     return found
 
 
+@dataclass(frozen=True)
 class PairHead:
-    """The head of pre-training that reads two texts, of a model folder. kind: what it tells of them."""
+    """The head of pre-training that reads two texts. kind: what it tells of them."""
 
-    HEAD = HEAD
-    judge = staticmethod(judge)
-    kind_of = staticmethod(kind_of)
+    kind: Kind
 
-    def __init__(self, folder: Path) -> None:
-        self.kind = kind_of(folder)
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Returns the head of a model folder."""
+        return cls(kind_of(folder))
 
     def check(self) -> None:
         """Raises UsageError for a head that does not compare texts."""
         check_kind(self.kind)
 
+    def judge(
+        self, engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], *, max_length: int
+    ) -> list[PairVerdict]:
+        """Returns the verdict on each pair. See `judge`."""
+        return judge(engine, tokenizer, pairs, self.kind, max_length=max_length)
+
     def verdicts(self, logits: Array) -> list[PairVerdict]:
-        """The verdicts of a batch. logits (B, 2)"""
+        """Returns the verdicts of a batch. logits (B, 2)"""
         return verdicts(logits, self.kind)

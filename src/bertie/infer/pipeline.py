@@ -11,20 +11,21 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
+from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
 from bertie.io.lines import BadRecord
+from bertie.io.markup import without_markup
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
-from bertie.tasks.arrays import vote
 from bertie.tasks.capabilities import Parts
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
+from bertie.tasks.tabular import TabularTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong, no_vectors
 
@@ -50,11 +51,8 @@ class TextCount:
         self.rows += encoded.examples
         self.long += len(encoded.too_long)
         self.cut += len(encoded.cut)
-        unk = tokenizer.special_id("unk")
-        others = {tokenizer.special_id("eos"), tokenizer.special_id("sep")}  # GPT-2 has one token for all
-        if unk is not None and unk not in others:
-            unknown, special = encoded.count([unk]), encoded.count(tokenizer.special_ids - {unk})
-            self.unknown += int(((unknown > 0) & (2 * unknown >= encoded.tokens - special)).sum())
+        unknown, words = unknown_tokens(encoded, tokenizer)
+        self.unknown += int(((unknown > 0) & (2 * unknown >= words)).sum())
 
     @property
     def notes(self) -> list[str]:
@@ -69,6 +67,14 @@ class TextCount:
             "model lacks: it cannot read them"
         )
         return [note for note, count in ((longer, self.long), (cut, self.cut), (unknown, self.unknown)) if count]
+
+
+def unknown_tokens(encoded: Sequences, tokenizer: Tokenizer) -> tuple[Int, Int]:
+    """Returns how many tokens of each example are unknown, and how many stand for its text. -> (E,), (E,)"""
+    unk = tokenizer.special_id("unk")
+    if unk in {None, tokenizer.special_id("eos"), tokenizer.special_id("sep")}:  # GPT-2 has one token for all
+        return np.zeros(encoded.examples, np.int64), encoded.tokens
+    return encoded.count([unk]), encoded.tokens - encoded.count(tokenizer.special_ids - {unk})
 
 
 @dataclass(frozen=True)
@@ -137,11 +143,6 @@ class TextPipeline:
             )
         return self.task_or_none
 
-    @staticmethod
-    def task_of(facts: Facts) -> Task | None:
-        """Returns the task of a model with these facts, or None for a model without a task head."""
-        return task_of(facts)
-
     @property
     def task_name(self) -> str:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""
@@ -150,22 +151,17 @@ class TextPipeline:
     @property
     def plain(self) -> bool:
         """Whether the task classifies or embeds texts, so that either end of a long text may be cut."""
-        return type(self.task).encode in (Answerer.encode, EmbedTask.encode)
+        return type(self.task).encode in (Answerer.encode, TabularTask.encode, EmbedTask.encode)
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
-        return ids_of(examples, self.tokenizer)
+        return ids_of(self._without_markup(examples), self.tokenizer)
 
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
     ) -> Sequences:
         """Returns sequences of texts that are token ids already. keep: which end of a text is left when it is cut."""
         return encode_ids(segments, self.tokenizer, max_length=self.max_length, too_long=self.too_long, keep=keep)
-
-    @staticmethod
-    def averaged(values: Array, encoded: Sequences) -> Array:
-        """Returns the mean over each example's windows."""
-        return vote(values, encoded)
 
     @property
     def fixed_texts(self) -> int | None:
@@ -192,6 +188,8 @@ class TextPipeline:
                 format.columns,
                 usual_text=trained.text_columns,
                 usual_label=trained.label_column,
+                markup=trained.markup,
+                tabular=tuple(column.name for column in getattr(self.task, "tabular", ())),
                 separator=format.columns.separator or trained.label_separator,
                 features=trained.features or format.columns.features,
             ),
@@ -236,12 +234,19 @@ class TextPipeline:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+        plain = self._without_markup(examples)
+        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
-    def logits(self, arrays: Mapping[str, Array]) -> Array:
+    def _without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
+        """Returns examples without the markup that was removed from those of training."""
+        if not (markup := self.facts.training_facts.markup):
+            return examples
+        return [replace(one, texts=tuple(without_markup(text, markup) for text in one.texts)) for one in examples]
+
+    def logits(self, arrays: Mapping[str, Array], encoded: Sequences) -> Array:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""
         parts = [arrays[name] for name in self.task.outputs]
-        return np.concatenate(parts, -1) if len(parts) > 1 else parts[0]
+        return self.task.with_columns(np.concatenate(parts, -1) if len(parts) > 1 else parts[0], encoded)
 
     def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.

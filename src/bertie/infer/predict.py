@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, arguments
-from bertie.infer.batching import CHUNK, as_they_come, chunks, run
+from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
@@ -32,6 +32,7 @@ from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.findings import Findings
+    from bertie.infer.traffic import Traffic
     from bertie.models.model import TorchModel
 
 LABELLED = TableFormat()
@@ -103,13 +104,20 @@ class Predictor:
         """Handling of longer texts."""
         return self.pipeline.too_long
 
-    def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
+    def predict(
+        self,
+        texts: Iterable[Text],
+        vectors: Sequence[Array] | None = None,
+        *,
+        traffic: "Traffic | None" = None,
+    ) -> list[Prediction]:
         """Returns one `Prediction` per text, or per tuple of texts. That of a text that cannot be read has an `error`.
 
         Raises UsageError for what is not a list of texts. Raises DataError where no text can be read, and for a pair
         where the model reads single texts, or the reverse.
 
         vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
+        traffic: counts the texts and their answers.
         """
         if vectors is None:
             given: Iterable[Any] = each_row(texts, tuples=True)
@@ -121,12 +129,17 @@ class Predictor:
         ]
         if vectors is not None:
             rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
-        answers = [answer for _, answer in self.stream(rows)]
+        answers = [answer for _, answer in self.stream(rows, traffic=traffic)]
         tell_unread([one for one in answers if isinstance(one, BadRecord)], len(answers))
         return [Prediction(None, error=one.reason) if isinstance(one, BadRecord) else one for one in answers]
 
     def stream(
-        self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
+        self,
+        rows: Iterable[Row],
+        *,
+        eager: bool = False,
+        count: TextCount | None = None,
+        traffic: "Traffic | None" = None,
     ) -> Iterator[tuple[Row, Prediction | BadRecord]]:
         """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
@@ -134,8 +147,11 @@ class Predictor:
             rows: Examples and invalid rows.
             eager: Whether to predict rows as soon as they arrive, for interactive input, instead of in full chunks.
             count: Counts the texts, those that are too long, and those that consist mostly of unknown tokens.
+            traffic: Counts the rows and their answers.
         """
-        for chunk, answers, _ in self._answered(rows, eager=eager, count=count):
+        for chunk, answers, encoded in self._answered(rows, eager=eager, count=count):
+            if traffic is not None:
+                traffic.count_all(self.pipeline, chunk, encoded, answers, self.engine)
             yield from zip(chunk, answers, strict=True)
 
     def _answered(
@@ -156,7 +172,7 @@ class Predictor:
 
     def logits(self, encoded: Sequences) -> Array:
         """Returns the logits of all sequences in order. -> (W, L), or (T, L) for a task of tokens"""
-        return self.pipeline.logits(run(self.engine, encoded, self.task.outputs))
+        return self.pipeline.logits(run_batches(self.engine, encoded, self.task.outputs), encoded)
 
     def evaluate(
         self,

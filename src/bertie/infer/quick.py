@@ -38,7 +38,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
     if not found.config.vocab_size - 128 < tokenizer.vocab_size <= found.config.vocab_size:
         return None
     if engine == "auto" and not int8 and (known := rates.known()):
-        rates.tell(known, chosen)
+        rates.tell_choice(known, chosen)
     return found, tokenizer
 
 
@@ -49,7 +49,7 @@ def _precision(asked: str, engine: str) -> str | None:
     known = rates.known()
     if asked not in ("fp32", "bf16", "auto") or known is None:
         return None
-    chosen = rates.quickest(known) if asked == "auto" else asked
+    chosen = rates.quickest_precision(known) if asked == "auto" else asked
     return chosen if engine == "native" or rates.native_is_faster(known, chosen) else None
 
 

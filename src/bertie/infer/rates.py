@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from bertie.console import say
+from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import read_json, user_cache, write_json
 from bertie.infer.native.library import features, name_of, source_hash
@@ -38,7 +38,7 @@ def measured(measure: Callable[[], Rates]) -> Rates:
     return kept[name]
 
 
-def quickest(found: Rates) -> str:
+def quickest_precision(found: Rates) -> str:
     """bf16 where the better engine is clearly faster in it, else fp32."""
     best = {kind: max(rate for name, rate in found.items() if name.endswith(kind)) for kind in ("fp32", "bf16")}
     return "bf16" if best["bf16"] >= WORTHWHILE * best["fp32"] else "fp32"
@@ -49,10 +49,10 @@ def native_is_faster(found: Rates, precision: str) -> bool:
     return found.get(f"native {precision}", 0.0) >= found[f"torch {precision}"]
 
 
-def tell(found: Rates, precision: str) -> None:
+def tell_choice(found: Rates, precision: str) -> None:
     """Prints that the native engine was chosen, and why; with --verbose, since it changes no answer."""
     times = found[f"native {precision}"] / found[f"torch {precision}"]
-    say(
+    console.say(
         f"Computing in {precision} with the native engine ({name_of()}): {times:.1f} times as fast as torch here.",
         level=1,
     )

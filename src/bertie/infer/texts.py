@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.io.lines import BadRecord
@@ -90,7 +89,7 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
 
     Raises UsageError for another number of arrays than of texts.
     """
-    from bertie.io.features import BadFeaturesError, checked
+    from bertie.io.features import BadFeaturesError, checked_vectors
 
     if len(examples) != len(vectors):
         given = counted(len(vectors), "array")
@@ -98,7 +97,7 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
     rows = list[Row]()
     for one, array in zip(examples, vectors, strict=True):
         try:
-            rows.append(replace(one, vectors=checked(np.asarray(array), "vectors")))
+            rows.append(replace(one, vectors=checked_vectors(np.asarray(array), "vectors")))
         except (BadFeaturesError, ValueError) as error:  # ValueError: lists of different lengths
             rows.append(BadRecord(one.line, str(error)))
     return rows
@@ -114,10 +113,3 @@ def check_top(top: int | None) -> None:
     """Raises UsageError for what is not a number of results."""
     if top is not None and (not isinstance(top, Integral) or top < 0):
         raise UsageError(f"top is {top!r:.60}; it must be a whole number from 0.")
-
-
-class Texts:
-    """What callers from Python pass as texts."""
-
-    check = staticmethod(check_text)
-    each = staticmethod(each_text)

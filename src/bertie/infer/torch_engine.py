@@ -7,10 +7,10 @@ import torch
 
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
-from bertie.infer.engine import Array, Facts, Sequences
+from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
-from bertie.models.facts import POOLED, facts_of, layer_of
+from bertie.models.facts import POOLED, Facts, layer_of
 from bertie.models.generation import GenerationConfig, writing_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.heads.parse import with_last_pieces
@@ -35,7 +35,7 @@ class TorchEngine:
     @property
     def facts(self) -> Facts:
         """The current facts of the model, which training may move to another device."""
-        return facts_of(self.model)
+        return Facts.of(self.model)
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """Returns the arrays of one batch, as `Engine.run`."""

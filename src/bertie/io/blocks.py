@@ -52,7 +52,7 @@ class Source:
     scheme: bool = False
 
 
-def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
+def block_spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
     """Yields a file as [path, start, stop] of about UNIT bytes each, split after a record's end; a compressed one as a
     whole."""
     size = file_size(path)
@@ -72,7 +72,7 @@ def parts(path: str, end: re.Pattern[bytes], begins: re.Pattern[bytes]) -> Itera
     """Yields a file as `spans` does, and one of many compressed members in parts that start with `begins`."""
     size = file_size(path)
     if compression(path) not in MEMBERS:
-        yield from spans(path, end)
+        yield from block_spans(path, end)
         return
     for start, stop in members(path, begins=begins, size=max(UNIT // 4, size // MOST_PARTS)):
         yield [path, start, stop], 4 * (stop - start)

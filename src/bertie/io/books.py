@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import NEVER, Item, ReadOptions, Source, file_size, spans
+from bertie.io.blocks import NEVER, Item, ReadOptions, Source, block_spans, file_size
 from bertie.io.lines import LIMIT, UTF16, BadRecord
 from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, open_bytes
 from bertie.registry import library
@@ -26,7 +26,7 @@ BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "b
 def book_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a book as one item."""
     library("lxml", "Electronic books (.epub)", "documents")
-    yield from spans(path, NEVER)
+    yield from block_spans(path, NEVER)
 
 
 def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
@@ -101,7 +101,7 @@ def chapter_paragraphs(chapter: bytes) -> str:
 
     encoding = "utf-16" if chapter.startswith(UTF16) else "utf-8"
     try:
-        root = pages.tree(chapter, encoding)
+        root = pages.html_tree(chapter, encoding)
     except (etree.LxmlError, ValueError):
         return ""
     for note in root.xpath(NOTE_MARKS):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from bertie.console import choose
+from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.annotations import PROGRAM
 from bertie.io.fields import Fields, columns_in, is_template
@@ -36,7 +36,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
     """
     vectors = (columns.features.column,) if columns.features else ()
-    others = filter(None, (columns.label, columns.weight, columns.group, columns.time))
+    others = filter(None, (columns.label, columns.weight, columns.group, columns.time, *columns.tabular))
     for name in (*_columns_of_texts(columns.text, names), *others, *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
@@ -68,7 +68,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     if columns.labelled and label is None:
         label = _label(values, names, text, where)
         recognized.append("--label")
-    check_apart(text, (label,) if label else (), names, where)
+    check_apart((*text, *columns.tabular), (label,) if label else (), names, where)
     return replace(columns, text=text, label=label, recognized=tuple(recognized))
 
 
@@ -121,7 +121,7 @@ class _Column:
 
 def _columns_of(names: Sequence[str], own: Columns, rows: Sequence[Fields]) -> list[_Column]:
     """Returns the columns that may be texts or labels: no dates, identifiers and columns that have another use."""
-    columns, used = [], {own.weight, own.group, own.time, *PROGRAM}
+    columns, used = [], {own.weight, own.group, own.time, *own.tabular, *PROGRAM}
     for i, name in enumerate(names, 1):
         values = [value for row in rows if (value := row.get(name)) not in (None, "", [])]
         texts = [value.strip() for value in values if isinstance(value, str)]
@@ -168,7 +168,7 @@ def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, whe
     if len(longest) > 1 and longest[0].length >= CLEARLY * longest[1].length:
         likely = longest[:1]
     if len(likely) > 1:
-        if answer := choose(f"{where}: which column is the text?", [one.name for one in likely]):
+        if answer := console.choose(f"{where}: which column is the text?", [one.name for one in likely]):
             return answer
         first, second = (one.name for one in likely if one in longest)
         both, one, other = _as_one((first, second)), quote(first), quote(second)
@@ -188,7 +188,7 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
     likely = [one for one in others if one.few] or [one for one in others if one.kinds > 1][-1:] or others[-1:]
     if len(likely) > 1:
         choices = [one.name for one in likely]
-        if answer := choose(f"{where}: which column is the label?", choices):
+        if answer := console.choose(f"{where}: which column is the label?", choices):
             return answer
         shown = f"{', '.join(map(repr, choices[:-1]))} and {choices[-1]!r}"
         raise DataError(

@@ -196,10 +196,3 @@ FORMATS: dict[str, tuple[int, str, Callable[[list[list[str]]], Words], int, int]
     "klue-dp": (6, "##", _plain, 4, 5),
 }
 """Name -> columns, prefix of comments, which rows are words, the columns of head and relation."""
-
-
-class Trees:
-    """Files of sentences with the head of each word."""
-
-    FORMATS = FORMATS
-    read = staticmethod(trees)

@@ -23,10 +23,10 @@ from bertie.io.blocks import (
     Item,
     LineNumbers,
     ReadOptions,
+    block_spans,
     decode_record,
     file_size,
     record_blocks,
-    spans,
 )
 from bertie.io.fields import as_text
 from bertie.io.lines import BadRecord
@@ -41,7 +41,7 @@ ONE_LIST = "not JSON lines: the file is one list; write one object per line"
 
 def text_spans(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a plain text in parts of whole documents."""
-    yield from spans(path, DOCUMENT_ENDS[reading.documents])
+    yield from block_spans(path, DOCUMENT_ENDS[reading.documents])
 
 
 def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
@@ -113,7 +113,7 @@ def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Ite
     """Yields a csv or tsv as one item. Raises UsageError if it has no column of texts; `table` reports other faults."""
     with suppress(DataError, *FAILURES):
         any(isinstance(found, str) for found in table(kind, [path, 0, -1], reading, Counter()))
-    yield from spans(path, NEVER)
+    yield from block_spans(path, NEVER)
 
 
 def _no_column(path: str, column: str, names: Iterable[str]) -> UsageError:

@@ -26,13 +26,13 @@ from bertie.io.words import (
     Place,
     TaggedExample,
     are_texts,
-    cut,
     in_characters,
     of_words,
     places_of,
     script_unit,
     unit_of,
-    whole,
+    whole_number,
+    word_spans,
 )
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
@@ -172,7 +172,7 @@ def marked(
 
     unit: how the text is split into words. offsets: how those of the file count.
     """
-    spans, widened = cut(text, unit), 0
+    spans, widened = word_spans(text, unit), 0
     tags = ["O"] * len(spans)
     places = in_characters(text, [mark.place for mark in marks], offsets)
     if places is None:
@@ -210,7 +210,7 @@ def mark_of(mark: Any) -> Mark:
         raise BadMarkError("an entity in a page of HTML, whose place is not in characters")
     if missing := [name for name, one in (("a start", start), ("an end", end), ("a label", kind)) if one in EMPTY]:
         raise BadMarkError(f"an entity without {' and '.join(missing)}")
-    first, last = whole(start), whole(end)
+    first, last = whole_number(start), whole_number(end)
     if first is None or last is None:
         raise BadMarkError("an entity whose start or end is not a whole number")
     if not isinstance(kind, str) or not kind.strip():

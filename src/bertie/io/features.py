@@ -36,10 +36,10 @@ def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
         found = _read(value, folder, config)
     except Exception as error:  # each library has its own errors for a broken file
         raise BadFeaturesError(f"unreadable {config.column} ({str(error)[:120]})") from None
-    return checked(found, config.column)
+    return checked_vectors(found, config.column)
 
 
-def checked(found: NDArray[Any], name: str) -> Vectors:
+def checked_vectors(found: NDArray[Any], name: str) -> Vectors:
     """Returns an array as feature vectors (N, D). name: for messages. Raises BadFeaturesError with the reason."""
     if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
         raise BadFeaturesError(f"{name} is no table of numbers, but an array {found.shape} of {found.dtype}")

@@ -143,7 +143,7 @@ def valid_lines(path: Path | str) -> Iterator[str]:
             yield line
 
 
-def texts_of(path: Path | str) -> list[str]:
+def nonempty_lines(path: Path | str) -> list[str]:
     """Returns the lines of a text file without empty ones. Raises DataError as `valid_lines` does."""
     return [text for line in valid_lines(path) if (text := line.strip())]
 

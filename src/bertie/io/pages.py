@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertie.io import isolated
-from bertie.io.blocks import NEVER, Item, ReadOptions, Source, spans
+from bertie.io.blocks import NEVER, Item, ReadOptions, Source, block_spans
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -47,7 +47,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
     pruned = NO_PROSE if prose else None
     try:
         found = extract(
-            tree(text.encode("utf-8", "replace")),
+            html_tree(text.encode("utf-8", "replace")),
             include_comments=False,
             include_tables=not prose,
             favor_recall=True,
@@ -60,7 +60,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
     return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
 
 
-def tree(page: bytes, encoding: str = "utf-8") -> Any:
+def html_tree(page: bytes, encoding: str = "utf-8") -> Any:
     """Returns the root element of HTML (lxml). Raises Unreadable where the parser stops before the end of the page."""
     from lxml import html as parsing
 
@@ -107,7 +107,7 @@ def no_text(page: bytes) -> str:
 def page_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a file of HTML as one item."""
     needed()
-    yield from spans(path, NEVER)
+    yield from block_spans(path, NEVER)
 
 
 def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:

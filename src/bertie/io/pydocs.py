@@ -15,7 +15,6 @@ from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
 
 from bertie.errors import DataError, nearest
 
@@ -59,28 +58,29 @@ class Module:
         """Returns a module whose documentation was stored: the name and the paragraphs of each passage."""
         return cls(package, name, tuple(Passage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
 
-    READER: ClassVar[Path] = Path(__file__)
-    """The file that decides what is read."""
 
-    @staticmethod
-    def locate(package: str) -> Path:
-        """Returns the folder, or the file, of an installed package."""
-        return locate(package)
+class PythonPackage:
+    """An installed package, or `stdlib`: its files, and the documentation in them."""
 
-    @staticmethod
-    def files(package: str) -> list[Path]:
-        """Returns the files of a package that may have documentation."""
-        return package_files(package)
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    @staticmethod
-    def read(path: Path, package: str, root: Path) -> "Module | None":
-        """Returns one file's documentation, or None when it has none or cannot be read."""
-        return read(path, package, root)
+    def __iter__(self) -> Iterator[Module]:
+        """Yields every module with documentation, ordered by path."""
+        return modules(self.name)
 
-    @staticmethod
-    def of(package: str) -> "Iterator[Module]":
-        """Yields every module of one installed package (or of `stdlib`) with documentation."""
-        return modules(package)
+    @property
+    def root(self) -> Path:
+        """The folder, or the file, of the package."""
+        return locate(self.name)
+
+    def files(self) -> list[Path]:
+        """Returns the files that may have documentation."""
+        return package_files(self.name)
+
+    def read(self, path: Path) -> Module | None:
+        """Returns the documentation of one file, or None when it has none or cannot be read."""
+        return read(path, self.name, self.root)
 
 
 def modules(package: str) -> Iterator[Module]:
@@ -218,7 +218,7 @@ MARKUP = re.compile(r"[`\[*\\{}]")
 
 def prose(docstring: str) -> list[str]:
     """Returns the paragraphs of a docstring (reStructuredText, numpydoc or Google style) that are sentences."""
-    return [text for text in map(plain, paragraphs(docstring)) if readable(text)]
+    return [text for text in map(plain, paragraphs(docstring)) if is_prose(text)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -301,7 +301,7 @@ def plain(paragraph: str) -> str:
     return PLACEHOLDER.sub("", paragraph).strip()
 
 
-def readable(text: str) -> bool:
+def is_prose(text: str) -> bool:
     """Returns whether a paragraph is prose: a few words, most of them of letters."""
     words = text.split()
     wordlike = sum(word.strip(".,;:!?()'\"").replace("-", "").replace("'", "").isalpha() for word in words)

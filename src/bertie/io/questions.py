@@ -33,7 +33,7 @@ from bertie.io.rows import records, table_kind
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import UNITS, whole
+from bertie.io.words import UNITS, whole_number
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
@@ -131,7 +131,7 @@ def placed(answers: Any, context: str) -> Answers:
     for answer in answers:
         if isinstance(answer, str):
             answer = {"text": answer}
-        text, start = answer["text"], whole(answer.get("answer_start"))
+        text, start = answer["text"], whole_number(answer.get("answer_start"))
         if not isinstance(text, str) or (start is None and answer.get("answer_start") is not None):
             raise TypeError
         found.append((text, only_place(text, context) if start is None else _place(text, context, start)))

@@ -12,7 +12,7 @@ from datetime import date, time
 from functools import cache
 from typing import IO, Any
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.io import isolated, streams
 from bertie.io.fields import flat

@@ -20,12 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias, TypeVar
 
-from bertie.errors import DataError, UsageError, nearest
-from bertie.files import atomic_write, files_in, full_disk, some_of
+from bertie.errors import DataError, Stopped, UsageError, nearest
+from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
-from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, file_size, spans
+from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, block_spans, file_size
 from bertie.io.fields import Fields
-from bertie.io.lines import BadRecord, check_encoding, texts_of
+from bertie.io.lines import BadRecord, check_encoding, nonempty_lines
 from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_by_name, open_bytes, suffix_of
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.registry import Later, Registry
@@ -52,7 +52,7 @@ class Inputs(NamedTuple):
     unreadable: list[str]
 
 
-def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Inputs]:
+def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Inputs]:
     """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the inputs as files.
 
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
@@ -83,7 +83,7 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
             for found in source.read(item, reading, counts):
                 yield replace(found, start=item[1]) if source.spans and isinstance(found, BadRecord) else found
         except FAILURES as error:
-            if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
+            if isinstance(error, OSError) and (full := Stopped.for_full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
             yield BadRecord(0, cause(error), where=str(item[0]))
         except DataError as error:
@@ -94,9 +94,9 @@ SOURCES: Registry[Source] = Registry(
     "format",
     [
         ("txt", Source(documents.text_spans, documents.text, spans=True)),
-        ("wiki", Source(lambda path, reading: spans(path, documents.WIKI_END), documents.wiki, spans=True)),
-        ("jsonl", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
-        ("json", Source(lambda path, reading: spans(path, LINE), documents.jsonl, spans=True)),
+        ("wiki", Source(lambda path, reading: block_spans(path, documents.WIKI_END), documents.wiki, spans=True)),
+        ("jsonl", Source(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
+        ("json", Source(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
         ("parquet", Source(documents.row_groups, documents.parquet)),
         ("mediawiki", Later("bertie.io.dumps", "MEDIAWIKI")),
         ("warc", Later("bertie.io.warc", "WARC")),
@@ -296,10 +296,9 @@ class SourceFile:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
 
-    @staticmethod
-    def lines(path: Path | str) -> list[str]:
+    def lines(self) -> list[str]:
         """Returns the lines of a text file, or of standard input, without empty ones."""
-        return texts_of(path)
+        return nonempty_lines(self.path)
 
     @staticmethod
     def cause(error: Exception) -> str:

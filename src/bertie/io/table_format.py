@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
 from bertie.io.fields import composed, flat, source_of
+from bertie.io.markup import Markup
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig
@@ -36,7 +37,8 @@ class Columns:
     text: the columns of the texts, or templates of columns. label: None where labels are not read. choices: the columns
     of choices; further: of those that only other rows than the first may have. separator: between the labels of a
     cell, a comma if empty. weight, group, time: the columns of a row's weight, of what must not be separated
-    from it, and of when it was written. features: the column of feature vectors, and how they
+    from it, and of when it was written. tabular: other columns that the task
+    reads. markup: what is removed from texts. features: the column of feature vectors, and how they
     are made. usual_text, usual_label: those of the training file, used where the table has them and others are not set.
     """
 
@@ -48,6 +50,8 @@ class Columns:
     weight: str = ""
     group: str = ""
     time: str = ""
+    tabular: tuple[str, ...] = ()
+    markup: Markup = ""
     features: "FeatureConfig | None" = None
     usual_text: tuple[str, ...] = ()
     usual_label: str = ""
@@ -56,6 +60,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tuple(map(composed, self.text)))
+        object.__setattr__(self, "tabular", tuple(map(composed, self.tabular)))
         object.__setattr__(self, "label", None if self.label is None else composed(self.label))
         for name in ("weight", "group", "time"):
             object.__setattr__(self, name, composed(getattr(self, name)))
@@ -71,7 +76,8 @@ class Columns:
         return bool(self.weight or self.group or self.time or self.features)
 
     def __str__(self) -> str:
-        kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))
+        label = (self.label,) if self.label else ()
+        kinds = (("text", self.text), ("choice", self.choices), ("tabular", self.tabular), ("label", label))
         parts = [
             f"{kind} column{'s' if len(names) > 1 else ''} {' and '.join(f'`{name}`' for name in names)}"
             for kind, names in kinds
@@ -169,6 +175,8 @@ class TableFormat:
         weight: str = "",
         group: str = "",
         time: str = "",
+        tabular: Sequence[str] = (),
+        markup: Markup = "",
         features: "FeatureConfig | None" = None,
         labelled: bool = True,
         keep: bool = False,
@@ -183,6 +191,8 @@ class TableFormat:
                 weight=weight,
                 group=group,
                 time=time,
+                tabular=tuple(tabular),
+                markup=markup,
                 features=features,
             ),
             LabelNames(label_names or {}),

@@ -25,6 +25,7 @@ from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord
+from bertie.io.markup import without_markup
 from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 
@@ -49,6 +50,7 @@ class Example:
         vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
         weight: How much it counts in the loss and the metrics, beside other examples.
         time: When it was written: whether as a date, and the number or the seconds.
+        tabular: The cells of other columns that the task reads.
     """
 
     texts: tuple[str, ...]
@@ -61,6 +63,7 @@ class Example:
     vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
     weight: float = field(default=1.0, compare=False, kw_only=True)
     time: tuple[bool, float] | None = field(default=None, compare=False, kw_only=True)
+    tabular: tuple[object, ...] = field(default=(), compare=False, kw_only=True)
 
     MAX_TEXT: ClassVar[int] = MAX_TEXT
 
@@ -82,10 +85,10 @@ class SkipReport:
 
     SHOWN = 5
 
-    @staticmethod
-    def collect(rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
+    @classmethod
+    def collect(cls, rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
         """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-        skipped, examples = SkipReport(), list[T]()
+        skipped, examples = cls(), list[T]()
         for row in rows:
             skipped.count(row)
             if not isinstance(row, BadRecord):
@@ -210,6 +213,7 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
             value = Template.of(name).fill(fields)
         if not isinstance(value, str):
             return BadRecord(line, f"no {name}")
+        value = without_markup(value, columns.markup)
         if not value.strip():
             return BadRecord(line, "empty text")
         if len(value) > MAX_TEXT:
@@ -223,7 +227,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
         label = as_text(label[0]) if label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
         return BadRecord(line, f"no {columns.label}")
-    return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
+    tabular = tuple(fields.get(name) for name in columns.tabular)
+    return Example(tuple(texts) or ("",), label.strip() if label else None, line, tabular=tabular)  # "": only vectors
 
 
 def weight_of(fields: Fields, column: str, where: str) -> float:

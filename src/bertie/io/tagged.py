@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias
+from typing import IO, NamedTuple
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.brat import brat
-from bertie.io.conll import conll, conllu, klue
+from bertie.io.conll import FORMATS as TREES
+from bertie.io.conll import conll, conllu, klue, trees
 from bertie.io.entities import has_places, objects
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord, open_file, where_of
@@ -96,12 +97,25 @@ def _in_bioes(rows: Iterator[Example | BadRecord]) -> Iterator[Example | BadReco
         yield row
 
 
-class TaggedFile:
-    """Files of sentences with a tag for each word. TABLES: the formats that are tables."""
+class AnnotatedFile:
+    """A file of sentences with trees or a tag for each word. kind: its format, by default by its name."""
 
-    Example: TypeAlias = TaggedExample
-    FORMATS, TABLES = FORMATS, TABLES
-    read = staticmethod(sentences)
+    def __init__(self, path: Path | str, kind: str = "", encoding: str = "utf-8") -> None:
+        self.path, self.format = path, TableFormat.of(kind=kind, encoding=encoding)
+        self.has_trees, self.has_tags = kind in TREES, kind in FORMATS and kind not in TABLES
+
+    def trees(self) -> Iterator[TaggedExample | BadRecord]:
+        """Yields sentences with the head of each word."""
+        yield from map(_tagged, trees(self.path, self.format))
+
+    def tags(self) -> Iterator[TaggedExample | BadRecord]:
+        """Yields sentences with a tag for each word."""
+        yield from map(_tagged, sentences(self.path, self.format))
+
+
+def _tagged(row: Example | BadRecord) -> TaggedExample | BadRecord:
+    assert isinstance(row, TaggedExample | BadRecord), "these readers yield sentences of words"
+    return row
 
 
 EMPTY_LINE = "empty line"

@@ -32,11 +32,6 @@ class TaggedExample(Example):
     spans: tuple[Span, ...] = ()
     widened: int = field(default=0, compare=False)
 
-    @staticmethod
-    def spaced(words: Sequence[str]) -> "TaggedExample":
-        """Returns words without tags, with a space between each two."""
-        return spaced(words, (), 0)
-
 
 def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[Lines | BadRecord]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""
@@ -95,7 +90,7 @@ def in_bioes(tag: str) -> str:
     return OTHER_SCHEMES.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" and len(tag) > 2 else tag
 
 
-def cut(text: str, unit: str) -> tuple[Span, ...]:
+def word_spans(text: str, unit: str) -> tuple[Span, ...]:
     """Returns the characters of the words of a text, split by `unit` (a row of WORDS)."""
     return tuple(match.span() for match in WORDS[unit].finditer(text))
 
@@ -113,7 +108,7 @@ SPACE = re.compile(r"\s+")
 WHOLE = re.compile(r"(-?\d{1,15})(?:\.0+)?")
 
 
-def whole(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
     """Returns an offset as a whole number: 3, "3", and 3.0, as pandas writes a column with gaps; None for another."""
     match = WHOLE.fullmatch(str(value).strip())
     return int(match[1]) if match else None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.metrics.base import Float, MetricsOf
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -162,7 +162,8 @@ class AnswerScores:
     def report(self) -> dict[str, Any]:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""
         found: dict[str, Any] = {"examples": self.total, **self.compute()}
-        found["interval_95"] = intervals(*self.units(), groups=self.groups)
+        counts, of_sums = self.units()
+        found["interval_95"] = Bootstrap(counts, self.groups).intervals(of_sums)
         if self.groups:
             found["contexts"] = len(set(self.groups))
         found["answerable"] = sum(self.answerable)

@@ -52,14 +52,18 @@ class Scores(Protocol):
         ...
 
 
-@runtime_checkable
-class Sums(Scores, Protocol):
-    """Scores whose metrics are functions of sums over examples, so that the bootstrap only resamples counts."""
+class Units(Protocol):
+    """Protocol of metrics that are functions of sums over examples, so that the bootstrap only resamples counts."""
 
     def units(self) -> tuple[Counts, MetricsOf]:
         """Returns the counts (N, K) of the examples, or of the questions that examples belong to, in the order they
         were added; and the metrics of their sums, (..., K) -> (...) each."""
         ...
+
+
+@runtime_checkable
+class Sums(Scores, Units, Protocol):
+    """Scores whose metrics are functions of sums over examples."""
 
 
 def ratio(above: ArrayLike, below: ArrayLike) -> Float:

@@ -222,7 +222,9 @@ def leading(metrics: tuple[str, ...], report: Mapping[str, Any]) -> tuple[str, .
     """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
     counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
     wanted = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
-    return ("macro_f1", "accuracy", *metrics[2:]) if wanted else metrics
+    if wanted:
+        return ("macro_f1", "accuracy", *metrics[2:])
+    return tuple(name for name in metrics if name in report) or metrics  # rows of another kind have other metrics
 
 
 def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:

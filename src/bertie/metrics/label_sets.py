@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.calibration import Calibration
 from bertie.metrics.confusion import per_label
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import Bootstrap
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -64,7 +64,7 @@ class LabelSets:
             "examples": self.total,
             **self.compute(),
             **self.calibration.report(),
-            "interval_95": intervals(counts, of_sums),
+            "interval_95": Bootstrap(counts).intervals(of_sums),
             "per_label": {
                 name: {
                     "precision": float(precision[i]),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.metrics.base import Float, MetricsOf, ratio
-from bertie.metrics.resample import intervals, triples
+from bertie.metrics.resample import Bootstrap, triples
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -85,7 +85,7 @@ class ParseScores:
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts_NK, of_sums),
+            "interval_95": Bootstrap(counts_NK).intervals(of_sums),
             "words": int(sums_K3[keys.index(WORDS), 2]) if self.total else 0,
             "labels": [name for name in relations if name != WRONG_HEAD],
             "per_label": {

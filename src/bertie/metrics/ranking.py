@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertie.metrics.base import Float, MetricsOf, ratio
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import Bootstrap
 
 CUT = 10  # of mrr@10, which MS MARCO reports
 
@@ -42,10 +42,11 @@ class Accuracy:
     def report(self) -> dict[str, Any]:
         """Returns the accuracy with its 95% interval, as JSON values."""
         same = len(self.answers) == 1 < len(self.truths)
+        counts, of_sums = self.units()
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(*self.units()),
+            "interval_95": Bootstrap(counts).intervals(of_sums),
             "all_given": next(iter(self.answers)) if same else None,
         }
 
@@ -85,7 +86,7 @@ class Ranking:
             "questions": len(answered),
             "questions_without_answer": len(self.questions) - len(answered),
             **self.compute(),
-            "interval_95": intervals(answered, means),
+            "interval_95": Bootstrap(answered).intervals(means),
             "undefined": {} if len(answered) else dict.fromkeys(self.compute(), "no question has an answer"),
         }
 

@@ -4,11 +4,11 @@ N examples · K sums · R resamples
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_points, wilson
+from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_points
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -18,47 +18,49 @@ T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 
-def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
-    """Yields the column sums of N examples resampled with replacement R times, in blocks. counts (N, K) -> (R, K) in
-    all"""
-    from scipy import sparse
+class Bootstrap:
+    """Examples that are drawn again. counts (N, K)
 
-    counts_NK = counts if isinstance(counts, sparse.csr_array) else np.asarray(counts, np.float64)
-    examples, width = counts_NK.shape
-    rng = np.random.default_rng(seed)
-    at_once = max(1, BLOCK // max(1, examples, width))
-    for start in range(0, resamples, at_once):
-        rows = min(at_once, resamples - start)
-        drawn = rng.integers(examples, size=(rows, examples)) + np.arange(rows)[:, None] * examples
-        times_RN = np.bincount(drawn.ravel(), minlength=rows * examples).reshape(rows, examples)
-        yield np.asarray(times_RN @ counts_NK, np.float64)
-
-
-def intervals(counts: Counts, metrics_of: MetricsOf, *, groups: Sequence[Hashable] = ()) -> dict[str, list[float]]:
-    """Returns the 95% interval of every metric. counts (N, K); metrics_of: sums (..., K) -> metrics (...) each
-
-    groups: the group of each example; a group is resampled as a unit (cluster bootstrap).
+    groups: the group of each example; a group is drawn as a unit (cluster bootstrap).
     """
-    if groups:
-        counts = summed(counts, groups)
-    if not counts.shape[0]:
-        return {}
-    found: dict[str, list[Float]] = {}
-    for sums in resampled(counts):
-        for name, values in metrics_of(sums).items():
-            found.setdefault(name, []).append(values)
-    return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+
+    def __init__(self, counts: Counts, groups: Sequence[Hashable] = ()) -> None:
+        self.counts = _summed(counts, groups) if groups else counts
+
+    def draws(self, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
+        """Yields the column sums of N units drawn with replacement R times, in blocks -> (R, K) in all"""
+        from scipy import sparse
+
+        counts_NK = self.counts if isinstance(self.counts, sparse.csr_array) else np.asarray(self.counts, np.float64)
+        units, width = counts_NK.shape
+        rng = np.random.default_rng(seed)
+        at_once = max(1, BLOCK // max(1, units, width))
+        for start in range(0, resamples, at_once):
+            rows = min(at_once, resamples - start)
+            drawn = rng.integers(units, size=(rows, units)) + np.arange(rows)[:, None] * units
+            times_RN = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+            yield np.asarray(times_RN @ counts_NK, np.float64)
+
+    def intervals(self, metrics_of: MetricsOf) -> dict[str, list[float]]:
+        """Returns the 95% interval of every metric. metrics_of: sums (..., K) -> metrics (...) each"""
+        if not self.counts.shape[0]:
+            return {}
+        draws: dict[str, list[Float]] = {}
+        for sums in self.draws():
+            for name, values in metrics_of(sums).items():
+                draws.setdefault(name, []).append(values)
+        return {name: list(percent_points(np.concatenate(values))) for name, values in draws.items()}
 
 
-def summed(counts: Counts, groups: Sequence[Hashable]) -> Counts:
+def _summed(counts: Counts, groups: Sequence[Hashable]) -> Counts:
     """Returns the sums over the examples of each group, in order of first occurrence. counts (N, K) -> (groups, K)"""
     from scipy import sparse
 
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     rows, columns = [number[group] for group in groups], np.arange(len(groups))
     table = sparse.csr_array((np.ones(len(groups)), (rows, columns)), shape=(len(number), len(groups)))
-    found: Counts = table @ counts
-    return found
+    sums: Counts = table @ counts
+    return sums
 
 
 def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> "sparse.csr_array":
@@ -91,16 +93,3 @@ class Reservoir(Generic[T]):
             self.items.append(item)
         elif (place := int(self._rng.integers(self.seen))) < self.size:
             self.items[place] = item
-
-
-class Bootstrap:
-    """What an interval rests on: sums of units that are drawn again."""
-
-    Counts: TypeAlias = Counts
-    MetricsOf: TypeAlias = MetricsOf
-    RESAMPLES = RESAMPLES
-    intervals = staticmethod(intervals)
-    percent_points = staticmethod(percent_points)
-    resampled = staticmethod(resampled)
-    summed = staticmethod(summed)
-    wilson = staticmethod(wilson)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import MATRIX, most_confused
-from bertie.metrics.resample import intervals, triples
+from bertie.metrics.resample import Bootstrap, triples
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -60,7 +60,7 @@ def renamed(tag: str, names: Mapping[str, str]) -> str:
     return OUTSIDE if names[type] == OUTSIDE else tag_of(prefix, names[type])
 
 
-def entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:
+def tag_entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:
     """The entities of one sentence, in order, as seqeval has them.
 
     strict: only those whose first tag is B or S, as in its strict mode of IOB2; closed: and the last E or S, of IOBES.
@@ -83,7 +83,7 @@ def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
     if scheme == "as_given":
         return list(tags)
     written, last = [OUTSIDE] * len(tags), Entity("", -1, -1)
-    for entity in entities(tags):
+    for entity in tag_entities(tags):
         type, start, end = entity
         touches = (last.type, last.end) == (type, start)
         first = "B" if scheme != "iob1" or touches else "I"
@@ -126,7 +126,7 @@ class TagScores:
         for true, given in zip(truth, predicted, strict=True):
             true = rewrite(true, self.scheme)
             counts: dict[tuple[str, str], list[int]] = {}
-            read = partial(entities, strict=self.strict, closed=self.strict and self._bioes)
+            read = partial(tag_entities, strict=self.strict, closed=self.strict and self._bioes)
             true_entities, given_entities = read(true), read(given)
             right = set(true_entities) & set(given_entities)
             for column, found in enumerate((right, given_entities, true_entities)):
@@ -156,7 +156,7 @@ class TagScores:
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts, of_sums),
+            "interval_95": Bootstrap(counts).intervals(of_sums),
             "words": int(sum(true for _, _, true in tags.values())),
             "labels": (names := [keys[i][1] for i in types]),
             "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertie.errors import UsageError
 from bertie.metrics.base import Float, MetricsOf
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
 Counts = Callable[[str, str], Sequence[float]]
@@ -154,7 +154,9 @@ class WrittenScores:
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its interval, and the only answer where there is one for different targets."""
-        found: dict[str, Any] = {"examples": self.total, **self.compute(), "interval_95": intervals(*self.units())}
+        counts, of_sums = self.units()
+        intervals = Bootstrap(counts).intervals(of_sums)
+        found: dict[str, Any] = {"examples": self.total, **self.compute(), "interval_95": intervals}
         truth, given = self.seen
         found["all_given"] = next(iter(given)) if len(given) == 1 < len(truth) else None
         return found

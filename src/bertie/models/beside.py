@@ -8,7 +8,7 @@ Custom code (auto_map) is refused with config.json, unknown modules of sentence-
 no torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bertie.errors import DataError
@@ -47,6 +47,22 @@ def check_adapter(folder: Path) -> None:
     told = read_json(folder / ADAPTER) if (folder / ADAPTER).is_file() else {}
     base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
     raise refused_adapter(str(folder), name, str(base or "")[:200], alone=not (folder / "config.json").is_file())
+
+
+def base_of(folder: Path, find: Callable[[str], Path]) -> Path:
+    """Returns the folder of the base that an adapter names. find: the folder of a model by its name.
+
+    Raises DataError where it is not here.
+    """
+    public = read_json(folder / ADAPTER)
+    base = str(public.get("base_model_name_or_path") or "") if isinstance(public, dict) else ""
+    place = find(base) if base else Path()
+    if not base or not (place / "config.json").is_file():
+        raise DataError(
+            f"{folder} is an adapter of {base or 'a model that it does not name'!r}, which is not here. Pass its base: "
+            f"bertie convert BASE --adapter {folder} -o NEW."
+        )
+    return place
 
 
 def refused_adapter(where: str, name: str, base: str = "", *, alone: bool) -> DataError:

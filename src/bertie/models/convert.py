@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertie.checksums import CHECKSUMS
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
@@ -199,7 +199,7 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
     copied = []
     files, unreadable = files_in(source, hidden=True)
     if unreadable:
-        warn(f"Not copied, since it cannot be read: {some_of(unreadable)}.")
+        console.warn(f"Not copied, since it cannot be read: {some_of(unreadable)}.")
     for path in files:
         name = path.relative_to(source)
         ours = str(name) in (CONFIG, INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))

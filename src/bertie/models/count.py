@@ -50,7 +50,7 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
 
 
 @singledispatch
-def predictions(config: EncoderConfig) -> float:
+def predictions_per_token(config: EncoderConfig) -> float:
     """Predictions per token by the vocabulary head in pre-training: BERT's fraction, about that of T5's decoder too."""
     return 1.0 if config.causal else 0.15
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
 from bertie.models.config import CHOICES, EncoderConfig
-from bertie.models.count import forward_flops, parameters, predictions
+from bertie.models.count import forward_flops, parameters, predictions_per_token
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.kinds import MOST, NoPositions, Positions, within
@@ -197,6 +197,6 @@ def _(config: ElmoConfig, *, length: float, predicted: float = 0.0) -> dict[str,
     }
 
 
-@predictions.register
+@predictions_per_token.register
 def _(config: ElmoConfig) -> float:
     return 2.0  # from either side

@@ -1,10 +1,10 @@
 """`Facts`: the properties of a model that its users need, for any engine. Imports no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
@@ -68,18 +68,34 @@ class Facts:
     feature_size: int | None = None
     max_together: int | None = None
 
-    POOLED: ClassVar = POOLED
-    OF_ENCODER: ClassVar = OF_ENCODER
-
-    @staticmethod
-    def layer_output(layer: int) -> str:
-        """Returns the name of the hidden states after a layer; 0: of the embeddings."""
-        return layer_output(layer)
-
-    @staticmethod
-    def of(model: "TorchModel") -> "Facts":
+    @classmethod
+    def of(cls, model: "TorchModel") -> Self:
         """Returns the facts of a torch model."""
-        return facts_of(model)
+        from bertie.models.encoder import Encoder
+        from bertie.models.seq2seq import writes
+
+        weights = next(model.parameters())
+
+        def outputs(name: str) -> int:
+            found = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
+            return len(found[0]) if found else model.config.vocab_size
+
+        return cls(
+            model.config.max_length,
+            model.config.hidden_size,
+            {name: outputs(name) for name in model.heads},
+            model.labels,
+            model.problem_type,
+            str(weights.device),
+            str(model.compute_dtype or weights.dtype).removeprefix("torch."),
+            {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
+            sentence=model.sentence,
+            training_facts=model.training_facts,
+            layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
+            writes=writes(model),
+            feature_size=model.config.feature_size,
+            max_together=model.config.max_together,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Returns the facts as JSON values, without those that have files of their own in the model folder."""
@@ -101,6 +117,38 @@ class Facts:
         layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
+    @property
+    def essential_outputs(self) -> list[str]:
+        """The arrays that are no pooling of another one, and the mean."""
+        return [name for name in self.outputs if name == "mean" or name not in POOLED]
+
+    def layer_output(self, layer: int) -> str:
+        """Returns the name of the hidden states after a layer; 0: of the embeddings, -1: of the last one."""
+        return layer_output(layer % (self.layers + 1))
+
+    def layer_numbers(self, layers: str | Sequence[int] = "all") -> tuple[int, ...]:
+        """Returns layer numbers in ascending order. layers: "all", "0,6,-1" or numbers; -1 is the last layer.
+
+        Raises UsageError for an engine that does not give its layers, and for a layer that there is not.
+        """
+        last = self.layers
+        if not last:
+            raise UsageError(
+                "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
+                "encoder, such as bert. ONNX graphs, elmo, lxmert, vilbert and xlnet give only their last layer."
+            )
+        if layers == "all":
+            return tuple(range(last + 1))
+        names = [name.strip() for name in layers.split(",")] if isinstance(layers, str) else list(map(str, layers))
+        numbers = set()
+        for name in names:
+            if not name.removeprefix("-").isdecimal():
+                raise UsageError(f"Unknown layer {name!r}. Pass all, or numbers from 0 to {last}: --layers 0,{last}.")
+            if not -last - 1 <= int(name) <= last:
+                raise UsageError(f"There is no layer {name}: the model has layers 0 (embeddings) to {last}.")
+            numbers.add(int(name) % (last + 1))
+        return tuple(sorted(numbers))
+
     def rows_of(self, output: str) -> Rows:
         """Returns the unit of the rows of an output. Raises UsageError for one that an exported graph does not have."""
         if self.writes and output.startswith(WRITTEN):
@@ -113,32 +161,3 @@ class Facts:
     def label_names(self, head: str) -> tuple[str, ...]:
         """Returns the labels of a head, or the default names of the Hugging Face format."""
         return self.labels or tuple(f"LABEL_{number}" for number in range(self.heads[head]))
-
-
-def facts_of(model: "TorchModel") -> Facts:
-    """Returns the facts of a torch model."""
-    from bertie.models.encoder import Encoder
-    from bertie.models.seq2seq import writes
-
-    weights = next(model.parameters())
-
-    def outputs(name: str) -> int:
-        found = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
-        return len(found[0]) if found else model.config.vocab_size
-
-    return Facts(
-        model.config.max_length,
-        model.config.hidden_size,
-        {name: outputs(name) for name in model.heads},
-        model.labels,
-        model.problem_type,
-        str(weights.device),
-        str(model.compute_dtype or weights.dtype).removeprefix("torch."),
-        {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
-        sentence=model.sentence,
-        training_facts=model.training_facts,
-        layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
-        writes=writes(model),
-        feature_size=model.config.feature_size,
-        max_together=model.config.max_together,
-    )

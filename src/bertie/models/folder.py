@@ -1,6 +1,5 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
-import copy
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,11 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
 import xxhash
 from torch import Tensor, nn
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
@@ -25,15 +23,15 @@ from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import TorchModel
-from bertie.models.names import check_names
+from bertie.models.names import check_public_names
 from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
-from bertie.nn.init import initialize, shapes_only
+from bertie.nn.init import shapes_only
 from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
-from bertie.training_facts import FILE, TrainingFacts, read_training_facts
+from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
@@ -42,7 +40,7 @@ MODEL_FOLDER = Kind(
     "model",
     begins=(WEIGHTS, INDEX),
     files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE),
+        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
         *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
@@ -79,8 +77,8 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     variant.check(config)
     if modules:
         variant.architecture(tuple(model.heads), {})
-    check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
-    _initialize(model, variant, seed)
+    check_public_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
+    model.initialize(seed)
     return model
 
 
@@ -118,8 +116,8 @@ def load(
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
-        check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
-        fill = partial(_initialize, model, variant, seed)
+        check_public_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
+        fill = partial(model.initialize, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
         may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
@@ -140,18 +138,7 @@ def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport
     named = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
     if unread := [name for name in named if name in unused and "pooler" not in name]:
         shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
-        warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
-
-
-def randomized(model: TorchModel, seed: int = 0) -> TorchModel:
-    """Returns a copy of a model with random weights, as a new model of its family starts. Raises UsageError without a
-    family."""
-    if model.variant is None:
-        raise UsageError("This model belongs to no family, so its initialization is unknown.")
-    found = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})  # shared: it is not changed
-    found.packed = {}
-    _initialize(found, model.variant, seed)
-    return found
+        console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
 
 def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) -> list[str]:
@@ -169,15 +156,6 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
     return sorted(found)
 
 
-def check_trainable(model: TorchModel, folder: str | Path) -> None:
-    """Raises UsageError for a folder with quantized weights, which cannot be trained."""
-    if model.packed:
-        raise UsageError(
-            f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
-            f"from, or write a float copy: bertie compress {folder} --float -o NEW"
-        )
-
-
 def copy_other_files(source: Path, target: Path) -> None:
     """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
     folders = (path for path in module_folders(source) if path != source)
@@ -192,16 +170,6 @@ def fingerprint(folder: Path) -> str:
     """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
     read_public(folder)
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
-
-
-def _initialize(model: TorchModel, variant: Variant, seed: int, only: set[str] | None = None) -> None:
-    config = model.config
-    initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
-    weights = dict(model.named_parameters())
-    for name, source in variant.copied.items():
-        if name in weights and (only is None or name in only):
-            with torch.no_grad():
-                weights[name].copy_(weights[source])
 
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:

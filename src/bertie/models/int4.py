@@ -40,8 +40,8 @@ class Int4Weight:
         """Returns the group of each feature."""
         return groups(features)
 
-    @staticmethod
-    def shape(stored: tuple[int, ...]) -> tuple[int, ...]:
+    @classmethod
+    def shape(cls, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the shape of the matrix from that of the values in a file."""
         return (*stored[:-1], 2 * stored[-1]) if stored else stored
 

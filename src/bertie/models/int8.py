@@ -4,7 +4,7 @@
 
 Input features form groups with their own scales, so that a few large features do not reduce the precision of the
 others. An integer product reads rows x inv + off: the smoothing and the shift of each input feature, which calibration
-computes (compress/quantize.py). In a file, the weight's public name has the values. Names that end in `_scale`,
+computes (compression/quantize.py). In a file, the weight's public name has the values. Names that end in `_scale`,
 `_group`, `_inv` and `_off` have the rest.
 
 N output features · K input features · G groups
@@ -36,8 +36,8 @@ class Int8Weight:
     PARTS: ClassVar = ("scale", "group", "inv", "off")
     BITS: ClassVar = 8
 
-    @staticmethod
-    def shape(stored: tuple[int, ...]) -> tuple[int, ...]:
+    @classmethod
+    def shape(cls, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the shape of the matrix from that of the values in a file."""
         return stored
 
@@ -71,21 +71,6 @@ class Int8Weight:
             raise ValueError("matrices that are fused have the same groups, factors and offsets")
         values, scale = np.concatenate([p.values for p in parts]), np.concatenate([p.scale for p in parts], 1)
         return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
-
-    @staticmethod
-    def nearest(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
-        """Returns int8 rows and their scales. See `nearest_rows`."""
-        return nearest_rows(rows)
-
-    @staticmethod
-    def added_together(group: Int) -> list[Int]:
-        """Returns, for each group of input features, those whose products AVX2 adds up. See `added_together`."""
-        return added_together(group)
-
-    @staticmethod
-    def excess(values: Int, most: int) -> Floats:
-        """Returns the factor of each row's steps that keeps sets in bounds. See `excess`."""
-        return excess(values, most)
 
     def within(self, most: int) -> "Int8Weight":
         """Returns the matrix with sums of weights that are added together (`added_together`) bounded by `most`.

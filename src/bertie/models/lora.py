@@ -3,7 +3,8 @@
     W = W0 + alpha / rank * B A          A (r, in), B (out, r)
 
 The parameters of the model have the sum, so every layer, engine and file reads a plain model. The gradient of W becomes
-those of A and B as soon as it is computed, and is then dropped; the optimizer has a state for A and B alone.
+those of A and B as soon as it is computed, and is then dropped; the optimizer has a state for A and B alone. Dropout
+leaves out inputs of A, the same ones for all tokens of a forward pass, as their sum with W0 is one matrix.
 
 The files are those of `peft`: adapter_config.json and adapter_model.safetensors, with bertie_adapter.json beside them.
 """
@@ -11,6 +12,7 @@ The files are those of `peft`: adapter_config.json and adapter_model.safetensors
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ from torch import Tensor, nn
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.models.beside import ADAPTER
+from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.models.names import WeightTable
 
 TENSORS, OURS = "adapter_model.safetensors", "bertie_adapter.json"
 WRAPPED = "base_model.model."
 COMPANION = "lora"
-EMBEDDING = "encoder.embeddings.word.weight"
+EMBEDDING, LAYERS = "encoder.embeddings.word.weight", "encoder.layers."
 TARGET_KINDS = ("attention", "feed_forward", "embeddings")
 TASK_TYPES = {"sequence": "SEQ_CLS", "token": "TOKEN_CLS", "span": "QUESTION_ANS"}
 HEADS_OF = {kind: head for head, kind in TASK_TYPES.items()}
@@ -52,14 +55,21 @@ class Lora(nn.Module):
     """The small matrices of a model in training. It is a companion of the model, until `detach`."""
 
     def __init__(
-        self, model: TorchModel, rank: int, alpha: float, targets: Sequence[str], trained: Sequence[str], seed: int
+        self,
+        model: TorchModel,
+        rank: int,
+        alpha: float,
+        targets: Sequence[str],
+        trained: Sequence[str],
+        seed: int,
+        dropout: float = 0.0,
     ) -> None:
         """Adds the matrices to a model, and freezes all but them, the heads, and the modules in `trained`.
 
         Raises UsageError for an unknown target, a rank above the size of a matrix, and weights of few bits.
         """
         super().__init__()
-        self.rank, self.scale, self.targets = rank, alpha / rank, tuple(targets)
+        self.rank, self.scale, self.targets, self.dropout = rank, alpha / rank, tuple(targets), dropout
         self.places = [place for place in places(model) if _kind(place.parameter) in targets]
         if not self.places:
             raise UsageError(f"lora.targets={','.join(targets)} names no matrix of this model.")
@@ -67,7 +77,7 @@ class Lora(nn.Module):
         targeted = {place.parameter for place in self.places}
         self.saved = [name for name in parameters if name.startswith(("heads.", *trained))]
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name in targeted or name in self.saved)
+            parameter.requires_grad_(name in targeted or name in self.saved or name.startswith("companions."))
         for number, place in enumerate(self.places):
             base = parameters[place.parameter].detach()[place.rows]
             if rank > min(base.shape):
@@ -77,9 +87,10 @@ class Lora(nn.Module):
             self.register_parameter(f"A{number}", nn.Parameter(down))
             self.register_parameter(f"B{number}", nn.Parameter(torch.zeros(base.shape[0], rank)))
             self.register_buffer(f"base{number}", base.clone(), persistent=False)
+        self._kept = dict[int, Tensor]()  # what dropout multiplies the inputs of each A by in this pass
         self._stale = True  # whether an update of the optimizer may have followed, which no version counts
         self._version = -1
-        self._hooks = [model.encoder.register_forward_pre_hook(lambda *_: self.sync(model))]
+        self._hooks = [model.encoder.register_forward_pre_hook(lambda *_: self.sync(model, drop=model.training))]
         for name in targeted:
             parameter = parameters[name]
             parameter.is_derived = True  # type: ignore[attr-defined]  # not the optimizer's (train/optim.py)
@@ -101,20 +112,28 @@ class Lora(nn.Module):
                 return
             for number in numbers:
                 a, b, part = getattr(self, f"A{number}"), getattr(self, f"B{number}"), grad[self.places[number].rows]
+                part = part * self._kept.get(number, 1.0)
                 for one, more in ((a, self.scale * (b.T @ part)), (b, self.scale * (part @ a.T))):
                     one.grad = more if one.grad is None else one.grad + more
 
         return hook
 
     @torch.no_grad()
-    def sync(self, model: TorchModel) -> None:
-        """Writes the sums into the parameters, where A or B may have changed."""
+    def sync(self, model: TorchModel, *, drop: bool = False) -> None:
+        """Writes the sums into the parameters, where A or B may have changed. drop: whether inputs are left out."""
+        if dropped := self.dropout > 0 and drop:
+            ones = {number: a.new_ones(a.shape[1]) for number, (_, a, _) in enumerate(self.pairs)}
+            self._kept = {number: nn.functional.dropout(one, self.dropout) for number, one in ones.items()}
+        elif self._kept:
+            self._kept, self._stale = {}, True
         version = sum(a._version + b._version for _, a, b in self.pairs)  # of a checkpoint that was read
-        if not self._stale and version == self._version:
+        if not dropped and not self._stale and version == self._version:
             return
         parameters = dict(model.named_parameters())
         for number, (place, a, b) in enumerate(self.pairs):
-            parameters[place.parameter][place.rows] = getattr(self, f"base{number}") + self.scale * (b @ a)
+            parameters[place.parameter][place.rows] = getattr(self, f"base{number}") + self.scale * (
+                b @ (a * self._kept.get(number, 1.0))
+            )
         self._stale, self._version = False, version
 
     def detach(self, model: TorchModel) -> None:
@@ -139,7 +158,7 @@ class Lora(nn.Module):
             "base_model_name_or_path": base,
             "r": self.rank,
             "lora_alpha": self.scale * self.rank,
-            "lora_dropout": 0.0,
+            "lora_dropout": self.dropout,
             "bias": "none",
             "target_modules": [place.public.removeprefix(table.base).removesuffix(".weight") for place in self.places],
             "modules_to_save": modules,
@@ -234,8 +253,59 @@ class Adapter:
 
         Raises DataError for a matrix that the model does not have, or of another size.
         """
-        known = {place.public: place for place in places(model, every=True)}
-        base, parameters = _table(model).base, dict(model.named_parameters())
+        parameters = dict(model.named_parameters())
+        for place, product in self._products(model):
+            parameters[place.parameter][place.rows] += product()
+        self._replace_saved(model)
+
+    @torch.no_grad()
+    def attach(self, model: TorchModel) -> None:
+        """Lets the layers of a model compute with the sums, each of which is in memory only while its layer computes.
+
+        The weights of the layers stay as they are, and may be shared with other models. What is saved whole, or is
+        changed outside the layers, becomes the model's own. Raises DataError as `merge_into`.
+        """
+        parameters = dict(model.named_parameters())
+        by_layer: dict[str, list[tuple[nn.Parameter, slice, Callable[[], Tensor]]]] = {}
+        outside, products = [place for place, _ in self._saved(model)], list(self._products(model))
+        for place, product in products:
+            if type(model.encoder) is Encoder and place.parameter.startswith(LAYERS):
+                sums = by_layer.setdefault(_layer_of(place.parameter), [])
+                sums.append((parameters[place.parameter], place.rows, product))
+            else:
+                outside.append(place)
+        for name in {place.parameter for place in outside}:
+            parameters[name].data = parameters[name].data.clone()
+        for place, product in products:
+            if place in outside:
+                parameters[place.parameter][place.rows] += product()
+        self._replace_saved(model)
+        for layer, sums in by_layer.items():
+            _compute_with(model.get_submodule(layer), sums)
+
+    def _products(self, model: TorchModel) -> Iterator[tuple[Place, Callable[[], Tensor]]]:
+        """Yields the places of the small matrices, with what computes their products."""
+        parameters, place_of = dict(model.named_parameters()), self._places(model)
+        for public, (a, b) in self.pairs.items():
+            place = place_of(public)
+            self._check_shape(parameters[place.parameter][place.rows], (b.shape[0], a.shape[1]), public)
+            device = parameters[place.parameter].device
+            yield place, partial(_product, a.to(device), b.to(device), self.scale)
+
+    def _saved(self, model: TorchModel) -> Iterator[tuple[Place, Tensor]]:
+        place_of = self._places(model)
+        for public, value in self.saved.items():
+            yield place_of(public), value.T if _table(model).turned(public) else value
+
+    def _replace_saved(self, model: TorchModel) -> None:
+        parameters = dict(model.named_parameters())
+        for place, value in self._saved(model):
+            target = parameters[place.parameter][place.rows]
+            self._check_shape(target, tuple(value.shape), place.public)
+            target.copy_(value)
+
+    def _places(self, model: TorchModel) -> Callable[[str], Place]:
+        known, base = {place.public: place for place in places(model, every=True)}, _table(model).base
 
         def place_of(public: str) -> Place:
             place = known.get(public) or known.get(base + public)
@@ -245,23 +315,41 @@ class Adapter:
                 )
             return place
 
-        def put(place: Place, value: Tensor, what: str) -> None:
-            target = parameters[place.parameter][place.rows]
-            if target.shape != value.shape:
-                raise DataError(
-                    f"{self.folder}: {what} is {tuple(value.shape)}, and {tuple(target.shape)} in the model. It is of "
-                    "another base."
-                )
-            target.copy_(value)
+        return place_of
 
-        for public, (a, b) in self.pairs.items():
-            place = place_of(public)
-            if (b.shape[0], a.shape[1]) != parameters[place.parameter][place.rows].shape:
-                put(place, b @ a, public)
-            put(place, parameters[place.parameter][place.rows] + self.scale * (b @ a), public)
-        for public, value in self.saved.items():
-            place = place_of(public)
-            put(place, value.T if _table(model).turned(public) else value, public)
+    def _check_shape(self, target: Tensor, shape: tuple[int, ...], what: str) -> None:
+        if target.shape != shape:
+            raise DataError(
+                f"{self.folder}: {what} is {shape}, and {tuple(target.shape)} in the model. It is of another base."
+            )
+
+
+def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    return scale * (b @ a)
+
+
+def _layer_of(parameter: str) -> str:
+    """Returns the layer of a parameter. Layers that share weights are in groups: encoder.layers.GROUP.LAYER."""
+    parts = parameter.removeprefix(LAYERS).split(".")
+    return LAYERS + ".".join(parts[: 2 if parts[1].isdigit() else 1])
+
+
+def _compute_with(module: nn.Module, sums: Sequence[tuple[nn.Parameter, slice, Callable[[], Tensor]]]) -> None:
+    """Lets a module compute with sums of its weights and products."""
+    weights = {id(parameter): (parameter, parameter.data) for parameter, _, _ in sums}
+
+    def add(*_: object) -> None:
+        for parameter, weight in weights.values():
+            parameter.data = weight.clone()
+        for parameter, rows, product in sums:
+            parameter.data[rows] += product().to(parameter.dtype)
+
+    def restore(*_: object) -> None:
+        for parameter, weight in weights.values():
+            parameter.data = weight
+
+    module.register_forward_pre_hook(add)
+    module.register_forward_hook(restore, always_call=True)
 
 
 def places(model: TorchModel, *, every: bool = False) -> list[Place]:
@@ -279,7 +367,7 @@ def places(model: TorchModel, *, every: bool = False) -> list[Place]:
 def _kind(name: str) -> str:
     if name == EMBEDDING:
         return "embeddings"
-    if not name.startswith("encoder.layers.") or not name.endswith(".weight"):
+    if not name.startswith(LAYERS) or not name.endswith(".weight"):
         return ""
     return "attention" if ".attention." in name else "feed_forward"
 

@@ -1,5 +1,6 @@
 """`TorchModel`: one encoder and its heads, together with a tokenizer and the names of the labels."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,10 @@ from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
 from bertie.models.packed import PackedWeight
-from bertie.models.saving import save
+from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
+from bertie.nn.init import initialize
 from bertie.nn.layout import Layout, Padded, moved
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -147,6 +149,36 @@ class TorchModel(nn.Module):
     def compute_dtype(self, dtype: torch.dtype | None) -> None:
         self.encoder.compute_dtype = dtype
 
+    def initialize(self, seed: int = 0, only: set[str] | None = None) -> None:
+        """Draws the weights, or those named in `only`, as a new model of the family starts.
+
+        Raises UsageError without a family.
+        """
+        if self.variant is None:
+            raise UsageError("This model belongs to no family, so its initialization is unknown.")
+        std, stds = self.config.initializer_range, self.variant.stds(self.config)
+        initialize(self, std=std, stds=stds, seed=seed, only=only)
+        weights = dict(self.named_parameters())
+        for name, source in self.variant.copied.items():
+            if name in weights and (only is None or name in only):
+                with torch.no_grad():
+                    weights[name].copy_(weights[source])
+
+    def randomized(self, seed: int = 0) -> Self:
+        """Returns a copy with random weights, as a new model of its family starts. Raises UsageError without one."""
+        model = copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})  # shared: it is not changed
+        model.packed = {}
+        model.initialize(seed)
+        return model
+
+    def check_trainable(self, folder: str | Path) -> None:
+        """Raises UsageError for quantized weights, which cannot be trained. folder: of the model."""
+        if self.packed:
+            raise UsageError(
+                f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
+                f"from, or write a float copy: bertie compress {folder} --float -o NEW"
+            )
+
     def own_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters of encoder and heads by name, as in a model folder."""
         return {name: one for name, one in self.named_parameters() if not name.startswith("companions.")}
@@ -254,7 +286,7 @@ class TorchModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Writes a model folder in Hugging Face format. `options` are those of `models.saving.save`."""
-        save(self, Path(folder), **options)
+        save_model(self, Path(folder), **options)
 
 
 def known_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:

@@ -67,7 +67,7 @@ class WeightTable:
         return stored
 
 
-def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
+def check_public_names(names: Iterable[str], table: WeightTable, family: str) -> None:
     """Raises UsageError unless each weight of a model has a unique public name. Called when a model is built."""
     taken: dict[str, str] = {}
     for name in names:

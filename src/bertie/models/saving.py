@@ -59,7 +59,7 @@ class Saved(Protocol):
         ...
 
 
-def save(
+def save_model(
     model: Saved,
     folder: str | Path,
     *,

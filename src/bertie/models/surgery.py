@@ -4,7 +4,7 @@ The docstring of a function says what remains the same, and tests/unit/test_surg
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -21,7 +21,7 @@ from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
 from bertie.models.weights import WORD
 from bertie.nn.init import shapes_only
-from bertie.text.resize import Resized, trim
+from bertie.text.resize import Resized, trim_tokenizer
 
 Fill = Literal["tile", "interpolate"]
 Depth = Literal["stack", "interleave", "identity"]
@@ -92,6 +92,11 @@ def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
     new.public = {**new.public, **said}
     new.tokenizer = resized.tokenizer
     return new
+
+
+def trim_to_texts(model: TorchModel, texts: Iterable[str]) -> TorchModel:
+    """Returns the model with the tokens of some texts alone. See `with_vocabulary`."""
+    return with_vocabulary(model, trim_tokenizer(model.text_tokenizer, texts))
 
 
 def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -254,12 +259,3 @@ def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | 
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer
     return new.train(model.training)
-
-
-class Surgery:
-    """Models made from the weights of another: every function returns a new one."""
-
-    rebuilt = staticmethod(rebuilt)
-    take_layers = staticmethod(take_layers)
-    trim = staticmethod(trim)
-    with_vocabulary = staticmethod(with_vocabulary)

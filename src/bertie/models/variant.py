@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError, model_hint
 from bertie.files import read_json
 from bertie.folders import check_folder_kind
@@ -161,7 +161,7 @@ def _is_bert(public: Mapping[str, object]) -> bool:
 
 @cache
 def _say_once(message: str) -> None:
-    warn(message)
+    console.warn(message)
 
 
 def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:

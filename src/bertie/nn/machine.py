@@ -45,7 +45,7 @@ class Rates:
 def cpu_rates() -> Rates:
     """Returns this processor's rates: from the user's cache folder, or measured in some milliseconds and stored
     there."""
-    path, name = user_cache() / "processors.json", processor()
+    path, name = user_cache() / "processors.json", processor_facts()
     known = _known(path)
     if name in known:
         return known[name]
@@ -58,7 +58,7 @@ def cpu_rates() -> Rates:
     return rates
 
 
-def processor() -> str:
+def processor_facts() -> str:
     """Returns what the rates depend on: the processor, torch, and environment variables of both."""
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
     return ", ".join([_model(), torch.backends.cpu.get_cpu_capability(), f"torch {torch.__version__}", *limits])

@@ -1,10 +1,12 @@
-"""Keeps memory of one step for the next."""
+"""Keeps memory of one step for the next, or returns memory that is free."""
 
 import ctypes
 import sys
+from contextlib import suppress
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
 TOP_PAD_BYTES = 64 << 20  # how much more the heap grows at a time than was asked for
+MATRIX_BYTES = 1 << 18  # from which on a block has pages of its own
 
 
 def keep_memory() -> bool:
@@ -22,3 +24,15 @@ def keep_memory() -> bool:
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_TOP_PAD: TOP_PAD_BYTES}  # no mmap, no trimming
     return all(mallopt(option, value) == 1 for option, value in settings.items())
+
+
+def return_memory() -> None:
+    """Makes glibc return freed matrices to the system at once, and what is free now.
+
+    Otherwise their place stays between smaller blocks in use, for processes that make and drop matrices all the time.
+    """
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(None)
+            library.mallopt(M_MMAP_THRESHOLD, MATRIX_BYTES)
+            library.malloc_trim(0)

@@ -22,7 +22,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.order import Order, permutation
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
-from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread
+from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport, stream_examples
@@ -192,7 +192,7 @@ class CaptionSource(CorpusSource):
         types = [np.array(frame.types([len(text)]), np.int64) for text in texts]
         starts = captions.starts[rows if pictures is None else pictures]
         ends = starts if pictures is None else captions.starts[pictures + 1]
-        token_rows, vector_rows, lengths_B = spread(np.array(list(map(len, ids)), np.int64), ends - starts)
+        token_rows, vector_rows, lengths_B = spread_positions(np.array(list(map(len, ids)), np.int64), ends - starts)
         total = int(lengths_B.sum())
         ids_T, types_T = np.full(total, max(0, self.vocabulary.pad_id), np.int64), np.zeros(total, np.int64)
         ids_T[token_rows], types_T[token_rows] = np.concatenate(ids), np.concatenate(types)

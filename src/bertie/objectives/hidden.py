@@ -117,7 +117,7 @@ class HiddenStates(Objective):
             _sequences(batch), model.text_tokenizer, teacher.text_tokenizer, max_length=length, share=self.share
         )
         aligned = aligned.to(ours.device)
-        targets_KH = targets(teacher.to(ours.device), aligned, model.compute_dtype)
+        targets_KH = hidden_targets(teacher.to(ours.device), aligned, model.compute_dtype)
         places = aligned.tokens
         if batch.input_ids.ndim > 1:
             places = where(batch.host.layout.mask(), ours.device)[places]
@@ -164,7 +164,7 @@ def read_by_teacher(texts: int, share: float) -> NDArray[np.bool_]:
 
 
 @torch.no_grad()
-def targets(teacher: TorchModel, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
+def hidden_targets(teacher: TorchModel, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
     """Returns the targets of the student's tokens, with mean 0 and variance 1 over their dimensions. -> (K, H)"""
     teacher.compute_dtype = dtype
     hidden = teacher.encode(aligned.batch).last_hidden_state.float()

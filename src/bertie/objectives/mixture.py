@@ -15,7 +15,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.order import Int, permutation, places
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
-from bertie.objectives.source import CorpusSource, cut
+from bertie.objectives.source import CorpusSource, micro_batches
 
 BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
 STREAM = 0x317  # of the draws of a block's order
@@ -72,7 +72,7 @@ class Mixture:
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. Each has the corpora in order."""
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
-        return [self._batch(part) for part in cut(ids, self.micro_batch_size)]
+        return [self._batch(part) for part in micro_batches(ids, self.micro_batch_size)]
 
     def _batch(self, ids: Int) -> Batch:
         which, there = self.at(ids)

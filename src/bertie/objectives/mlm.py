@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.masking import Masking, Vocabulary, choose, masking_of, prediction_counts, replacements
+from bertie.data.masking import Masking, Vocabulary, choose_tokens, masking_of, prediction_counts, replacements
 from bertie.data.rates import Rate, Rates, rate_of
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import UsageError
@@ -111,7 +111,7 @@ class MaskedLM(Objective):
         candidates_B = np.bincount(tokens.sequence[~vocabulary.structure[tokens.input_ids]], minlength=len(batch))
         rate_B = self._rate.at(batch.numbers)
         count_B = prediction_counts(tokens.lengths, candidates_B, rate=rate_B, most=self.max_predictions)
-        chosen_N, heads_N = choose(self._masking, tokens, count_B, vocabulary, rng)
+        chosen_N, heads_N = choose_tokens(self._masking, tokens, count_B, vocabulary, rng)
 
         corrupted, positions = batch.input_ids.copy(), places_T[chosen_N]
         corrupted[positions] = replacements(tokens, chosen_N, heads_N, vocabulary, rng, replace=self.replace)

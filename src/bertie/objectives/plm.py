@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.masking import Vocabulary, choose, ngram, prediction_counts
+from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_counts
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
@@ -72,7 +72,7 @@ class PermutationLM(Objective):
         special_T = vocabulary.structure[tokens.input_ids]
         candidates_B = np.bincount(tokens.sequence[~special_T], minlength=len(batch))
         count_B = prediction_counts(tokens.lengths, candidates_B, rate=self.rate, most=None)
-        chosen_N, _ = choose(ngram(self.longest), tokens, count_B, vocabulary, rng)
+        chosen_N, _ = choose_tokens(ngram(self.longest), tokens, count_B, vocabulary, rng)
         hidden_T = special_T.copy()
         hidden_T[chosen_N] = True
         in_order = np.lexsort((rng.bits_at(ORDER, tokens.sequence, tokens.column), tokens.sequence))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, unit
+from bertie.data.draws import Draws, unit_floats
 from bertie.data.masking import Vocabulary
 from bertie.data.rates import Rates
 from bertie.data.sequences import Sequences
@@ -129,7 +129,7 @@ class ReplacedTokens(Objective):
         places_T, tokens = batch.without_vectors()
         batch = self.masked.corrupt(batch, rng, vocabulary)
         at = np.searchsorted(places_T, batch.labels["mlm_positions"])
-        draws = unit(rng.bits_at(DRAWN, tokens.sequence[at], tokens.column[at]))
+        draws = unit_floats(rng.bits_at(DRAWN, tokens.sequence[at], tokens.column[at]))
         return batch.with_labels(rtd_draws=draws.astype(np.float32))
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -157,7 +157,7 @@ class ReplacedTokens(Objective):
         masked = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout, read=places_N)
         hidden_NH, word = masked.last_hidden_state.flatten(0, -2)[places_N], generator.encoder.embeddings.word.weight
         total, correct = generator.mlm.loss(hidden_NH, word, targets_N)
-        said_N = sample(generator.mlm, hidden_NH, word, batch.labels["rtd_draws"])
+        said_N = sample_tokens(generator.mlm, hidden_NH, word, batch.labels["rtd_draws"])
         filled = batch.input_ids.flatten().index_copy(0, places_N, said_N).view(batch.input_ids.shape)
         replaced = torch.zeros_like(filled.flatten(), dtype=torch.bool).index_copy(0, places_N, said_N != targets_N)
         output = model.encode(replace(batch, input_ids=filled))
@@ -212,7 +212,7 @@ def _generator(model: TorchModel) -> Generator:
 
 
 @torch.no_grad()
-def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws: Tensor) -> Tensor:
+def sample_tokens(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws: Tensor) -> Tensor:
     """Samples a token from each distribution: the first one at which the cumulative probability exceeds the draw. No
     gradient.
 

@@ -15,13 +15,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.console import counted, progress
+from bertie.console import console, counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
 from bertie.data.pairing import PACKINGS
-from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
+from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached_plan, held_out, plan_instances
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError
@@ -99,13 +99,15 @@ class CorpusSource(ABC):
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. sample_ids count from the run's
         start."""
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
-        return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
+        return [self.corrupted(*self.instances(part, part)) for part in micro_batches(ids, self.micro_batch_size)]
 
     def validation_batches(self) -> list[Batch]:
         """Returns the held-out instances, with the same masks in every run. Empty when there are none."""
         size, chosen = self.micro_batch_size or self.batch_size, self.held_out
         batches = []
-        for ids, part in zip(cut(chosen, size), cut(VALIDATION_FIRST + np.arange(len(chosen)), size), strict=True):
+        for ids, part in zip(
+            micro_batches(chosen, size), micro_batches(VALIDATION_FIRST + np.arange(len(chosen)), size), strict=True
+        ):
             draws = Draws(key(VALIDATION_SEED, 0, ids))
             batches.append(self.corrupted(self.validation_instances(ids, part, draws), draws))
         return batches
@@ -118,8 +120,10 @@ class CorpusSource(ABC):
         """Returns the first training instances as readable text: the input, with the expected predictions in ‹›."""
         ids = np.arange(self.first, self.first + min(count, self.batch_size))
         return [
-            readable(self.objective.corrupt(*self.instances(one, one), self.vocabulary), self.objective, self.tokenizer)
-            for one in cut(ids, 1)
+            corrupted_texts(
+                self.objective.corrupt(*self.instances(one, one), self.vocabulary), self.objective, self.tokenizer
+            )
+            for one in micro_batches(ids, 1)
         ]
 
     def draws(self, epochs: Int, instances: Int) -> Draws:
@@ -242,12 +246,12 @@ class PretrainingSource(CorpusSource):
         def make() -> Plan:
             drawn = key(seed, number)
             if len(sentences) <= BLOCK:  # a second or so
-                return planned(self.pairing, sentences, max_length=length, seed=drawn)
-            with progress("pairing", len(sentences), unit="sentences") as advance:
-                return planned(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
+                return plan_instances(self.pairing, sentences, max_length=length, seed=drawn)
+            with console.progress("pairing", len(sentences), unit="sentences") as advance:
+                return plan_instances(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
 
         folder = self.shards.folder
-        return cached(make, folder and home_of("plans", folder, self.shards.fingerprint[:16]), identity)
+        return cached_plan(make, folder and home_of("plans", folder, self.shards.fingerprint[:16]), identity)
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Sequences, Draws]:
         """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
@@ -298,13 +302,13 @@ class PretrainingSource(CorpusSource):
         return Sequences(ids_T, types_T, lengths_B, labels=labels, sample_ids=sample_ids)
 
 
-def cut(ids: Int, size: int | None) -> list[Int]:
+def micro_batches(ids: Int, size: int | None) -> list[Int]:
     """Returns sample numbers by micro-batch. size None: all in one."""
     size = size or max(1, len(ids))
     return [ids[i : i + size] for i in range(0, len(ids), size)]
 
 
-def readable(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> str:
+def corrupted_texts(batch: Sequences, objective: Objective, tokenizer: Tokenizer) -> str:
     """Returns corrupted sequences as text, each predicted position followed by its target: the [MASK]‹cat› sat on."""
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
     for place, answer in objective.answers(batch).items():

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import shown, write_bytes
 from bertie.report.style import STYLE
-from bertie.report.values import number, probability, setting
+from bertie.report.values import number, probability, setting_text
 
 NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
 
@@ -78,8 +78,6 @@ class Html(str):
 
 class Report:
     """Sections of charts, tables and text, in the order in which they were added."""
-
-    Tile: TypeAlias = StatCard
 
     def __init__(self, title: str, subtitle: str = "", *, lang: str = "en") -> None:
         self.title = title
@@ -185,7 +183,7 @@ class Report:
 
     def settings(self, settings: Mapping[str, Any]) -> Self:
         """Adds the settings of a run, as the user would type them."""
-        return self.section("Settings").pairs((name, setting(value)) for name, value in settings.items())
+        return self.section("Settings").pairs((name, setting_text(value)) for name, value in settings.items())
 
     def footer(self, *, docs: str, made: str = "", command: str = "") -> Self:
         """Adds the version, the date, the command that repeats the run, and the documentation page about the report."""
@@ -217,16 +215,6 @@ class Report:
             + "</body>\n</html>\n"
         )
 
-    @staticmethod
-    def draw(path: Path, make: Callable[[], "Report"]) -> None:
-        """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
-        try:
-            make().save(path)
-        except DataError:  # there is nothing to show yet
-            return
-        except Exception as error:  # a chart is not worth a week of training
-            console.warn(f"{path} could not be written: {error}")
-
     def save(self, path: Path) -> None:
         """Writes the page atomically."""
         write_bytes(path, self.encode())
@@ -239,6 +227,16 @@ class Report:
         if self._open:
             self._parts.append("</section>")
             self._open = False
+
+
+def draw_report(path: Path, make: Callable[[], Report]) -> None:
+    """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
+    try:
+        make().save(path)
+    except DataError:  # there is nothing to show yet
+        return
+    except Exception as error:  # a chart is not worth a week of training
+        console.warn(f"{path} could not be written: {error}")
 
 
 def _numeric(value: object) -> bool:

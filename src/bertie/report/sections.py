@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from bertie.report.charts import Line, line_chart, scatter_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report, StatCard
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, probability
@@ -46,7 +46,7 @@ def page(
     counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
     report.notes([*notes, *unknown_labels(scores)])
-    answers(report, scores, findings, source=source)
+    add_sections(report, scores, findings, source=source)
     return report
 
 
@@ -77,7 +77,7 @@ def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
     return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
 
 
-def answers(
+def add_sections(
     report: Report,
     scores: Mapping[str, Any],
     findings: Mapping[str, Any],
@@ -176,7 +176,7 @@ def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | N
         about += f" Here the mean probability is {one['probability']:.1%} and the accuracy {one['right']:.1%}."
         report.section("Calibration", about)
         return
-    chart = line_chart(lines, x_label="predicted probability", y_label="accuracy", percent=True)
+    chart = Chart.lines(lines, x_label="predicted probability", y_label="accuracy", percent=True)
     caption = "Dots: the answers in bins by their probability. Bands: 95% intervals of the accuracy in each bin."
     report.section("Calibration", about).chart(chart, caption)
 
@@ -196,7 +196,7 @@ def _withheld(report: Report, scores: Mapping[str, Any]) -> None:
     report.section("Accuracy against answered rows", about)
     if len({*shares}) > 1:
         line = Line("accuracy", shares[::-1], accuracies[::-1], lows[::-1], highs[::-1])
-        report.chart(line_chart([line], x_label="share of rows with an answer", y_label="accuracy"))
+        report.chart(Chart.lines([line], x_label="share of rows with an answer", y_label="accuracy"))
     rows = [
         [f"{t:g}", f"{share:.1%}", accuracy, between(low, high)]
         for t, share, accuracy, low, high in zip(thresholds, shares, accuracies, lows, highs, strict=True)
@@ -222,7 +222,7 @@ def _sets(report: Report, scores: Mapping[str, Any]) -> None:
 
 def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:
     if points:
-        chart = scatter_chart(points, x_label="true", y_label="predicted")
+        chart = Chart.scatter(points, x_label="true", y_label="predicted")
         caption = f"{len(points):,} examples. On the dashed line both values are equal."
         report.section("True and predicted values").chart(chart, caption)
 

@@ -31,7 +31,7 @@ def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = Fal
     return shown if label is None else f"{shown} of {label!r}"
 
 
-def setting(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """Returns a setting as the user would type it: 0.0001, and never 0.000; an unset one is "(not set)"."""
     if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
         return UNSET
@@ -40,7 +40,7 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, list | tuple):
-        return ", ".join(map(setting, value))
+        return ", ".join(map(setting_text, value))
     return str(value)
 
 
@@ -56,20 +56,24 @@ def number(value: float) -> str:
     return f"{value:,.1f}" if size < 1000 else f"{float(f'{value:.4g}'):,.0f}"
 
 
-def count(value: float) -> str:
-    """Returns a count with a suitable unit: 870, 12.3 K, 4.1 M, 2.0 B, 5.4 T."""
-    for scale, unit in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " K")):
+def quantity(value: float, unit: str = "") -> str:
+    """Returns a count, or a number of a unit, with a suitable multiple of it: "4.1 M", "12.3 KB", "1 h 20 min".
+
+    unit: "" of a count, "bytes", "s", or "FLOPs", which are written as 1.3e+11.
+    """
+    if unit == "s":
+        return _duration(value)
+    if unit == "FLOPs":
+        return f"{value:.2g} FLOPs"
+    if unit == "bytes":
+        return f"{value:.0f} bytes" if value < 1000 else quantity(value).replace(" B", " G") + "B"
+    for scale, letter in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " K")):
         if value >= scale * 0.99995:
-            return f"{value / scale:.1f}{unit}"
+            return f"{value / scale:.1f}{letter}"
     return f"{value:.0f}"
 
 
-def size(bytes_: float) -> str:
-    """Returns a number of bytes with a suitable unit: 870 bytes, 12.3 KB, 4.1 MB, 2.0 GB."""
-    return f"{bytes_:.0f} bytes" if bytes_ < 1000 else count(bytes_).replace(" B", " G") + "B"
-
-
-def duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Returns a time with suitable units: 0.4 s, 3 s, 12 min, 1 h 20 min, 2 d 3 h."""
     if seconds < 0.95:
         return f"{seconds:.1f} s"
@@ -86,11 +90,6 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def flops(value: float) -> str:
-    """Returns 134,000,000,000 as "1.3e+11 FLOPs"."""
-    return f"{value:.2g} FLOPs"
-
-
 def probability(value: float) -> str:
     """Returns a probability in percent, with a decimal near one half."""
     return f"{value:.1%}" if 0.45 <= value <= 0.55 or 0 < value < 0.01 else f"{value:.0%}"
@@ -99,18 +98,3 @@ def probability(value: float) -> str:
 def interval(low: float, high: float) -> str:
     """Returns "0.560 to 0.713"."""
     return f"{number(low)} to {number(high)}"
-
-
-class TextOf:
-    """Numbers as a reader sees them."""
-
-    count = staticmethod(count)
-    duration = staticmethod(duration)
-    flops = staticmethod(flops)
-    interval = staticmethod(interval)
-    metric = staticmethod(metric_name)
-    number = staticmethod(number)
-    size = staticmethod(size)
-
-
-text_of = TextOf()

@@ -3,22 +3,25 @@
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bertie import families
 from bertie.errors import DataError
-from bertie.files import read_json
-from bertie.models.beside import ADAPTER
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.heads import HEADS
 from bertie.models.lora import Adapter
-from bertie.models.variant import CONFIG
+from bertie.models.model import TorchModel
+from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts
 
 
@@ -29,14 +32,7 @@ def merged(folder: Path, config: bytes, find: Callable[[str], Path]) -> Path:
     config: identifies its content; find: the folder of a model by its name. Raises DataError where its base is not
     found, or is another one.
     """
-    public = read_json(folder / ADAPTER)
-    base = str(public.get("base_model_name_or_path") or "") if isinstance(public, dict) else ""
-    place = find(base) if base else Path()
-    if not base or not (place / CONFIG).is_file():
-        raise DataError(
-            f"{folder} is an adapter of {base or 'a model that it does not name'!r}, which is not here. Pass its base: "
-            f"bertie convert BASE --adapter {folder} -o NEW."
-        )
+    place = base_of(folder, find)
     home = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (out := home / MODEL_FOLDER.name).mkdir()
@@ -46,6 +42,15 @@ def merged(folder: Path, config: bytes, find: Callable[[str], Path]) -> Path:
 
 def merge_adapter(base: Path, folder: Path, out: Path) -> None:
     """Writes the model of an adapter and its base. Raises DataError for another base than that of its hash."""
+    adapter, model = opened_base(base, folder)
+    adapter.merge_into(model)
+    model.tokenizer = Tokenizer.load(base)
+    families.save_model(model, out, training_facts=read_training_facts(folder))
+
+
+def opened_base(base: Path, folder: Path) -> tuple[Adapter, TorchModel]:
+    """Returns an adapter, and its base with its heads and labels. Raises DataError for another base than that of its
+    hash."""
     adapter = Adapter.read(folder)
     if adapter.own and adapter.own["base"] != fingerprint(base):
         raise DataError(
@@ -56,10 +61,31 @@ def merge_adapter(base: Path, folder: Path, out: Path) -> None:
         return {name: HEADS[name](config, adapter.outputs) for name in adapter.heads}
 
     model, _ = families.load(base, heads=heads if adapter.heads else None, fresh_heads=bool(adapter.heads))
-    adapter.merge_into(model)
     if adapter.own:
         model.labels, model.problem_type = tuple(adapter.own["labels"]), adapter.own["problem_type"]
     elif adapter.heads and not model.labels:
         model.labels = tuple(f"LABEL_{number}" for number in range(adapter.outputs))
-    model.tokenizer = Tokenizer.load(base)
-    families.save(model, out, training_facts=read_training_facts(folder))
+    return adapter, model
+
+
+def on_one_base(
+    base: Path, folders: Mapping[str, Path], *, device: str = "auto", precision: str = "fp32"
+) -> dict[str, TorchEngine]:
+    """Returns the engine of each adapter by name. The weights of the base are in memory once.
+
+    Raises DataError as `merge_adapter`, and UsageError for a device or a precision that there is not.
+    """
+    return_memory()  # of the weights of the base that each is opened with, and of the sums that layers compute with
+    where, engines, shared = choose_device(device), dict[str, TorchEngine](), dict[str, Tensor]()
+    dtype, tokenizer = choose_dtype(precision, where), Tokenizer.load(base)
+    for name, folder in folders.items():
+        adapter, model = opened_base(base, folder)
+        for key, parameter in model.encoder.named_parameters():
+            if key not in shared:
+                shared[key] = parameter.data.to(where)
+            parameter.data = shared[key]
+        adapter.attach(model.to(where))
+        model.training_facts, model.tokenizer = read_training_facts(folder), tokenizer
+        model.compute_dtype = None if dtype == torch.float32 else dtype
+        engines[name] = TorchEngine(model.eval().requires_grad_(False))
+    return engines

@@ -7,7 +7,7 @@ compare.json      what `bertie compare` prints of the two       compare.html   i
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.files import write_json
 from bertie.folders import Kind, held
 from bertie.runs.compare import compare, gather, page
@@ -16,7 +16,6 @@ from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune_seeds
 from bertie.runs.finetune_prepare import check_run
 from bertie.runs.folder import AGAINST, RUN
-from bertie.train.loop import temporary_run
 
 COMPARISON = Kind(
     "comparison",
@@ -47,11 +46,3 @@ def finetune_against(
         write_json(run / "compare.json", found)
         page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(run / "compare.html")
     return found
-
-
-class Finetuning:
-    """Fine-tuning of two models with the same settings."""
-
-    against = staticmethod(finetune_against)
-    read_examples = staticmethod(read_examples)
-    temporary_run = staticmethod(temporary_run)

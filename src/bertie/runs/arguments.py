@@ -27,6 +27,8 @@ FINETUNE = {
     "weight": "weight",
     "group": "group",
     "time": "time",
+    "tabular": "tabular",
+    "markup": "markup",
     "class_weights": "class_weights",
     "sampling": "sampling",
     "loss": "loss",

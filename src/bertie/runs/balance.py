@@ -11,7 +11,7 @@ from typing import Any
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.metrics.confusion import RARE
-from bertie.report.charts import Line, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import TASKS, Task
@@ -35,6 +35,8 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         "costs": config.costs,
         "abstain": config.abstain is not None,
         "coverage": config.coverage,
+        "tabular": config.tabular,
+        "markup": config.markup,
     }
     for name, value in chosen.items():
         known = kind.honours | ({"loss_function"} if "loss" in kind.honours else set())
@@ -53,6 +55,9 @@ def check_honoured(config: FinetuneConfig, kind: type[Task]) -> None:
         )
     if config.costs and config.optimize != "cost":
         raise UsageError("costs choose a threshold. Pass optimize=cost too, or omit costs.")
+    if config.tabular and (config.data or config.features.column):
+        other = "a published set" if config.data else "feature vectors"
+        raise UsageError(f"tabular does not work with {other}. Omit one of them.")
     if config.loss == "function" and (config.label_smoothing or config.focal_gamma != LossOptions.gamma):
         raise UsageError("A loss of your own replaces label_smoothing and focal_gamma. Omit them.")
 
@@ -147,10 +152,10 @@ def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
     head = ["label", "threshold", "precision", "recall", "examples of the label", "note"]
     report.section("Thresholds", about).table(head, rows)
     if drawn := [line for line in lines if len(line.x) > 1][:DRAWN]:
-        report.chart(line_chart(drawn, x_label="recall", y_label="precision"))
+        report.chart(Chart.lines(drawn, x_label="recall", y_label="precision"))
 
 
-def section(report: Report, results: Mapping[str, Any]) -> None:
+def add_balance_section(report: Report, results: Mapping[str, Any]) -> None:
     """Adds the section about rare labels to a report, where there are any."""
     if not (rare := results.get("rare_labels")):
         return

@@ -9,7 +9,7 @@ import torch
 
 from bertie.errors import Stopped, UsageError
 from bertie.nn import machine
-from bertie.report.values import count, duration, size
+from bertie.report.values import quantity
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG
 
@@ -31,7 +31,8 @@ def check_disk(planned: Mapping[str, Any], run: Path) -> None:
     there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
     needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
     if needed > free:
-        told = f"{run} needs up to {size(needed)} of disk space, but {size(free)} are free. Free some space"
+        need = f"{run} needs up to {quantity(needed, 'bytes')} of disk space"
+        told = f"{need}, but {quantity(free, 'bytes')} are free. Free some space"
         if (run / CONFIG).exists():
             raise Stopped(f"{told}, and run the same command again.")
         raise UsageError(f"{told}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
@@ -41,7 +42,7 @@ def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: 
     """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
     found, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:
-        found.append(f"An epoch reads {count(read)} of the corpus's {count(corpus_tokens)} tokens.")
+        found.append(f"An epoch reads {quantity(read)} of the corpus's {quantity(corpus_tokens)} tokens.")
         if pairs := [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]:
             found[-1] += (
                 " Sentence pairs need documents of several sentences, and the ends of documents are omitted. More text "
@@ -52,7 +53,7 @@ def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: 
         rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]
         if (least := planned["flops"] / (1e9 * rate * torch.get_num_threads())) > HOPELESS_S:
             found.append(
-                f"This run takes at least {duration(least)} on this processor, estimated from the speed of "
+                f"This run takes at least {quantity(least, 's')} on this processor, estimated from the speed of "
                 "its matrix products. Lower train.steps, choose a smaller model, pass --minutes, or use a "
                 "GPU."
             )

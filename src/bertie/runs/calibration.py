@@ -20,6 +20,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune_prepare import Labeled
 from bertie.tasks import Task
 from bertie.tasks.answerer import Logits
+from bertie.tasks.capabilities import ReadsColumns
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def calibrate(task: Task, model: TorchModel, parts: Parts) -> Calibrated:
     )
     if not scaling:
         return Calibrated(task, scaling, False)
-    in_weights = _folded(model, task.output, scaling)
+    beside = isinstance(task, ReadsColumns) and bool(task.tabular)  # which no weight of the head multiplies
+    in_weights = not beside and _folded(model, task.output, scaling)
     return Calibrated(task if in_weights else task.with_scaling(scaling), scaling, in_weights)
 
 

@@ -14,15 +14,15 @@ from typing import Any
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
-from bertie.report.charts import Line, smooth
+from bertie.report.charts import Line
 from bertie.report.page import Report
-from bertie.report.training import Curve, curves
-from bertie.report.values import count, duration, number, setting
+from bertie.report.training import Curve, TrainingReport
+from bertie.report.values import number, quantity, setting_text
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.models import MODEL
@@ -79,7 +79,7 @@ class RunComparison:
             for name, values in self.finals.items()
             if name in other.finals
         }
-        return {name: over_seeds([a - b for a, b in pair]) for name, pair in pairs.items()}
+        return {name: SeedSummary.over([a - b for a, b in pair]) for name, pair in pairs.items()}
 
     @property
     def fresh(self) -> list[str]:
@@ -106,7 +106,7 @@ class RunComparison:
             "run": self.name,
             "seeds": len(self.folders),
             "settings": {key: self.settings.get(key) for key in differing},
-            "figures": {name: over_seeds(values, name).as_json() for name, values in self.finals.items()},
+            "figures": {name: SeedSummary.over(values, name).as_json() for name, values in self.finals.items()},
             "minus_first": {name: one.as_json() for name, one in self.minus(first).items()} if self != first else {},
             "fresh": self.fresh,
             "cost": self.cost,
@@ -138,7 +138,7 @@ def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
 def page(runs: Sequence[RunComparison], command: str) -> Report:
     """Returns the comparison as one page."""
     found = compare(runs)
-    report = Report("Comparison", f"{len(runs)} runs")
+    report = TrainingReport("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
     report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
         columns, rows, stack=True
@@ -149,7 +149,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     report.section("Cost").table(*cost_rows(found), stack=True)
     if found["differing"]:
         report.section("Settings that differ").table(*setting_rows(found), stack=True)
-    curves(report, _curves(runs))
+    report.curves(_curves(runs))
     return report.footer(command=command, docs="docs/runs.md")
 
 
@@ -182,14 +182,14 @@ def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         cost = row["cost"]
         steps = f"{cost['steps']:,}" + (f" of {cost['of']:,}" if cost["steps"] < cost["of"] else "")
         size = f"{cost['parameters']:,}" if "parameters" in cost else "–"
-        rows.append([row["run"], steps, count(cost["tokens"]), duration(cost["seconds"]), size])
+        rows.append([row["run"], steps, quantity(cost["tokens"]), quantity(cost["seconds"], "s"), size])
     return ["run", "steps", "tokens", "time", "parameters"], rows
 
 
 def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the settings that differ between runs."""
     names = [row["run"] for row in found["runs"]]
-    rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
+    rows = [[key, *(setting_text(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
     return ["setting", *names], rows
 
 
@@ -197,7 +197,7 @@ def card_rows(runs: Sequence[RunComparison]) -> tuple[list[str], list[list[str]]
     """Returns columns and rows for a model's card: each run with its own metrics, the folder by its last part."""
     rows = []
     for run in runs:
-        figures = (f"{name} {_seeds(over_seeds(values, name).as_json())}" for name, values in run.finals.items())
+        figures = (f"{name} {_seeds(SeedSummary.over(values, name).as_json())}" for name, values in run.finals.items())
         rows.append([Path(run.name).name, str(len(run.folders)), ", ".join(figures)])
     return ["run", "seeds", "metrics"], rows
 
@@ -239,7 +239,7 @@ def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one}
-    return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
+    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != SEED]
 
 
 def _seeds(one: Mapping[str, Any], shown: Callable[[float], str] = number) -> str:
@@ -260,7 +260,8 @@ def _curves(runs: Sequence[RunComparison]) -> Iterator[Curve]:
         for run in runs:
             rows = run.kind(kind)
             values = [row[name] for row in rows]
-            lines.append(Line(run.name, [row["step"] for row in rows], smooth(values) if kind == "train" else values))
+            steps = [row["step"] for row in rows]
+            lines.append((Line.trend if kind == "train" else Line)(run.name, steps, values))
         where = "training text" if kind == "train" else "held-out examples"
         yield Curve(lines, name.replace("_", " "), f"{name.replace('_', ' ')} on {where}, first seed.")
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from bertie.io.markup import Markup
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
@@ -180,6 +181,11 @@ class LabeledFiles(Config):
     rows with the same text are a group."""
     time: str = ""
     """Column of when a row was written, a number or a date: the latest rows are held out. Default: any rows are."""
+    tabular: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """Columns of numbers and categories that a classification or a regression reads beside the text: price, region.
+    Default: none."""
+    markup: Markup = ""
+    """Markup that is removed from texts, html or markdown. Default: none is."""
     label_names: dict[LabelName, LabelName] = {}
     """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
     same name become one."""
@@ -209,6 +215,8 @@ class LoraConfig(Config):
     2021."""
     alpha: float | None = Field(None, gt=0)
     """Their product is multiplied by alpha / rank. Not set: 2 * rank."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share of the inputs of the matrices that a forward pass leaves out, the same ones for all its tokens."""
     targets: tuple[Literal["attention", "feed_forward", "embeddings"], ...] = ("attention", "feed_forward")
     """Matrices that are changed: those of attention, of the feed-forward networks, the word embeddings."""
 

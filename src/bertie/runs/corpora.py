@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bertie.console import warn
-from bertie.data.decontaminate import texts_of
+from bertie.console import console
+from bertie.data.decontaminate import evaluation_texts
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError, nearest
 from bertie.io.lines import BadRecord
@@ -41,7 +41,7 @@ def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
             raise UsageError(
                 f"--decontaminate {name}: there is no file and no data set of this name. {nearest(name, DATASETS)}"
             )
-        return texts_of(Path(name), encoding)
+        return evaluation_texts(Path(name), encoding)
     dataset, tables = DATASETS[name], []
     for split in dataset.splits:
         for folder in folders if split != "train" else []:
@@ -50,7 +50,7 @@ def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
                 break
         else:
             if split != "train":
-                warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
+                console.warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
     if not tables:
         places = ", ".join(map(str, folders))
         raise DataError(f"No file of {name} was found in: {places} Pass the folder of its files: --data-dir FOLDER")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.console import progress
+from bertie.console import console
 from bertie.data.draws import key
 from bertie.data.plans import held_out
 from bertie.data.shards import Shards
@@ -37,7 +37,7 @@ def before_and_after(
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
     found: dict[str, Any] = {}
-    with progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
+    with console.progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
             found[name] = {}
             for when, one in (("before", start), ("after", model)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
@@ -25,6 +25,7 @@ from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
+from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
@@ -146,7 +147,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
     notes += task.notes(train, dev)
-    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics
+    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics_for(dev)
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
     even = config.sampling == "balanced"
@@ -191,7 +192,7 @@ def _task(
     if names and {*task.labels} == {*names.values()}:
         task = kind.make(tuple(dict.fromkeys(names.values())), options)
     task.check(train)
-    return task
+    return task.with_tabular(config.tabular, train) if isinstance(task, ReadsColumns) and config.tabular else task
 
 
 def _parted(kind: type[Task], examples: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -397,6 +398,8 @@ def format_of(config: LabeledFiles) -> TableFormat:
         weight=config.weight,
         group=config.group,
         time=config.time,
+        tabular=config.tabular,
+        markup=config.markup,
         features=config.features if config.features.column else None,
     )
 

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError, arguments
-from bertie.evaluation.compare import over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.metrics.base import UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
@@ -139,7 +139,7 @@ def _all_seeds(
         "metrics": metrics,
         "seeds": {str(seed): {name: result["dev"][name] for name in metrics} for seed, result in results.items()},
         "over_seeds": {
-            name: over_seeds([r["dev"][name] for r in results.values()], name).as_json() for name in metrics
+            name: SeedSummary.over([r["dev"][name] for r in results.values()], name).as_json() for name in metrics
         },
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
         "positive": first["dev"].get("positive", {}),
@@ -173,7 +173,7 @@ def usual_seeds(config: FinetuneConfig) -> int:
     return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
-def plan(
+def plan_finetuning(
     config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.

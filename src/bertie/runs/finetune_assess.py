@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-from bertie import console
+from bertie import checksums
+from bertie.console import console
 from bertie.costs.meter import Usage
-from bertie.evaluation.baselines import baselines, compared, measured, some
+from bertie.evaluation.baselines import baselines, compared_examples, measured, some
 from bertie.evaluation.label_check import as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.runs import balance, calibration, model_card
@@ -24,6 +27,7 @@ from bertie.runs.forecast import RunForecast
 from bertie.runs.models import BEST, MODEL
 from bertie.tasks import Prediction, Task
 from bertie.train.loop import temporary_run
+from bertie.training_facts import read_training_facts
 
 SHOWN = 20  # rows of the label check on the page
 CHECKED = 5_000_000  # characters of the rows that tf-idf checks, about 90,000 short reviews: half a minute
@@ -62,7 +66,7 @@ def assess_run(trained: Trained) -> Assessed:
     predictor, calibrated = select_weights(trained)
     task, plain, before = predictor.task, prepared.task, None
     scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
-    shown = compared(task, prepared.dev.examples) if _compares(prepared) else set()
+    shown = compared_examples(task, prepared.dev.examples) if _compares(prepared) else set()
     if calibrated.in_weights or task != plain:
         before = plain.scores()
 
@@ -70,9 +74,23 @@ def assess_run(trained: Trained) -> Assessed:
         if before is not None:
             plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
 
-    stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_before)
+    folder = trained.run / MODEL
+    traffic = Traffic(Traffic.model_hash(folder))
+    stream = stream_answers(predictor, prepared.dev, scores, findings, traffic=traffic, watch=count_before)
     answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
+    _write_traffic(folder, traffic)
     return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
+
+
+def _write_traffic(folder: Path, traffic: Traffic) -> None:
+    """Writes the traffic of the dev examples into the folder of the model, and of its adapter, if it has one."""
+    names = [Traffic.FILE]
+    Traffic.write(folder / Traffic.FILE, [traffic])
+    if (folder / ADAPTER).is_dir():
+        names.append(f"{ADAPTER}/{Traffic.FILE}")
+        own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
+        Traffic.write(folder / ADAPTER / Traffic.FILE, [own])
+    checksums.update(folder, *names)
 
 
 def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
@@ -85,6 +103,7 @@ def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     if prepared.config.keeps_best:
         take_model(trained.run / BEST, folder)
     reload_weights(prepared.model, folder)
+    prepared.task.reload(prepared.model, read_training_facts(folder).task_options)
     if prepared.lora is not None:
         prepared.lora.read(folder / ADAPTER)  # that of the selected weights
     prepared.model.compute_dtype = None  # float32, as `bertie evaluate` measures
@@ -109,6 +128,7 @@ def stream_answers(
     scores: Scores,
     findings: Findings | None = None,
     most: int | None = None,
+    traffic: Traffic | None = None,
     watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
@@ -117,6 +137,8 @@ def stream_answers(
         watch(part, logits)
         answers = task.decode(logits, part.sequences, part.examples)
         task.count(scores, part.examples, answers)
+        if traffic is not None:
+            traffic.count_all(predictor.pipeline, part.examples, part.sequences, answers, predictor.engine)
         if findings is not None:
             findings.add(part.examples, answers, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
         yield from zip(part.examples, answers, strict=True)

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
-from bertie.report.charts import Line, interval_chart, smooth
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report, StatCard
-from bertie.report.training import Curve, curves
-from bertie.report.values import duration, metric_name, number
+from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import interval as between
+from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
@@ -63,12 +63,14 @@ def page(run: Path | str) -> Report:
         state = "ended early" if "ended_early" in results else "finished"
     what = config.data or Path(config.train_file).name
     title = f"Fine-tuning: {run.resolve().name}"
-    report = Report(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
+    report = TrainingReport(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
     scores = with_intervals(results["dev"]) if results else {}
     if results:
         train = [line for line in lines if line["kind"] == "train"]
         more = [StatCard("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
-        more += [StatCard("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
+        more += (
+            [StatCard("time", quantity(train[-1]["elapsed_s"], "s"), "training, all resumes included")] if train else []
+        )
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
@@ -76,11 +78,11 @@ def page(run: Path | str) -> Report:
     if results:
         before = results.get("untuned")
         untuned = sections.Untuned(with_intervals(before["dev"]), before["on"] == "dev") if before else None
-        sections.answers(report, scores, read_findings(run), source=_source(config), untuned=untuned)
+        sections.add_sections(report, scores, read_findings(run), source=_source(config), untuned=untuned)
         calibration.scaling_section(report, results)
-        balance.section(report, results)
+        balance.add_balance_section(report, results)
         balance.thresholds_section(report, results)
-        usage.section(report, results)
+        usage.add_usage_section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
     return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
 
@@ -95,7 +97,7 @@ def _source(config: FinetuneConfig) -> str:
 
 
 def _curves(
-    report: Report,
+    report: TrainingReport,
     lines: Sequence[Mapping[str, object]],
     metrics: Sequence[str],
     scores: Mapping[str, object],
@@ -104,7 +106,7 @@ def _curves(
     """Draws losses, metrics and learning rate. selecting: the number of examples that selected weights, if not dev."""
     place = f"{selecting:,} held-out examples" if selecting else "dev"
     train, dev = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
-    losses = [Line("training", _column(train, "step"), smooth(_column(train, "loss")))] if train else []
+    losses = [Line.trend("training", _column(train, "step"), _column(train, "loss"))] if train else []
     losses += [Line(place, _column(dev, "step"), _column(dev, "loss"))] if dev else []
     charts = [Curve(losses, "loss", f"The loss. On {place} it rises again when the model overfits.")]
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
@@ -116,12 +118,12 @@ def _curves(
     if train:
         rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
         charts.append(Curve([rate], "learning rate", "The learning rate."))
-    curves(report, charts)
+    report.curves(charts)
 
 
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
-    report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
+    report = TrainingReport(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
     metrics = [name for name in metrics if name not in results.get("undefined", ())]
     summed = {name: SeedSummary(**results["over_seeds"][name]) for name in metrics}
     failed = f"{len(degenerate)} of {len(seeds)} seeds failed" if degenerate else ""
@@ -147,7 +149,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     about += "" if failed else " Bars: 95% confidence intervals of the mean (t distribution)."
     report.section("Seeds", about)
     if groups:
-        report.chart(interval_chart(groups, x_label="value on dev"))
+        report.chart(Chart.intervals(groups, x_label="value on dev"))
     rows: list[list[object]] = [
         [
             Html.link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
@@ -159,7 +161,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     learned = [values for seed, values in seeds.items() if seed not in degenerate]
     rows.append(["mean", *(one.mean for one in summed.values()), ""])
     if degenerate and learned:
-        without = [over_seeds([values[name] for values in learned]).mean for name in metrics]
+        without = [SeedSummary.over([values[name] for values in learned]).mean for name in metrics]
         rows.append(["mean of the others", *without, f"{len(learned)} of {len(seeds)} seeds"])
     columns = ["seed", *(metric_name(name, results) for name in metrics), "note"]
     report.table(columns if degenerate else columns[:-1], rows if degenerate else [row[:-1] for row in rows])
@@ -174,7 +176,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
     metrics = [name for name in results["metrics"] if name not in scores.get("undefined", ())]
     summed = {name: SeedSummary(**results["over_folds"][name]) for name in metrics}
     about = f"{len(folds)} folds of {results['rows']:,} rows, each predicted by a model that did not learn it"
-    report = Report(f"Cross-validation: {run.resolve().name}", about)
+    report = TrainingReport(f"Cross-validation: {run.resolve().name}", about)
     report.tiles(StatCard(metric_name(name, results), number(one.mean), _between(one)) for name, one in summed.items())
     report.notes([*results["notes"], *undefined(scores)])
     about = "Each dot is a fold. Bars: 95% intervals of the mean. They count that the models learn from common rows."
@@ -182,14 +184,14 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
         metric_name(name, results): ([values[name] for values in folds.values()], one.low, one.high)
         for name, one in summed.items()
     }
-    report.section("Folds", about).chart(interval_chart(groups, x_label="value on the rows that were left out"))
+    report.section("Folds", about).chart(Chart.intervals(groups, x_label="value on the rows that were left out"))
     rows: list[list[object]] = [
         [Html.link(name, f"{name}/{REPORT}"), values["rows"], *(values[metric] for metric in metrics)]
         for name, values in folds.items()
     ]
     rows.append(["mean", results["rows"], *(one.mean for one in summed.values())])
     report.table(["fold", "rows", *(metric_name(name, results) for name in metrics)], rows)
-    sections.answers(report, scores, read_findings(run))
+    sections.add_sections(report, scores, read_findings(run))
     calibration.scaling_section(report, results)
     balance.thresholds_section(report, results)
     command = f"bertie finetune -c {run / 'final' / CONFIG} --folds {len(folds)} -o NEW_FOLDER"

@@ -28,6 +28,7 @@ from bertie.models.sentence import read_sentence, with_activation
 from bertie.runs import balance
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
+from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Task, with_task
@@ -60,6 +61,8 @@ class Labeled:
         digest = xxhash.xxh3_128(ids.input_ids.tobytes() + ids.starts.tobytes() + labels.encode())
         if VECTORS in ids.extra:
             digest.update(ids.extra[VECTORS].tobytes())
+        if ids.tabular is not None:
+            digest.update(ids.tabular.tobytes())
         return digest.hexdigest()
 
     def logits(self, predictor: Predictor, most: int | None = None) -> Iterator[tuple["Labeled", Array]]:
@@ -159,7 +162,7 @@ def prepare_run(
     train, dev = encode(examples.train, "training"), encode(examples.dev, "dev")
     selecting = encode(examples.select, "selecting") if examples.select else None
     covering = encode(examples.cover, "held-out") if examples.cover else None
-    targets = task.targets(examples.train, train.sequences)
+    targets = with_judgments(task, examples.train, task.targets(examples.train, train.sequences), config.train.device)
     _check_targets(task, train, targets, notes)
     if note := task.cut_targets(examples.train, targets):
         notes.append(f"training: {note}")
@@ -209,7 +212,7 @@ def _lora(config: FinetuneConfig, task: Task, model: TorchModel, fresh: Sequence
         )
     alpha = 2.0 * own.rank if own.alpha is None else own.alpha
     modules = [name for name in fresh if name.startswith("encoder.")]
-    lora = Lora(model, own.rank, alpha, own.targets, modules, config.train.seed)
+    lora = Lora(model, own.rank, alpha, own.targets, modules, config.train.seed, own.dropout)
     count = sum(one.numel() for _, *pair in lora.pairs for one in pair)
     heads = sum(one.numel() for name, one in model.own_parameters().items() if name in lora.saved)
     every = sum(one.numel() for one in model.own_parameters().values())
@@ -252,6 +255,7 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         text_columns=config.text,
         label_column=config.label,
         label_separator=config.label_separator,
+        markup=config.markup,
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
@@ -264,6 +268,12 @@ def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
 
 def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
     size = config.train.batch_size
+    if task.whole_step:
+        if size < task.least_batch:
+            raise UsageError(
+                f"This task compares the texts of a step. Set train.batch_size to at least {task.least_batch}."
+            )
+        return
     if task.least_batch > 1 and config.train.micro_batch_size == "auto":
         raise UsageError("This task compares the texts of a forward pass. Set train.micro_batch_size to a number.")
     if size // -(-size // (config.train.largest_micro_batch or size)) < task.least_batch:  # the smallest pass

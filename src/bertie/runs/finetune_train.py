@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from bertie import console, families
+from bertie import families
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import UsageError
 from bertie.files import read_json, write_json
@@ -85,7 +86,7 @@ def train_run(prepared: Prepared, run: Path, resume: str) -> Trained:
 def _train_config(prepared: Prepared) -> TrainConfig:
     """Returns the settings of the loop. No pass is recorded where sums of LoRA change between steps, or its size."""
     train = without_callbacks(prepared.config.train, prepared.metric)
-    changes = prepared.lora is not None or train.micro_batch_size == "auto"
+    changes = bool(prepared.model.companions) or train.micro_batch_size == "auto"
     return train.model_copy(update={"graphs": False}) if changes else train
 
 
@@ -151,7 +152,7 @@ def write_model(prepared: Prepared, folder: Path, *, weights: bool = True, facts
     lora, start = prepared.lora, prepared.config.model
     if lora is not None:
         lora.sync(prepared.model)
-    families.save(prepared.model, folder, weights=weights, training_facts=facts)
+    families.save_model(prepared.model, folder, weights=weights, training_facts=facts)
     if lora is not None and weights:
         lora.write(prepared.model, folder / ADAPTER, start, folder_hash(model_folder(start)))
         write_training_facts(folder / ADAPTER, facts or prepared.model.training_facts)
@@ -168,9 +169,10 @@ def take_model(source: Path, out: Path, *, scored: bool = False) -> None:
 
 
 def reload_weights(model: TorchModel, folder: Path) -> None:
-    """Takes the weights of a model folder."""
+    """Takes the weights of a model folder, which has none of a companion."""
     saved, _ = families.load(folder)
-    model.load_state_dict(saved.state_dict())
+    own = {name: value for name, value in model.state_dict().items() if name.startswith("companions.")}
+    model.load_state_dict(saved.state_dict() | own)
 
 
 # The best weights ---------------------------------------------------------------------------------------------------

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertie import checksums, console, folders
+from bertie import checksums, folders
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
-from bertie.report.page import Report
+from bertie.report.page import Report, draw_report
 from bertie.runs.models import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
@@ -102,12 +103,12 @@ def _read(path: Path, *keys: str) -> dict[str, Any]:
 class RunFolder:
     """The folder of one run."""
 
-    AGAINST, MODEL, REPORT, RESULTS = AGAINST, MODEL, REPORT, RESULTS
-    check_unchanged = staticmethod(check_unchanged)
-    read_log = staticmethod(log.read)
-
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """Returns the lines of metrics.jsonl."""
+        return log.read(self.path)
 
     def check(self, *, overwrite: bool = False) -> None:
         """Raises UsageError early, before anything is read, when the run could not be written."""
@@ -187,7 +188,7 @@ class RunFolder:
     def _seal(self, page: Callable[[], Report], keep: bool) -> None:
         for leftover in [self.path / OUTLINE, *(() if keep else self.path.glob("checkpoint-*"))]:
             shutil.rmtree(leftover, ignore_errors=True)
-        Report.draw(self.path / REPORT, page)
+        draw_report(self.path / REPORT, page)
         checksums.write(self.path, "run", covered=_is_of_trackers)
 
 

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console, families
+from bertie import families
 from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary
 from bertie.files import write_bytes, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
@@ -41,6 +42,7 @@ from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_ru
 from bertie.runs.models import MODEL, SCORE, load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
+from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
@@ -148,7 +150,10 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
+    final_task = Predictor(model).task
     task = plan.task.with_tokenizer(Predictor(model).tokenizer)
+    if isinstance(task, ReadsColumns) and isinstance(final_task, ReadsColumns):
+        task = task.reading_as(final_task)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
@@ -193,7 +198,7 @@ def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchMode
     model.training_facts = with_task(model.training_facts, saved)
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
         shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
-        families.save(model, unfinished)
+        families.save_model(model, unfinished)
 
 
 def _summed(
@@ -241,7 +246,7 @@ def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
     The models of folds learn from common rows, so their values are no independent ones. Nadeau and Bengio 2003, 3.1,
     add the ratio of predicted to learned rows to the variance.
     """
-    plain = over_seeds(values)
+    plain = SeedSummary.over(values)
     if plain.sd is None or plain.low is None:
         return plain
     predicted = sum(len(fold.predicted) for fold in plan.folds)

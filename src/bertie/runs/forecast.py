@@ -9,7 +9,7 @@ import torch
 from bertie.console import counted
 from bertie.costs import catalog, cost, meter
 from bertie.nn import machine
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 from bertie.runs import trial
 from bertie.runs.trial import Clock, Trial, Work
 from bertie.runs.usage import energy_in_words
@@ -46,9 +46,12 @@ class RunForecast:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {duration(value)}" for name, value in self.parts.items() if value >= 0.05)
-        spread = f" ({duration(self.low_s)} to {duration(self.high_s)})" if self.low_s < self.high_s else ""
-        lines = [f"time: {duration(self.seconds)}{spread}: {parts}", f"peak memory: {size(self.peak_bytes)}"]
+        parts = ", ".join(f"{name} {quantity(value, 's')}" for name, value in self.parts.items() if value >= 0.05)
+        spread = f" ({quantity(self.low_s, 's')} to {quantity(self.high_s, 's')})" if self.low_s < self.high_s else ""
+        lines = [
+            f"time: {quantity(self.seconds, 's')}{spread}: {parts}",
+            f"peak memory: {quantity(self.peak_bytes, 'bytes')}",
+        ]
         lines += [f"energy: {energy_in_words(self.kwh, self.method)}", f"forecast: {self.source}"]
         return "\n".join(lines)
 
@@ -58,7 +61,7 @@ def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.mo
 
     seconds: None for a stored trial, or a new one where there is none; 0 for none, which may use a stored one.
     """
-    known = None if seconds else trial.cached(work)
+    known = None if seconds else trial.cached_trial(work)
     if known is None and seconds == 0:
         return _from_rates(work)
     found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)
@@ -92,7 +95,7 @@ def _from_trial(work: Work, found: Trial) -> RunForecast:
         work.computed_bytes,
         None if found.watts is None else found.watts * seconds / meter.JOULES,
         found.method,
-        f"from {counted(tries, 'step')} tried on this machine in {duration(found.seconds)}, {found.made}",
+        f"from {counted(tries, 'step')} tried on this machine in {quantity(found.seconds, 's')}, {found.made}",
         [one.step_s for one in found.phases],
     )
 
@@ -106,7 +109,7 @@ def _from_rates(work: Work) -> RunForecast:
     used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION
     seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
     longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
-    watts = cost.GPU_LOAD * gpu.watts if gpu else cost.THREAD_WATTS * threads
+    watts = catalog.Device.LOAD * gpu.watts if gpu else catalog.Device.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job
 from bertie.data.batch import Batch

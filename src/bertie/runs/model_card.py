@@ -21,7 +21,7 @@ from bertie.errors import DataError
 from bertie.hub import names
 from bertie.metrics.base import called
 from bertie.report import card
-from bertie.report.values import count, duration, interval, number, size
+from bertie.report.values import interval, number, quantity
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
@@ -45,8 +45,8 @@ class Stage:
         """The stage in a sentence."""
         energy = usage.energy_in_words(self.usage.kwh, self.usage.method)
         return (
-            f"Before it, {self.name}: {self.step:,} steps, {count(self.tokens)} tokens, "
-            f"{duration(self.usage.seconds)}, {energy}."
+            f"Before it, {self.name}: {self.step:,} steps, {quantity(self.tokens)} tokens, "
+            f"{quantity(self.usage.seconds, 's')}, {energy}."
         )
 
 
@@ -58,7 +58,7 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
         ("started from", _start(config.model, preset="random weights of {}")),
         ("objectives", "; ".join(_objectives(config.objectives))),
         ("steps", f"{config.train.steps:,}, each of {batch}" if not config.phases else f"{config.train.steps:,}"),
-        ("tokens read", count(_tokens(lines, config.train.steps))),
+        ("tokens read", quantity(_tokens(lines, config.train.steps))),
         *_optimizer(config),
     ]
     if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
@@ -109,7 +109,7 @@ def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> Rows:
 
 def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, start: str = "") -> None:
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
-    rows = usage.rows(used.as_json(), forecast or {})
+    rows = usage.usage_rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
     facts = card.table(usage.COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
     card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
@@ -127,7 +127,7 @@ def stages(start: str) -> Iterator[Stage]:
     if not (run / CONFIG).is_file():
         return
     if (path / checkpoint.MANIFEST).is_file():
-        found = checkpoint.verify(path)
+        found = checkpoint.verify_checkpoint(path)
         step, used = found.step, found.state.get("usage")
     elif (run / RESULTS).is_file():
         results = read_results(run)
@@ -184,7 +184,7 @@ def _text(data: RunData) -> Iterator[str]:
             fact["name"],
             f"{fact['documents']:,}",
             f"{cards[fact['name']]['words']:,}" if fact["name"] in cards else "–",
-            size(cards[fact["name"]]["bytes"]) if fact["name"] in cards else "–",
+            quantity(cards[fact["name"]]["bytes"], "bytes") if fact["name"] in cards else "–",
             f"{fact['share']:.0%}",
             f"{fact['epochs']:g}",
         )

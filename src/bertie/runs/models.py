@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names
-from bertie.models.beside import ADAPTER, check_adapter
+from bertie.models.beside import ADAPTER, base_of, check_adapter
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -58,6 +59,13 @@ def model_folder(path: Path | str) -> Path:
     return folder
 
 
+def adapter_base(path: str | Path) -> Path | None:
+    """Returns the folder of the base of an adapter alone; None for other folders. Raises DataError without the base."""
+    folder = names.place(path)
+    alone = (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
+    return base_of(folder, model_folder) if alone else None
+
+
 @arguments()
 def load(folder: str | Path) -> "TorchModel":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
@@ -83,9 +91,7 @@ def load(folder: str | Path) -> "TorchModel":
     folder = model_folder(folder)
     model, report = families.load(folder)
     if report.fresh:
-        from bertie.console import warn
-
-        warn(f"{folder}: {report}")
+        console.warn(f"{folder}: {report}")
     if writes(model):
         check_generation(Path(folder), model.public)
     model.sentence = read_sentence(Path(folder), model.public)
@@ -107,7 +113,7 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
-    from bertie.checksums import content
+    from bertie.checksums import content_hashes
     from bertie.files import seal
     from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER
@@ -118,7 +124,7 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
         _write(found, made)
         return {"step": at_step(found)}
 
-    by = seal({"command": "export-checkpoint", "checkpoint": content(found.folder)})
+    by = seal({"command": "export-checkpoint", "checkpoint": content_hashes(found.folder)})
     step: str = made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite)["step"]
     return step
 
@@ -136,7 +142,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _best(folder: Path) -> Path:
-    from bertie import console
+
     from bertie.files import read_json
 
     score = ", ".join(f"{name} {value:z.3f}" for name, value in read_json(folder / BEST / SCORE).items())
@@ -147,7 +153,8 @@ def _best(folder: Path) -> Path:
 
 
 def _opened(folder: Path) -> Path:
-    from bertie import console
+
+    from bertie.console import console
 
     found = _checkpoint(folder)
     more = "" if (found.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"
@@ -165,7 +172,7 @@ def _made(folder: Path, manifest: bytes) -> Path:
     place = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     (made := place / folder.name).mkdir()
-    _write(checkpoint.verify(folder), made)
+    _write(checkpoint.verify_checkpoint(folder), made)
     return made
 
 
@@ -173,7 +180,7 @@ def _checkpoint(folder: Path) -> "Checkpoint":
     from bertie.train import checkpoint
 
     if _is_checkpoint(folder):
-        return checkpoint.verify(folder)
+        return checkpoint.verify_checkpoint(folder)
     if not (folder / SETTINGS).is_file():
         raise DataError(f"{folder} is neither a run nor a checkpoint. Pass RUN or RUN/checkpoint-N.")
     found = checkpoint.latest(folder)

@@ -4,15 +4,20 @@ A graph of `bertie export` runs in ONNX Runtime. A folder that needs no torch ru
 the faster one. torch reads any other folder, and runs it unless the native engine is faster.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertie.errors import model_hint
+from bertie import checksums
+from bertie.errors import DataError, UsageError, model_hint
+from bertie.folders import check_other
 from bertie.hub import names
+from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
+from bertie.models.variant import read_public
+from bertie.runs.models import adapter_base, model_folder
 from bertie.runs.models import load as load_weights
-from bertie.runs.models import model_folder
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -48,7 +53,6 @@ def open_engine(
         UsageError: An option is unknown, or impossible for this model.
         DataError: Files are missing or damaged.
     """
-    from bertie.infer import onnx_engine
     from bertie.infer.quick import without_torch
 
     if graph := onnx_engine.graph_of(names.place(model)):
@@ -86,11 +90,92 @@ def open_model(
     return weights
 
 
-class ModelByName:
-    """How the name of a model becomes its folder, its engine, or its module of torch."""
+def open_adapters(
+    base: str | Path,
+    adapters: Mapping[str, str | Path],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    engine: str = "auto",
+    threads: int | None = None,
+) -> "dict[str, Engine]":
+    """Opens adapters of LoRA on one base, whose weights are in memory once. Arguments as for `open_engine`.
 
-    engine = staticmethod(open_engine)
-    find = staticmethod(names.find)
-    folder = staticmethod(model_folder)
-    hint = staticmethod(model_hint)
-    module = staticmethod(load_weights)
+    Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
+    """
+    if check_names(precision, engine) == "native":
+        raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
+    import torch
+
+    from bertie.runs.adapters import on_one_base
+
+    if threads:
+        torch.set_num_threads(threads)
+    folders = {name: Path(folder) for name, folder in adapters.items()}
+    return {**on_one_base(Path(base), folders, device=device, precision=precision)}
+
+
+class ModelFolder:
+    """The folder of a model, of a run or of a checkpoint, by its name or path. path: an unknown one stays itself."""
+
+    adapter_base = staticmethod(adapter_base)
+    open_adapters = staticmethod(open_adapters)
+
+    def __init__(self, name: str | Path) -> None:
+        self.path = model_folder(name)
+
+    @property
+    def graph(self) -> Path | None:
+        """The graph of an exported folder; None for a model in torch."""
+        return onnx_engine.graph_of(self.path)
+
+    @property
+    def public(self) -> Mapping[str, object]:
+        """Its config.json. Raises DataError where it is missing or damaged."""
+        return read_public(self.path)
+
+    @property
+    def identity(self) -> str:
+        """A hash of the files that decide the model's answers: all but its card and checksums."""
+        return checksums.identity(self.path)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the weights and the config. Raises DataError where there are none."""
+        from bertie.models.folder import fingerprint
+
+        return fingerprint(self.path)
+
+    def damage(self) -> list[str]:
+        """Returns a message for each file, but the card, that is not as checksums.json lists it; none without one."""
+        if not (self.path / checksums.CHECKSUMS).exists():
+            return []
+        return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
+
+    def check_exists(self) -> None:
+        """Raises DataError for a path that does not exist, with how models are found by name."""
+        if not self.path.exists():
+            raise DataError(f"{self.path} does not exist. Pass the folder of a model.{model_hint(self.path)}")
+
+    def check_output(self, out: Path) -> None:
+        """Raises UsageError where what is made of the model would replace its folder."""
+        check_other(out, self.path)
+
+    def load(self, *, trainable: bool = False) -> "TorchModel":
+        """Returns the model in torch. trainable: raises UsageError for quantized weights, which cannot be trained."""
+        model = load_weights(self.path)
+        if trainable:
+            model.check_trainable(self.path)
+        return model
+
+    def write_like(self, model: "TorchModel", folder: Path) -> None:
+        """Writes a model that was made of this one, with the other files of its folder."""
+        from bertie.models.convert import save_like
+
+        save_like(model, folder, self.path)
+
+    def copy_modules(self, folder: Path) -> None:
+        """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
+        from bertie.models.folder import copy_other_files
+
+        copy_other_files(self.path, folder)

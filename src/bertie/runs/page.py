@@ -15,10 +15,10 @@ from typing import Any
 
 from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.report.charts import Line, smooth
+from bertie.report.charts import Line
 from bertie.report.page import Report, StatCard
-from bertie.report.training import Curve, curves, masked_tokens
-from bertie.report.values import count, duration, flops, number
+from bertie.report.training import Curve, TrainingReport
+from bertie.report.values import number, quantity
 from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
@@ -47,17 +47,17 @@ def page(run: Path | str) -> Report:
     results = read_results(run) if (run / RESULTS).exists() else {}
     done = train[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"
-    report = Report(
+    report = TrainingReport(
         f"Pre-training: {run.resolve().name}", f"{config.model}, step {done:,} of {config.train.steps:,}, {state}"
     )
     report.banner(*_failed(train)).tiles(_tiles(train, valid))
     if reason := results.get("ended_early"):
         report.notes([f"the run ended early, after step {done:,}: {reason}"])
-    curves(report, [*_losses(train, valid), *_progress(train)])
-    masked_tokens(report, _last_phase(guesses(run)), _about_masks(config))
+    report.curves([*_losses(train, valid), *_progress(train)])
+    report.masked_tokens(_last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
-    usage.section(report, results)
+    usage.add_usage_section(report, results)
     if found := results.get("pseudo_perplexity"):
         rows = [
             [
@@ -100,15 +100,15 @@ def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]
         StatCard(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")
     ]
     tokens, seconds = sum(line["tokens"] for line in train), train[-1]["elapsed_s"]
-    tiles.append(StatCard("tokens read", count(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
-    return [*tiles, StatCard("time", duration(seconds), "all resumes and validation included")]
+    tiles.append(StatCard("tokens read", quantity(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
+    return [*tiles, StatCard("time", quantity(seconds, "s"), "all resumes and validation included")]
 
 
 def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:
     """Adds a chart for each loss, with one line per corpus where there are several."""
     charts = []
     for key in [key for key in train[-1] if key.endswith("_loss")]:
-        lines = [Line("training text", _steps(train), smooth([line[key] for line in train]))]
+        lines = [Line.trend("training text", _steps(train), [line[key] for line in train])]
         for name in [key, *(k for k in (valid[-1] if valid else {}) if k.startswith(f"{key}/"))]:
             if rows := [line for line in valid if name in line]:
                 label = "held-out text" if name == key else f"held-out text, {name.partition('/')[2]}"
@@ -150,13 +150,13 @@ def _about_masks(config: PretrainConfig) -> str:
 def _plan(report: Report, plan: Mapping[str, Any]) -> None:
     facts = [(name.replace("_", " "), plan[name]) for name in ("parameters", "objective", "documents")]
     facts += [("tokens per epoch", plan["tokens_per_epoch"]), ("epochs", f"{plan['epochs']:.2g}")]
-    facts += [("floating-point operations", flops(plan["flops"]))]
-    facts += [(f"of these, {name}", flops(value)) for name, value in plan.get("flops_beside", {}).items()]
+    facts += [("floating-point operations", quantity(plan["flops"], "FLOPs"))]
+    facts += [(f"of these, {name}", quantity(value, "FLOPs")) for name, value in plan.get("flops_beside", {}).items()]
     report.section("Plan").pairs([*facts, ("device", plan["device"]), ("precision", plan["precision"])])
     for kind in ("phases", "corpora"):
         if rows := plan.get(kind):
             columns = [column.replace("_", " ") for column in rows[0]]
-            values = [[flops(v) if name == "flops" else v for name, v in row.items()] for row in rows]
+            values = [[quantity(v, "FLOPs") if name == "flops" else v for name, v in row.items()] for row in rows]
             report.table(columns, values, caption=kind.capitalize())
 
 

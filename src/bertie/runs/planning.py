@@ -1,6 +1,5 @@
 """The job of a config, for the planner: every sequence counts as full, and no file of text is needed."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,22 +10,17 @@ import torch
 
 from bertie import families, objectives
 from bertie import settings as configs
-from bertie.console import counted
-from bertie.costs.catalog import Device
-from bertie.costs.cost import THREAD_WATTS
 from bertie.costs.job import Job, JobPhase
 from bertie.data.rates import rate_of
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
-from bertie.models.count import decoder_parameters, parameters, predictions
-from bertie.nn import machine
+from bertie.models.count import decoder_parameters, parameters, predictions_per_token
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.config import kind_of as kind_of_run
 from bertie.runs.examples import kind_of, read_examples
-from bertie.runs.here import utilizations
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
@@ -42,7 +36,7 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     """
     if isinstance(config, FinetuneConfig):
         return _finetuning(config, half)
-    shape = families.changed(families.config(model_folder(config.model)), config.model_overrides)
+    shape = families.changed_config(families.config(model_folder(config.model)), config.model_overrides)
     planned = phases(config)
     check_length(max(phase.max_length for phase in planned), shape.max_length, config.model)
     objective = _objective(config.objectives)
@@ -68,14 +62,6 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
             )
         )
     return Job(shape, tuple(found), half, head)
-
-
-def this_machine() -> Device:
-    """Returns the processor of this machine. Its rate is that of one small product, measured once."""
-    rates, threads = machine.cpu_rates(), torch.get_num_threads()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    name = f"this processor, {counted(threads, 'thread')}"
-    return Device(name, max(rates.fp32, rates.bf16) * threads / 1000, THREAD_WATTS * threads, memory)
 
 
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
@@ -117,22 +103,13 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     """Returns the share of tokens that an objective predicts, at the start of a run."""
     rate = getattr(objective, "rate", None)
     if rate is None:
-        return predictions(config)
+        return predictions_per_token(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
 
 
-def settings_of(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
+def run_settings(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
     """Returns the settings of a run, whichever kind they are of."""
     named = {override.partition("=")[0].partition(".")[0] for override in overrides}
     tree = configs.read_yaml(config) if config is not None else {}
     kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
     return configs.load(kind, config, overrides)
-
-
-class Planning:
-    """A run before it starts: its settings, its job, and what this machine makes of it."""
-
-    job_of = staticmethod(job_of)
-    settings_of = staticmethod(settings_of)
-    this_machine = staticmethod(this_machine)
-    utilizations = staticmethod(utilizations)

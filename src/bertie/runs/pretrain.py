@@ -6,7 +6,7 @@ Devlin et al. 2018, 3.1 and A.2.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,13 @@ from typing import Any
 
 from rich.markup import escape
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.weights import WEIGHTS
-from bertie.report.page import Report
-from bertie.report.values import size
+from bertie.report.page import draw_report
+from bertie.report.values import quantity
 from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
@@ -119,7 +118,7 @@ def _go(
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
-            Report.draw(run / REPORT, partial(page, run))
+            draw_report(run / REPORT, partial(page, run))
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 
@@ -170,7 +169,7 @@ def _go(
     return results
 
 
-def plan(
+def plan_pretraining(
     config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
@@ -226,7 +225,7 @@ def summary(planned: dict[str, Any]) -> str:
             f"({p['tokens_per_step']:,} tokens): {p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
         )
         + (f" ({extra})" if extra else "")
-        + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} per checkpoint"
+        + _disk(p["disk_bytes"])
         + (
             f"\n{escape(str(RunForecast(**p['forecast'])))}\nspeed: {p['tokens_per_s']:,} tokens/s"
             if "forecast" in p
@@ -234,3 +233,8 @@ def summary(planned: dict[str, Any]) -> str:
         )
         + escape("".join(more))
     )
+
+
+def _disk(planned: Mapping[str, int]) -> str:
+    most, each = (quantity(planned[name], "bytes") for name in ("most", "checkpoint"))
+    return f"\ndisk: up to {most}, {each} per checkpoint"

@@ -6,13 +6,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from bertie import console, families, objectives
+from bertie import families, objectives
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
+from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
@@ -99,7 +100,7 @@ class PreparedRun:
         else:
             preset = families.config(config.model)
             fields = read_with(preset, self.tokenizer, said=families.family(config.model).keys)
-            shape = families.changed(preset, {**fields, **config.model_overrides})
+            shape = families.changed_config(preset, {**fields, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         check_length(max(phase.max_length for phase in phases(config)), shape.max_length, config.model)
         return shape
@@ -136,7 +137,7 @@ class PreparedRun:
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
             model, report = families.load(self.start, heads=heads, seed=seed)
-            check_trainable(model, self.start)
+            model.check_trainable(self.start)
             console.say(f"{self.config.model}: {report}")
         else:
             family = families.family(self.config.model).model_type
@@ -157,11 +158,13 @@ class PreparedRun:
         """Writes RUN/model, and other models of an objective."""
         for name, saved in self.objective.models_to_save(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as unfinished:
-                families.save(saved, unfinished, tokenizer=self.tokenizer)
+                families.save_model(saved, unfinished, tokenizer=self.tokenizer)
 
     def outline(self, model: TorchModel, folder: Path) -> None:
         """Writes RUN/model without its weights."""
-        families.save(self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
+        families.save_model(
+            self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False
+        )
 
     def validate(self, model: TorchModel, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """Returns the metrics of the held-out documents, and of each corpus where there are several."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import xxhash
 
-from bertie import console, families
+from bertie import families
+from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
-from bertie.models.folder import check_trainable
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.models.partial import freeze, freeze_names, reinitialize
@@ -47,7 +47,7 @@ def start_model(
     else:
         fresh = not (task.keeps_head or _same_task(task, start))
         model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
-        check_trainable(model, start)
+        model.check_trainable(start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
         task.check_head(not any(name.startswith(f"heads.{task.head}.") for name in report.fresh))
         if report.dropped:
@@ -74,6 +74,7 @@ def start_model(
     check_vocabulary(tokenizer, model.config, start)
     check_length(config.max_length, model.config.max_length, config.model)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
+    model.companions.update(task.companions())
     return model, lacking
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import console
+from bertie.console import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch
@@ -155,7 +155,7 @@ class _Counted:
         return found
 
 
-def cached(work: Work) -> Trial | None:
+def cached_trial(work: Work) -> Trial | None:
     """Returns the stored trial of a run with the same settings on this machine, or None."""
     try:
         row = read_json(user_cache() / TRIALS)[_key(work)]
@@ -287,7 +287,7 @@ def _save(model: TorchModel, clock: Clock) -> float:
     moments = {f"{name}/{moment}": tensor for name, tensor in weights.items() for moment in ("exp_avg", "exp_avg_sq")}
     with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder:
         began = clock()
-        checkpoint.save(Path(folder), 1, model=weights, optimizer=moments, state={})
+        checkpoint.save_checkpoint(Path(folder), 1, model=weights, optimizer=moments, state={})
         return clock() - began
 
 
@@ -307,7 +307,7 @@ def _timed(do: Callable[[], object], clock: Clock) -> float:
 
 def _key(work: Work) -> str:
     device = precision.choose_device(work.train.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine.processor_facts()
     facts = {"machine": [platform.node(), name, torch.get_num_threads(), os.cpu_count()], **work.settings}
     return seal(facts)
 

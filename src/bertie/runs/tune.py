@@ -10,7 +10,6 @@ The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 
 
 import json
 import random
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -21,17 +20,18 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 from rich.markup import escape
 
-from bertie import console
-from bertie.checksums import CHECKSUMS
+from bertie.console import console
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import whole_lines
+from bertie.files import read_journal
 from bertie.models.folder import fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
+from bertie.runs.confirmation import Search, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_prepare import check_run
 from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
+from bertie.runs.folds import Plan
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
@@ -49,7 +49,7 @@ SETTINGS = "settings"
 LOOKS = 4  # evaluations on dev in each trial, at which weak trials are pruned
 FIRST_TRIALS = 4  # are never pruned: there is nothing to compare them with
 NOT_OF_START = {"optim", "train", "epochs"}  # settings that decide neither the start model nor how texts are read
-RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
+EXPLAINED = 8  # finished trials: fewer do not tell which setting mattered
 
 
 class _GivenUp(BertieError):
@@ -64,12 +64,17 @@ def tune(
     trials: int | None = None,
     hours: float | None = None,
     prune: bool = False,
+    confirm: int = 0,
+    folds: int | None = None,
     overwrite: bool = False,
+    examples: Examples | None = None,
 ) -> dict[str, object]:
     """Fine-tunes with settings from `space` until all `trials` are finished, and returns the contents of results.json.
 
     trials: by default every point of a grid; required for a space with a range. hours: no further trial starts after
-    them. prune: whether to stop a trial whose dev score is below the median of earlier trials at the same step. A
+    them. prune: whether to stop a trial whose dev score is below the median of earlier trials at the same step.
+    confirm: new seeds with which the best settings are compared with the given ones. folds: of nested cross-validation
+    instead. examples: those of each trial, instead of reading its files. A
     search that was stopped resumes. Raises UsageError for an unknown key, another search's folder or a missing optuna;
     otherwise as `finetune`.
     """
@@ -80,7 +85,8 @@ def tune(
     if "train.steps" in space:
         raise UsageError(EPOCHS)
     configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
-    examples = read_examples(configs[0])
+    plan = None if folds is None else plan_nested(config, space, folds)
+    own, examples = examples, examples or read_examples(configs[0])
     metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
     if trials and wanted < trials:
         console.say(f"The grid has {wanted} points, so there are {wanted} trials instead of {trials}.")
@@ -102,13 +108,53 @@ def tune(
                     break
                 trial = _ask(library, study, config.train.seed, points)
                 values = {name: _suggest(trial, name, choices) for name, choices in space.items()}
-                settings = _with_looks(varied(config, values))
-                _try(library, study, trial, settings, run, values, metric, prune)
+                settings = _with_looks(varied(config, values), own)
+                _try(library, study, trial, settings, run, values, metric, prune, own)
                 _keep_best(study, run)
                 best = f"{study.best_value:z.4f}" if _complete(study) else "none"
                 advance(1, **{f"best {metric}": best})
         _keep_best(study, run)  # a kill may have come between the end of the last trial and this
-        return _finish(study, run, metric, wanted)
+        more = dict[str, object]()
+        if hours is None or time.monotonic() - began <= hours * 3600:
+            more = _confirmed(config, run, study, metric, confirm, plan, partial(_nested, space, trials, prune))
+        elif confirm or plan:
+            console.say("The best settings are not compared with the given ones: there is no time left.")
+        return _finish(study, run, metric, wanted, {**_importance(library, study), **more})
+
+
+def _nested(
+    space: Space, trials: int | None, prune: bool, config: FinetuneConfig, run: Path, examples: Examples
+) -> dict[str, object]:
+    """The search of a fold."""
+    return tune(config, run, space, trials=trials, prune=prune, examples=examples)
+
+
+def _confirmed(
+    config: FinetuneConfig,
+    run: Path,
+    study: "optuna.Study",
+    metric: str,
+    confirm: int,
+    plan: Plan | None,
+    search: Search,
+) -> dict[str, object]:
+    """Returns what the comparison of the best and the given settings adds to the results."""
+    if not _complete(study):
+        return {}
+    if plan is not None:
+        return {"nested": nested_search(plan, run, metric, search)}
+    best = study.best_trial.params
+    return {"confirmed": confirm_best(config, best, run, metric, confirm)} if confirm else {}
+
+
+def _importance(library: Any, study: "optuna.Study") -> dict[str, object]:
+    """Returns the share of the variance of scores that each setting explains, if trials tell (Hutter et al. 2014)."""
+    trials = _complete(study)
+    if len(trials) < EXPLAINED or len({trial.value for trial in trials}) < 2 or len(trials[0].params) < 2:
+        return {}
+    evaluator = library.importance.FanovaImportanceEvaluator(seed=0)
+    shares: dict[str, float] = library.importance.get_param_importances(study, evaluator=evaluator)
+    return {"importance": {name: round(share, 4) for name, share in shares.items()}}
 
 
 # Trials -------------------------------------------------------------------------------------------------------------
@@ -123,6 +169,7 @@ def _try(
     values: Mapping[str, object],
     metric: str,
     prune: bool,
+    examples: Examples | None,
 ) -> None:
     """Runs one trial. A run with a loss that is not finite counts as failed; other errors are raised."""
     name = folder_name(values)
@@ -136,7 +183,7 @@ def _try(
     began = time.monotonic() - max((line["elapsed_s"] for line in before if "elapsed_s" in line), default=0.0)
     state = library.trial.TrialState
     try:
-        results = finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)])
+        results = finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)], examples=examples)
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
@@ -173,12 +220,13 @@ def folder_name(values: Mapping[str, object]) -> str:
     return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
 
 
-def _with_looks(config: FinetuneConfig) -> FinetuneConfig:
+def _with_looks(config: FinetuneConfig, examples: Examples | None = None) -> FinetuneConfig:
     """Returns the config of a trial: with LOOKS evaluations, and without what only a report needs.
 
     Its values may also decide how many examples there are.
     """
-    steps = steps_of(read_examples(config).epoch, batch_size=config.train.batch_size, epochs=config.epochs)
+    epoch = (examples or read_examples(config)).epoch
+    steps = steps_of(epoch, batch_size=config.train.batch_size, epochs=config.epochs)
     train = config.train.model_copy(update={"steps": steps, "eval_every": max(1, steps // LOOKS)})
     return config.model_copy(update={"train": train, "baselines": False, "label_check": "none"})
 
@@ -198,11 +246,7 @@ def _keep_best(study: "optuna.Study", run: Path) -> None:
         folder = run / trial.user_attrs.get("folder", "")
         if trial.user_attrs.get("folder") in (None, best) or not folder.is_dir():
             continue
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.suffix not in RECORD or path.name == CHECKSUMS:  # which no longer holds
-                path.unlink()
+        keep_record(folder)
 
 
 # The study ----------------------------------------------------------------------------------------------------------
@@ -259,10 +303,9 @@ def _study(
 def _journal(library: Any, path: Path) -> object:
     """Opens a journal, without a last line that a killed process did not finish. Raises DataError for a damaged one."""
     try:
-        for line in whole_lines(path):
-            json.loads(line)  # optuna finds a damaged last line only when it has written the next one
+        read_journal(path)  # optuna finds a damaged last line only when it has written the next one
         return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path)))
-    except (KeyError, TypeError, ValueError) as error:
+    except (DataError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite.") from None
 
 
@@ -293,8 +336,10 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
 
 
-def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[str, object]:
-    """Writes the results, and copies the best model to RUN/model."""
+def _finish(
+    study: "optuna.Study", run: Path, metric: str, wanted: int, more: Mapping[str, object]
+) -> dict[str, object]:
+    """Writes the results, and copies the best model to RUN/model. more: what else is known of the search."""
     done = _done(study)
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
     rows = [
@@ -320,6 +365,7 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
         **counts,
         "best": rows[0],
         "trials": rows,
+        **more,
     }
     take_model(run / rows[0]["folder"] / MODEL, run / MODEL)
     return RunFolder(run).finish(results, partial(page, results))

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertie.metrics.base import called
-from bertie.report.charts import Line, line_chart
+from bertie.report.charts import Chart, Line
 from bertie.report.page import Report, StatCard
-from bertie.report.values import duration, setting
+from bertie.report.values import quantity, setting_text
+from bertie.runs.confirmation import verdict_on_best
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -19,23 +20,33 @@ def page(results: Mapping[str, Any]) -> Report:
         [
             StatCard(f"best {shown}", f"{best[metric]:z.4f}", best["folder"]),
             StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
-            StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
+            StatCard("time", quantity(sum(row["seconds"] for row in rows), "s"), "all trials"),
         ]
     )
+    for comparison in (results.get("nested"), results.get("confirmed")):
+        if comparison is not None:
+            report.section("Better than the given settings?", verdict_on_best(comparison, shown))
+            report.table(
+                ["run", "given", "best"],
+                [[n, row["given"], row["best"]] for n, row in enumerate(comparison["runs"], 1)],
+            )
     ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
     so_far = list(itertools.accumulate((row[metric] for row in ended), max))
     places = [float(n) for n in range(1, len(ended) + 1)]
     lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
+    if importance := results.get("importance"):
+        report.section("What mattered", f"The share of the variance of {shown} that each setting explains (fANOVA).")
+        report.table(["setting", "share"], [[name, share] for name, share in importance.items()])
     about = f"The best of many trials is slightly optimistic: expect a lower {shown} on other texts."
-    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=shown))
+    report.section("Best value over trials", about).chart(Chart.lines(lines, x_label="trial", y_label=shown))
     names = list(best["settings"])
     table = [
-        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
+        [*(setting_text(row["settings"][n]) for n in names), row[metric], row["state"], quantity(row["seconds"], "s")]
         for row in rows
     ]
     report.section("Trials").table([*names, shown, "state", "time"], table)
     means = [
-        [name, setting(value), sum(found) / len(found), len(found)]
+        [name, setting_text(value), sum(found) / len(found), len(found)]
         for name in names
         for value in sorted({row["settings"][name] for row in ended}, key=str)
         if (found := [row[metric] for row in ended if row["settings"][name] == value])

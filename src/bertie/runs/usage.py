@@ -9,7 +9,7 @@ import torch
 from bertie.costs import catalog, cost
 from bertie.costs.meter import Meter, Usage
 from bertie.report.page import Report
-from bertie.report.values import duration, size
+from bertie.report.values import quantity
 from bertie.train import precision
 
 COLUMNS = ("cost", "forecast", "measured", "difference")
@@ -24,12 +24,12 @@ def meter(device: str) -> Meter:
     return Meter(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpu)
 
 
-def section(report: Report, results: Mapping[str, Any]) -> None:
+def add_usage_section(report: Report, results: Mapping[str, Any]) -> None:
     """Adds the cost of a run to its report; nothing before it has finished."""
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}
-    found = rows(usage, forecast)
+    found = usage_rows(usage, forecast)
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
@@ -43,7 +43,7 @@ def energy(usage: Usage) -> str:
     """Returns sentences on the energy of a run: how it is known, and the CO2 of it."""
     if usage.kwh is None:
         return f"The energy is {usage.method}."
-    grid = catalog.read().grid("WORLD")
+    grid = catalog.Catalog.read().grid("WORLD")
     spread = " An estimate is half to twice the number." if "estimated" in usage.method else ""
     return (
         f"Energy: {energy_in_words(usage.kwh, usage.method)}.{spread} CO2 equivalents are those of the world's "
@@ -55,11 +55,11 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     """Returns "2.1 Wh, 1 g CO2, estimated (...)"."""
     if kwh is None:
         return method
-    grams = 1000 * cost.carbon_kg(kwh, catalog.read().grid("WORLD").g_per_kwh)
+    grams = 1000 * cost.carbon_kg(kwh, catalog.Catalog.read().grid("WORLD").g_per_kwh)
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
-def rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+def usage_rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
     """Returns the rows of COLUMNS: what a run took, `Usage.as_json()`, next to its forecast."""
     return [
         [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
@@ -72,7 +72,7 @@ def _shown(key: str, value: float | None) -> str:
         return "not known"
     if key == "kwh":
         return f"{value:.3g} kWh" if value >= 0.1 else f"{1000 * value:.3g} Wh"
-    return duration(value) if key == "seconds" else size(value)
+    return quantity(value, "s") if key == "seconds" else quantity(value, "bytes")
 
 
 def _apart(forecast: float | None, measured: float | None) -> str:

@@ -48,7 +48,7 @@ class Check:
     found: str
 
 
-def verify(folder: Path | str) -> dict[str, Any]:
+def verify_folder(folder: Path | str) -> dict[str, Any]:
     """Checks a folder that Bertie wrote: a run, runs with several seeds or from two models, trials, a corpus, a
     tokenizer, a model.
 
@@ -205,7 +205,7 @@ def _metrics(run: Path) -> str:
 
 
 def _checkpoint(run: Path, folder: Path) -> str:
-    found = checkpoint.verify(folder)
+    found = checkpoint.verify_checkpoint(folder)
     position = found.state["metrics_bytes"]
     metrics = read_small(run / log.METRICS, most=log.MAX_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
@@ -306,7 +306,7 @@ def _models_read(run: Path) -> str:
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 
-def shown(report: dict[str, Any]) -> str:
+def report_lines(report: dict[str, Any]) -> str:
     """Returns a report of `verify` for the terminal, one line per check."""
     width = max(len(check["name"]) for check in report["checks"])
     rows = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertie import console
+from bertie.console import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
 from bertie.errors import Stopped, UsageError

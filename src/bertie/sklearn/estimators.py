@@ -16,7 +16,7 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 
 from bertie.api.finetune import Loss, finetune
 from bertie.api.results import Predictions
-from bertie.console import without_notes
+from bertie.console import console
 from bertie.errors import Stopped, UsageError
 from bertie.runs.models import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
@@ -94,7 +94,7 @@ class FineTuned(TextEstimator):
         fixed |= {} if weights is None else {"weight": WEIGHT}
         fixed |= {"select_on": "train"}  # rows that select something are never learned from
         whole = WHOLE if self.patience is None else {key: WHOLE[key] for key in WHOLE if key != "train.eval_every"}
-        with _one_run, without_notes(), as_input_errors():
+        with _one_run, console.without_notes(), as_input_errors():
             try:
                 run = finetune(
                     self.model,

@@ -167,6 +167,10 @@ class Answerer(ABC):
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
+    def with_columns(self, logits: Logits, encoded: Sequences) -> Logits:
+        """Returns the logits of texts with what other columns of their rows add."""
+        return logits
+
     @abstractmethod
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns E predictions from the engine's array, (W, L) or (T, L), of all sequences of E >= 1 examples."""
@@ -178,6 +182,10 @@ class Answerer(ABC):
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds labeled examples and their predictions to what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
+
+    def metrics_for(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """Returns the metrics of labeled examples, where they depend on the kind of rows."""
+        return self.metrics
 
     def by_id(self) -> Mapping[str, str]:
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""

@@ -6,8 +6,6 @@ E examples · W sequences · L outputs of a head
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
-
 Float = NDArray[np.float32]
 
 
@@ -24,23 +22,7 @@ def sigmoid(logits: Float) -> Float:
     return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
-def unit(vectors: Float) -> Float:
+def unit_vectors(vectors: Float) -> Float:
     """Returns vectors of length 1; zero vectors stay zero. (..., H) -> (..., H)"""
     found: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     return found
-
-
-def vote(values: Float, encoded: Sequences) -> Float:
-    """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
-    if len(values) == encoded.examples:
-        return values
-    mean_EL: Float = np.add.reduceat(values * encoded.weight[:, None], encoded.windows[:-1])
-    return mean_EL
-
-
-class VectorMath:
-    """Functions of arrays."""
-
-    sigmoid = staticmethod(sigmoid)
-    softmax = staticmethod(softmax)
-    unit = staticmethod(unit)

@@ -73,7 +73,8 @@ class Task(Reader, Learner, Answerer, View):
 
     @property
     def least_batch(self) -> int:
-        """The least number of sequences in a forward pass of training: more than one if they are compared."""
+        """The least number of sequences in a forward pass of training, or in a step under `whole_step`: more than one
+        if they are compared."""
         return 1
 
     @property

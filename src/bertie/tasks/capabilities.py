@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from bertie.data.sequences import Sequences
-from bertie.tasks.answerer import Logits
+from bertie.io.tables import Example
+from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -45,6 +46,47 @@ class Embeds(Protocol):
 
     def width(self, hidden_size: int) -> int:
         """Returns the number of dimensions of a vector."""
+        ...
+
+    def retrieves(self, examples: Sequence[Example]) -> bool:
+        """Returns whether labeled examples are measured by what is found for them, and not by scores of pairs."""
+        ...
+
+    def answers(self, vectors_WH: Logits, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the predictions for examples from the vectors of all their texts, in order."""
+        ...
+
+
+@runtime_checkable
+class ReadsColumns(Protocol):
+    """Its logits may depend on other columns of a row."""
+
+    @property
+    def tabular(self) -> Sequence[Any]:
+        """These columns; none before they are fitted."""
+        ...
+
+    def reading_as(self, other: Any) -> Task:
+        """Returns the task that reads columns as another one does."""
+        ...
+
+    def with_tabular(self, names: Sequence[str], train: Sequence[Example]) -> Task:
+        """Returns the task that reads these columns, fitted on the training examples."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """It learns from what other models say of the training texts."""
+
+    @property
+    def guide(self) -> str:
+        """A model of sentence embeddings; "" for none."""
+        ...
+
+    @property
+    def teacher(self) -> str:
+        """A cross-encoder; "" for none."""
         ...
 
 

@@ -3,31 +3,35 @@
 
     [CLS] text [SEP] -> encoder -> pooling: the mean of the tokens, the first token ... -> vector
 
-There is no head: only the encoder is trained, on pairs of texts. The loss "cosine" trains the cosine of a pair to equal
-its label. "contrastive" uses the other pairs of the batch as negatives (Henderson et al. 2017, 4.4). The folder opens
-in `sentence-transformers`, and folders of `sentence-transformers` open here.
+There is no head: only the encoder is trained. The rows have one of four forms (embed_rows.py), and each loss
+(embed_losses.py) fits some of them. The folder opens in `sentence-transformers`, and folders of it open here.
 
-E examples · W sequences, one or two per example · P pairs of a batch · H hidden size
+E examples · W sequences, one for each of their texts · H hidden size
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import LookAhead, find_columns, no_rows
-from bertie.io.header import LABELS
+from bertie.io.columns import LookAhead, no_rows
+from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import Scores, Units
 from bertie.metrics.numbers import Numbers
+from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.sentence import (
@@ -39,8 +43,20 @@ from bertie.models.sentence import (
     SentenceModules,
 )
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import unit
+from bertie.tasks.arrays import unit_vectors
 from bertie.tasks.base import Reader, Task
+from bertie.tasks.embed_rows import (
+    ALIKE,
+    FORMS,
+    Form,
+    LossName,
+    as_positive,
+    check_labels,
+    columns_of_rows,
+    example_of_row,
+    form_of,
+    form_of_all,
+)
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets, encode
@@ -58,8 +74,72 @@ if TYPE_CHECKING:
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
-TRIPLES = tuple((first, "positive", "negative") for first in ("anchor", "query", "question", "text"))
-TOGETHER = (*TRIPLES, *((first, "positive") for first in ("anchor", "query", "question", "text")))
+LOSSES_OF: Mapping[Form, tuple[LossName, ...]] = {
+    "scored": ("cosine", "cosent", "contrastive", "in_batch_negatives"),
+    "positive": ("in_batch_negatives", "triplet", "margin_mse", "kl"),
+    "judged": ("margin_mse", "kl"),
+    "labeled": ("triplet",),
+}
+"""The losses of each form of rows. The first one is the default."""
+TAUGHT: tuple[LossName, ...] = ("margin_mse", "kl")
+RETRIEVED = ("positive", "judged")  # forms of rows whose passages are looked for among all
+OF_LOSSES: Mapping[str, tuple[LossName, ...]] = {
+    "symmetric": ("in_batch_negatives",),
+    "guide": ("in_batch_negatives",),
+    "teacher": TAUGHT,
+    "margin": ("contrastive", "triplet"),
+}
+"""The losses that settings are for."""
+PROMPT_SIDES = (("query",), ("passage", "document"))
+"""Names of the prompts of a model whose anchors and whose other texts have prompts of their own."""
+
+
+@dataclass(frozen=True)
+class PairPrediction(Prediction):
+    """The similarity of an anchor and another text. vectors (2 or more, H): those of the texts, for retrieval."""
+
+    vectors: Logits | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+
+class PairScores:
+    """Scores of embeddings: correlations of scored pairs, or else retrieval. The first examples say which."""
+
+    def __init__(self, similarity: "Similarity") -> None:
+        self.similarity = similarity
+        self.counter: Numbers | Retrieval = Numbers()
+
+    @property
+    def total(self) -> int:
+        """The number of examples."""
+        return self.counter.total
+
+    def add(self, truth: Iterable[float], predicted: Iterable[float]) -> None:
+        """Adds scores of pairs and their similarities."""
+        if not isinstance(self.counter, Numbers):
+            raise DataError("Some rows have scores and others have none. Use one table for each.")
+        self.counter.add(truth, predicted)
+
+    @property
+    def retrieval(self) -> Retrieval:
+        """The counter of rows without scores."""
+        if isinstance(self.counter, Numbers):
+            if self.counter.total:
+                raise DataError("Some rows have scores and others have none. Use one table for each.")
+            self.counter = Retrieval(partial(similarity, kind=self.similarity))
+        return self.counter
+
+    def compute(self) -> Mapping[str, float]:
+        """Returns every metric without intervals."""
+        return self.counter.compute()
+
+    def report(self) -> dict[str, Any]:
+        """Returns JSON values, as `Scores.report`."""
+        return self.counter.report()
+
+    @property
+    def sums(self) -> Units | None:
+        """The counter where its metrics are functions of sums."""
+        return self.counter if isinstance(self.counter, Retrieval) else None
 
 
 @dataclass(frozen=True)
@@ -68,10 +148,16 @@ class EmbedTask(Task):
 
     Attributes:
         pooling: How the vectors of the tokens are combined; the results of several ways are joined.
-        loss_kind: cosine or contrastive.
-        highest: The label of a pair with the same meaning, by default the maximum in training. Contrastive training
-            uses the pairs from 0.8 of it as positives.
-        scale: Factor of the cosines before the softmax of contrastive training.
+        loss_kind: What is learned, of embed_losses.py. By default that of the form of the rows.
+        highest: The score of a pair with the same meaning, by default the maximum in training. From 0.8 of it on, a
+            pair is positive.
+        scale: Factor of the cosines before a softmax.
+        margin: By how much two texts differ more than others; by default that of the loss.
+        temperature: Divides the scores of a cross-encoder and those that are learned from them.
+        symmetric: Whether in-batch negatives are learned from positive texts to anchors too.
+        matryoshka: Numbers of first dimensions that are learned besides all of them.
+        guide: A model of sentence embeddings that tells in-batch negatives which are positive.
+        teacher: A cross-encoder, whose scores of the texts are learned.
         normalize: Whether vectors have length 1.
         truncate_dim: Number of dimensions to keep, from the first (Kusupati et al. 2022). Not set: all.
         unit_length: Whether the result has length 1, after truncation.
@@ -82,9 +168,15 @@ class EmbedTask(Task):
     """
 
     pooling: Pooling | tuple[Pooling, ...] = "mean"
-    loss_kind: Literal["cosine", "contrastive"] = "cosine"
+    loss_kind: LossName = "cosine"
     highest: float = 1.0
     scale: float = 20.0
+    margin: float | None = None
+    temperature: float = 1.0
+    symmetric: bool = False
+    matryoshka: tuple[int, ...] = ()
+    guide: str = ""
+    teacher: str = ""
     normalize: bool = False
     truncate_dim: int | None = None
     unit_length: bool = False
@@ -98,47 +190,50 @@ class EmbedTask(Task):
     command = "embed"
     texts_vary = True
     no_windows = "Embeddings do not support windows"
-    metrics = ("spearman", "pearson")
-    baselines = ("overlap",)
-
-    example = RegressionTask.example
+    metrics = ("spearman", "pearson", *RETRIEVAL_METRICS)
+    baselines = ("overlap", "nearest")
+    whole_step = True
+    honours = frozenset({"markup"})
 
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
-        """Returns the columns of a pair and its score; of positive pairs; or of an anchor, a positive and a negative.
+        """Returns the columns of one of the forms. Two texts without a label are a positive pair."""
+        return columns_of_rows(names, columns, where, look)
 
-        Two texts without a label are a positive pair.
-        """
-        scored = columns.label or any(name in names for name in (columns.usual_label, *LABELS))
-        if not columns.labelled or scored:
-            return find_columns(names, columns, where, look)
-        text = columns.text or next((some for some in TOGETHER if set(some) <= set(names)), ())
-        if len(text) != 3:
-            found = find_columns(names, replace(columns, text=text, label=None), where)
-            return found if len(found.text) == 2 else find_columns(names, columns, where)
-        for name in text:
-            find_columns(names, replace(columns, text=(name,), label=None), where)  # says which one there is not
-        return Columns(text, None)
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
+        """Returns the example of a row of one of the forms."""
+        return example_of_row(fields, columns, line)
 
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | BadRecord]:
-        """Yields pairs. An anchor with a positive and a negative text is two of them, with the scores 1 and 0."""
+        """Yields the rows of a file. Where labels are read, texts without one are an anchor, a positive and negative
+        texts."""
         for row in super().rows(path, format, on_columns=on_columns):
-            if isinstance(row, BadRecord) or not format.columns.labelled or row.label is not None:
-                yield row
-                continue
-            anchor, *others = row.texts
-            for score, other in zip((1.0, 0.0), others, strict=False):
-                yield replace(row, texts=(anchor, other), label=score, group=f"line {row.line}")
+            positive = format.columns.labelled and isinstance(row, Example) and row.label is None
+            yield as_positive(row) if positive and isinstance(row, Example) else row
+
+    @classmethod
+    def stratify_by(cls, example: Example) -> Hashable:
+        """Returns the label of a single text."""
+        return example.label if len(example.texts) == 1 else None
 
     def __post_init__(self) -> None:
         if self.truncate_dim is not None and self.truncate_dim < 1:
             raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
-        for name, value in (("highest", self.highest), ("scale", self.scale)):
-            if not value > 0:
+        for name in ("highest", "scale", "temperature", "margin"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise UsageError(f"{name} is {value:g}; it must be above 0.")
+        for name, losses in OF_LOSSES.items():
+            if getattr(self, name) and self.loss_kind not in losses:
+                raise UsageError(
+                    f"{name} has no effect under loss_kind={self.loss_kind}. Omit it, or choose {' or '.join(losses)}."
+                )
+        if any(width < 1 for width in self.matryoshka):
+            raise UsageError(f"matryoshka has {min(self.matryoshka)}; its numbers must be from 1.")
         if not self.outputs:
             raise UsageError(f"pooling is empty; it must name one way at least. Known: {', '.join(MODES)}.")
         if not all(isinstance(one, Dense) for one in self.dense):
@@ -151,15 +246,30 @@ class EmbedTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
-        """Returns the task. The maximum label means the same text. Raises DataError for single texts, or no label
-        above 0."""
-        _check_pairs(examples, "trained")
-        highest = max(float(example.label) for example in examples)
-        if highest <= 0:
-            raise DataError("No pair has a label above 0, so no texts are similar.")
-        # Pairs that are positive, each for itself or beside a negative one, are learned from the others of the batch.
-        known = {"highest": highest} | ({"loss_kind": "contrastive"} if all(e.group for e in examples) else {})
-        return cls.make((), {**known, **options})
+        """Returns the task, by default with the loss of the rows' form.
+
+        Raises UsageError for the loss of another form, DataError for rows that no loss can learn from.
+        """
+        form, known = form_of_all(examples), dict[str, object]()
+        if form == "labeled":
+            check_labels(examples)
+        if form == "scored":
+            known["highest"] = highest = max(float(example.label) for example in examples)
+            if highest <= 0:
+                raise DataError("No pair has a label above 0, so no texts are similar.")
+        taught = form == "positive" and options.get("teacher")
+        task = cls.make((), {**known, "loss_kind": LOSSES_OF["judged" if taught else form][0], **options})
+        if task.loss_kind not in LOSSES_OF[form]:
+            fitting = ", ".join(LOSSES_OF[form])
+            raise UsageError(
+                f"loss_kind={task.loss_kind} does not learn from {FORMS[form]}, which these rows are. Known: {fitting}."
+            )
+        negatives = min(len(example.texts) for example in examples) - 2
+        if form == "positive" and task.loss_kind != "in_batch_negatives" and negatives < 1:
+            raise UsageError(f"loss_kind={task.loss_kind} needs a negative text in every row. Add a column, negative.")
+        if form == "positive" and task.loss_kind in TAUGHT and not task.teacher:
+            raise UsageError(f"loss_kind={task.loss_kind} learns scores. Add a column of them, or pass teacher=MODEL.")
+        return task
 
     @property
     def output(self) -> str:
@@ -190,15 +300,14 @@ class EmbedTask(Task):
         return len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
 
     def settings(self) -> dict[str, Any]:
-        """All but the matrices, which stay in their own files."""
-        return {
-            name: value for name, value in asdict(replace(self, dense=())).items() if name not in ("labels", "dense")
-        }
+        """All but the matrices, which stay in their own files, and the models that training reads."""
+        fields = asdict(replace(self, dense=()))
+        return {name: value for name, value in fields.items() if name not in ("labels", "dense", "guide", "teacher")}
 
     @property
     def least_batch(self) -> int:
-        """Two where the other pairs of a batch are the wrong answers."""
-        return 2 if self.loss_kind == "contrastive" else 1
+        """Two where the other texts of a step are the wrong answers."""
+        return 2 if self.loss_kind in ("in_batch_negatives", "cosent") else 1
 
     def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
         """Returns the task with the settings of the start model's folder, except those in `given`, and a note of
@@ -219,19 +328,58 @@ class EmbedTask(Task):
     ) -> Sequences:
         """Returns each text as a separate sequence. Raises UsageError for windows: a text has one vector."""
         self.check_windows(too_long)
-        texts = [Example((self.prompt + text,)) for example in examples for text in example.texts]
+        query, passage = self.side_prompts
+        texts = [
+            Example(((passage if place else query) + text,) if example.group is not None else (self.prompt + text,))
+            for example in examples
+            for place, text in enumerate(example.texts)
+        ]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])
 
+    @property
+    def side_prompts(self) -> tuple[str, str]:
+        """The prompts of anchors and of other texts, where the model has a prompt for each; else that of all texts."""
+        query, passage = (next((name for name in side if name in self.prompts), "") for side in PROMPT_SIDES)
+        if self.prompt or not (query and passage):
+            return self.prompt, self.prompt
+        return self.prompts[query], self.prompts[passage]
+
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
-        """Returns "alike" (W,) float32: the pair's label relative to the maximum, for both of its sequences."""
-        alike_E = np.array([float(example.label or 0) / self.highest for example in examples], np.float32)
-        return Targets(sequence={"alike": alike_E[encoded.example]})
+        """Returns arrays of W rows: "place" in the example, "score", "key" of the text, and "label" of single texts.
+
+        score: of a scored pair relative to the maximum, of what a cross-encoder says, else 1 for positive texts.
+        """
+        places = [range(len(example.texts)) for example in examples]
+        texts = [xxhash.xxh3_64_intdigest(text.encode()) for example in examples for text in example.texts]
+        sequence: dict[str, NDArray[Any]] = {
+            "place": np.array([*chain.from_iterable(places)], np.int64),
+            "score": np.array([*chain.from_iterable(map(self._scores, examples))], np.float32),
+            "key": np.array(texts, np.uint64).view(np.int64),
+        }
+        if any(len(example.texts) == 1 for example in examples):
+            numbers = {label: i for i, label in enumerate(dict.fromkeys(example.label for example in examples))}
+            sequence["label"] = np.array([numbers[example.label] for example in examples], np.int64)
+        return Targets(sequence=sequence)
+
+    def _scores(self, example: Example) -> Sequence[float]:
+        form = form_of(example)
+        if form == "judged":
+            return (0.0, *example.label)
+        if form == "labeled":
+            return (0.0,)
+        score = 1.0 if form == "positive" else float(example.label or 0) / self.highest
+        return (score, score, *([0.0] * (len(example.texts) - 2)))
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Returns the number of pairs in the loss."""
-        alike_P = batch.labels["alike"][::2]
-        return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
+        """Returns the number of examples in the loss, of positive pairs, or of negative texts."""
+        place, score = batch.labels["place"], batch.labels["score"]
+        counted = {
+            "in_batch_negatives": (place == 1) & (score >= ALIKE),
+            "triplet": place == 0 if "label" in batch.labels else place > 1,
+            "margin_mse": place > 1,
+        }
+        return {self.loss_kind: int(counted.get(self.loss_kind, place == 0).sum())}
 
     def logits(self, model: "TorchModel", output: "EncoderOutput") -> "Tensor":
         """The texts' vectors. -> (B, H)"""
@@ -242,57 +390,82 @@ class EmbedTask(Task):
         return torch.cat([pool(output, name) for name in self.outputs], -1)
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Returns the loss. logits (B, H), with the texts of a pair in consecutive rows; reads the label "alike"."""
-        import torch
-        from torch import nn
+        """Returns the loss of a step. logits (W, H)"""
+        from torch.nn.functional import normalize
 
         from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
+        from bertie.tasks.embed_losses import LossSettings, StepTexts, loss_term
 
-        if len(logits) == 0:
-            return {self.loss_kind: LossTerm(logits.sum(), 0)}
-        first_PH, second_PH = nn.functional.normalize(logits, dim=-1).view(-1, 2, logits.shape[-1]).unbind(1)
-        alike_P, count = batch.labels["alike"][::2], self.counts(batch.host)[self.loss_kind]
-        if self.loss_kind == "cosine":
-            error_P = ((first_PH * second_PH).sum(-1) - alike_P) ** 2
-            return {"cosine": LossTerm(error_P.sum(), count)}
-        scores_PP = self.scale * first_PH @ second_PH.T
-        own_P = torch.arange(len(scores_PP), device=logits.device)
-        loss_P = nn.functional.cross_entropy(scores_PP, own_P, reduction="none")
-        together_P = (alike_P >= 0.8).float()
-        correct = (together_P * right(scores_PP, own_P)).sum()
-        return {"contrastive": LossTerm((together_P * loss_P).sum(), count, correct.detach())}
+        count = self.counts(batch.host)[self.loss_kind]
+        if not count:
+            return {self.loss_kind: LossTerm(logits.sum() * 0, 0)}
+        options = LossSettings(self.scale, self.margin, self.temperature, self.symmetric)
+        vectors = normalize(logits, dim=-1) if self.normalize else logits
+        return {
+            self.loss_kind: loss_term(
+                self.loss_kind, StepTexts(vectors, batch.host.labels), options, self.matryoshka, count
+            )
+        }
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the similarity of each pair, or the vector of a single text."""
-        vectors_WH, answers = self.finished(logits), []
-        for number, example in enumerate(examples):
-            at = int(encoded.windows[number])
-            pair = len(example.texts) == 2
-            alike = similarity(vectors_WH[[at]], vectors_WH[[at + 1]], self.similarity) if pair else None
-            answers.append(Prediction(vectors_WH[at].tolist() if alike is None else float(alike[0, 0])))
-        return answers
+        """Returns the similarity of the first two texts, or the vector of a single text."""
+        return self.answers(self.finished(logits), examples)
+
+    def answers(self, vectors_WH: Logits, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the predictions from the vectors of all texts, in order."""
+        predictions, start = list[Prediction](), 0
+        for example in examples:
+            own, start = vectors_WH[start : start + len(example.texts)], start + len(example.texts)
+            if len(own) == 1:
+                predictions.append(Prediction(own[0].tolist()))
+                continue
+            alike = float(similarity(own[:1], own[1:2], self.similarity)[0, 0])
+            predictions.append(PairPrediction(alike, vectors=own if form_of(example) in RETRIEVED else None))
+        return predictions
 
     def finished(self, pooled: Logits) -> Logits:
         """The vectors from what was pooled. (W, I) -> (W, `width`)"""
         for dense in self.dense:
             pooled = dense(pooled)
-        vectors = (unit(pooled) if self.normalize else pooled)[:, : self.truncate_dim]
-        return unit(vectors) if self.unit_length else vectors
+        vectors = (unit_vectors(pooled) if self.normalize else pooled)[:, : self.truncate_dim]
+        return unit_vectors(vectors) if self.unit_length else vectors
 
-    def scores(self) -> Scores:
-        """Returns a counter of labels and cosines."""
-        return Numbers()
+    def scores(self) -> PairScores:
+        """Returns a counter of scores and similarities, or of rankings."""
+        return PairScores(self.similarity)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Adds relative labels and cosines. Raises DataError for single texts."""
-        _check_pairs(examples, "measured")
-        relative = [float(example.label) / self.highest for example in examples]
-        scores.add(relative, [prediction.label for prediction in predictions])
+        """Adds relative scores and similarities; of rows without scores the vectors, of which the nearest are looked
+        for.
+
+        Raises DataError for single texts without labels that repeat, and for rows of both kinds.
+        """
+        if not isinstance(scores, PairScores):
+            raise TypeError("scores is not what `scores()` of this task returned.")
+        for example, prediction in zip(examples, predictions, strict=True):
+            if len(example.texts) == 1:
+                scores.retrieval.add_labeled(example.texts[0], example.label, np.array(prediction.label, np.float32))
+            elif isinstance(prediction, PairPrediction) and prediction.vectors is not None:
+                anchor, *others = example.texts
+                scores.retrieval.add(anchor, [(text, i == 0) for i, text in enumerate(others)], prediction.vectors)
+            else:
+                scores.add([float(example.label) / self.highest], [prediction.number])
+
+    def metrics_for(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """Returns correlations for scored pairs, and measures of retrieval for other rows."""
+        return tuple(name for name in self.metrics if (name in RETRIEVAL_METRICS) == self.retrieves(examples))
+
+    def retrieves(self, examples: Sequence[Example]) -> bool:
+        """Returns whether rows are measured by retrieval: they have no scores."""
+        return bool(examples) and form_of(examples[0]) != "scored"
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """Returns the difference between the cosine and the relative label."""
-        return abs(prediction.number - float(example.label) / self.highest)
+        """Returns the difference between the similarity and the relative score; 0 for a single text."""
+        return 0.0 if len(example.texts) == 1 else abs(prediction.number - self._scores(example)[1])
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """Returns the subgroups of scored pairs. What is retrieved depends on all rows together."""
+        return super().slices(example, prediction, tokens, long) if form_of(example) == "scored" else {}
 
     @classmethod
     def sample(cls, texts: int) -> str:
@@ -300,12 +473,19 @@ class EmbedTask(Task):
         return super().sample(1)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """Renders the label and the cosine."""
-        return numbers(example.texts, float(example.label), prediction.number, self.error_score(example, prediction))
+        """Renders the score and the similarity."""
+        if len(example.texts) == 1:
+            return super().render(example, prediction)
+        return numbers(
+            example.texts,
+            self._scores(example)[1] * self.highest,
+            prediction.number,
+            self.error_score(example, prediction),
+        )
 
-    def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
-        """Returns the relative label and the cosine."""
-        return float(example.label) / self.highest, prediction.number
+    def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float] | None:
+        """Returns the relative score and the similarity of a scored pair."""
+        return (self._scores(example)[1], prediction.number) if form_of(example) == "scored" else None
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
@@ -367,17 +547,10 @@ def _settings(sentence: SentenceModules) -> dict[str, Any]:
     }
 
 
-def _check_pairs(examples: Sequence[Example], done: str) -> None:
-    if any(len(example.texts) != 2 for example in examples):
-        raise DataError(
-            f"Embeddings are {done} on pairs of texts, but the examples have one text. Pass --text for both columns."
-        )
-
-
 def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
     """Returns the similarity of each vector of `a` to each of `b`, (A, B). Distances are negative."""
     if kind == "cosine":
-        return unit(a_AH) @ unit(b_BH).T
+        return unit_vectors(a_AH) @ unit_vectors(b_BH).T
     if kind == "dot":
         return a_AH @ b_BH.T
     order = 2 if kind == "euclidean" else 1

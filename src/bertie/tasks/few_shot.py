@@ -45,7 +45,7 @@ class FewShotTask(SequenceTask):
 
     saved_as = "sequence"
     reads_vectors = False
-    honours = frozenset({"optimize", "costs", "calibrate", "abstain", "coverage"})
+    honours = frozenset({"optimize", "costs", "calibrate", "abstain", "coverage", "markup"})
 
     @property
     def least_batch(self) -> int:

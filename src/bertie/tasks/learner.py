@@ -35,6 +35,8 @@ class Learner(ABC):
     """The axis of each target in a batch, where the loss multiplies by targets named "weight"; None: unknown."""
     honours: ClassVar[frozenset[str]] = frozenset()
     """Settings of a run about weights of rows and labels that the task follows: weight, class_weights, sampling ..."""
+    whole_step: ClassVar[bool] = False
+    """Whether the loss compares all examples of a step, so that it needs the logits of all micro-batches at once."""
     loss_options: ClassVar[LossOptions] = LossOptions()
     """How rows count in the loss: those of a run by `with_loss`."""
 
@@ -103,6 +105,13 @@ class Learner(ABC):
     def computed(self, model: "TorchModel", encoded: Sequences) -> Arrays:
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
+
+    def companions(self) -> "dict[str, nn.Module]":
+        """Returns modules that are trained beside the model and are no heads of it, by name."""
+        return {}
+
+    def reload(self, model: "TorchModel", options: Mapping[str, object]) -> None:  # noqa: B027  (most tasks have none)
+        """Takes what `settle` set from the settings of a saved task."""
 
     def settle(self, model: "TorchModel", encoded: Sequences, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
         """Sets weights that the loss does not train, before each evaluation and before the model is saved.

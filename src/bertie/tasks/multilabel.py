@@ -27,11 +27,12 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import sigmoid, vote
+from bertie.tasks.arrays import sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
 from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import label_names
 from bertie.tasks.source import Targets
+from bertie.tasks.tabular import TabularTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +68,7 @@ def _hot(values: list[Any]) -> Hot | None:
 
 
 @dataclass(frozen=True)
-class MultiLabelTask(CalibratedTask):
+class MultiLabelTask(TabularTask, CalibratedTask):
     """`Example.label` is a tuple of names, which may be empty. Labels with a probability above a threshold are
     predicted.
 
@@ -83,7 +84,7 @@ class MultiLabelTask(CalibratedTask):
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"has": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss", "optimize", "calibrate"})
+    honours = frozenset({"weight", "loss", "optimize", "calibrate", "tabular", "markup"})
     several_labels = True
     reads_vectors = True
     problem_type = "multi_label_classification"
@@ -149,7 +150,7 @@ class MultiLabelTask(CalibratedTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads labels from a JSON list, from "a, b" (an empty field has none), or from a 1 in each label's column."""
-        found = example(fields, Columns(columns.text, None), line)
+        found = example(fields, replace(columns, label=None), line)
         if isinstance(found, BadRecord) or columns.label is None:
             return found
         names: list[str] = []
@@ -251,7 +252,7 @@ class MultiLabelTask(CalibratedTask):
         """Returns the predicted labels from the mean probabilities over the windows of a text."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []
-        for row in vote(sigmoid(self.scaling(logits)), encoded).tolist():
+        for row in encoded.mean_of_windows(sigmoid(self.scaling(logits))).tolist():
             label = tuple(name for name, p, cut in zip(self.labels, row, cuts, strict=True) if p >= cut)
             predictions.append(Prediction(label, None, dict(zip(self.labels, row, strict=True))))
         return predictions

@@ -25,7 +25,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import Span, cut
+from bertie.io.words import Span, word_spans
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
@@ -101,14 +101,6 @@ class ParseTask(Task):
     metrics = ("las", "uas")
     most_labels = 500
     csv_columns = ("words", "tree")
-    NO_HEAD = NONE
-    encode_places = staticmethod(encode_places)
-
-    @staticmethod
-    def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
-        """Returns the first and the last token of each word of all examples. See `pieces_of`."""
-        return pieces_of(examples, encoded, unit)
-
     unit: Literal["space", "word"] = "space"
     frequent: Annotated[int, Field(ge=1)] | None = None
 
@@ -136,7 +128,7 @@ class ParseTask(Task):
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the relations in the data set's order where it has all; and how words are split."""
         found = {relation for example in examples for _, relation in example.label}
-        spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)
+        spaces = all(words_of(example, "space") == word_spans(example.texts[0], "space") for example in examples)
         labels = names if found <= set(names) else tuple(sorted(found))
         return cls.make(labels, {"unit": "space" if spaces else "word", **options})
 
@@ -274,6 +266,12 @@ class ParseTask(Task):
     def scores(self) -> ParseScores:
         """Returns a counter of true and predicted arcs by sentence."""
         return ParseScores(self.labels, self.frequent)
+
+
+def word_places(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> tuple[Sequences, Int, Int]:
+    """Returns the token ids of sentences, cut at `max_length`, and the first and the last token of each word; NONE."""
+    encoded = encode_places(examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length)
+    return encoded, *pieces_of(examples, encoded, "word")
 
 
 def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:

@@ -56,7 +56,7 @@ class PatternTask(SequenceTask):
     keeps_head = True
     no_windows = "Patterns do not support windows"
     reads_vectors = False
-    honours = SequenceTask.honours - {"calibrate", "coverage"}
+    honours = SequenceTask.honours - {"calibrate", "coverage", "tabular"}
     at_once = 64
     tokens: ClassVar[Sequence[int]] = ()
     """The token of each label's word."""

@@ -21,7 +21,7 @@ class RankTask(SequenceTask):
     """One of two labels for each pair (question, passage). The passages of a question need not be consecutive."""
 
     reads_columns = False
-    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage"}
+    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage", "tabular"}
     one_label = False  # which passage is relevant depends on the others of its question
     metrics = ("mrr@10", "map")
     baselines = ("first", "overlap")

@@ -19,10 +19,10 @@ from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import sigmoid, vote
-from bertie.tasks.base import Task
+from bertie.tasks.arrays import sigmoid
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets
+from bertie.tasks.tabular import TabularTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ LARGEST = 1e15  # the square of a label and its mean over a batch must be float3
 
 
 @dataclass(frozen=True)
-class RegressionTask(Task):
+class RegressionTask(TabularTask):
     """`Example.label` is a float. threshold: numbers from there on count as positive, which adds f1 to the metrics.
 
     activation: of the answers; that of a published cross-encoder is a sigmoid unless its folder says otherwise.
@@ -55,7 +55,7 @@ class RegressionTask(Task):
 
     head = "sequence"
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"number": "sequence", "weight": "sequence"}
-    honours = frozenset({"weight", "loss_function"})
+    honours = frozenset({"weight", "loss_function", "tabular", "markup"})
     reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")
@@ -111,7 +111,7 @@ class RegressionTask(Task):
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows, then the activation."""
-        number_E = vote(logits, encoded)[:, 0]
+        number_E = encoded.mean_of_windows(logits)[:, 0]
         return list(map(Prediction, (sigmoid(number_E) if self.activation == "sigmoid" else number_E).tolist()))
 
     def scores(self) -> Numbers:

@@ -19,7 +19,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.io.tables import example as table_example
-from bertie.io.words import in_characters, whole
+from bertie.io.words import in_characters, whole_number
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
@@ -66,7 +66,15 @@ class RelationTask(SequenceTask):
     markers: Literal["plain", "typed"] = "plain"
     outside: str = "no_relation"
 
-    honours = SequenceTask.honours - {"weighted_scores", "optimize", "costs", "abstain", "coverage"}
+    honours = SequenceTask.honours - {
+        "weighted_scores",
+        "optimize",
+        "costs",
+        "abstain",
+        "coverage",
+        "tabular",
+        "markup",
+    }
     places = True
     reads_vectors = False
     metrics = ("micro_f1", "auprc")
@@ -89,7 +97,7 @@ class RelationTask(SequenceTask):
         text, entities = found.texts[0], []
         for role in ROLES:
             word, kind, *given = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
-            start, end = map(whole, given)
+            start, end = map(whole_number, given)
             if start is None or end is None:
                 known = all(one not in (None, "") for one in given)
                 return BadRecord(line, f"no {role} with start_idx and end_idx{' in whole numbers' if known else ''}")

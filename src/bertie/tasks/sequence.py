@@ -27,9 +27,10 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import softmax, vote
+from bertie.tasks.arrays import softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
 from bertie.tasks.source import Targets
+from bertie.tasks.tabular import TabularTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,7 @@ Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 
 
 @dataclass(frozen=True)
-class SequenceTask(CalibratedTask):
+class SequenceTask(TabularTask, CalibratedTask):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
     calibrate, scale, shift: as of `CalibratedTask`. positive: the label whose F1 is the main metric; "": f1 is that of
@@ -74,7 +75,7 @@ class SequenceTask(CalibratedTask):
     honours = frozenset(
         {
             *("weight", "weighted_scores", "class_weights", "sampling", "loss", "label_smoothing"),
-            *("optimize", "costs", "calibrate", "abstain", "coverage"),
+            *("optimize", "costs", "calibrate", "abstain", "coverage", "tabular", "markup"),
         }
     )
     one_label = True
@@ -237,7 +238,7 @@ class SequenceTask(CalibratedTask):
         Of labels with equal probabilities, the first one is returned.
         """
         predictions = []
-        probability_EL = vote(softmax(self.scaling(logits)), encoded)
+        probability_EL = encoded.mean_of_windows(softmax(self.scaling(logits)))
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
                 predictions.append(self.answer(dict(zip(self.labels, row, strict=True)), self.winner(row)))

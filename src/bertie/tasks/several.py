@@ -46,7 +46,7 @@ class Part(Task):
     @property
     def unread(self) -> str:
         """Why the head does not answer other inputs than those of `reads` texts."""
-        return unread(self.reads)
+        return unread_reason(self.reads)
 
     def texts_of_inputs(self, trained: int | None) -> int | None:
         """Returns the number of texts that the head reads."""
@@ -57,7 +57,7 @@ class Part(Task):
     ) -> Sequences:
         """Returns the sequences of examples. Raises DataError for another number of texts than the head reads."""
         if any(len(example.texts) != self.reads for example in examples):
-            raise DataError(f"{unread(self.reads)} Pass its inputs, or choose another head.")
+            raise DataError(f"{unread_reason(self.reads)} Pass its inputs, or choose another head.")
         return super().encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
 
@@ -79,7 +79,7 @@ class PartNumber(Part, RegressionTask):
         return super().decode(logits[:, self.first : self.first + 1], encoded, examples)
 
 
-def unread(texts: int) -> str:
+def unread_reason(texts: int) -> str:
     """Returns why a head does not answer other inputs than those of so many texts."""
     return f"This head reads {'single texts' if texts == 1 else 'pairs of texts'}."
 
@@ -231,7 +231,7 @@ class SeveralTask(Task):
         for number, example in enumerate(examples):
             reads = {name: one.texts == len(example.texts) for name, one in self.members.items()}
             row = {name: parts[name][number] for name, own in reads.items() if own}
-            silent = {name: unread(self.members[name].texts) for name, own in reads.items() if not own}
+            silent = {name: unread_reason(self.members[name].texts) for name, own in reads.items() if not own}
             labels = {name: one.label for name, one in row.items()}
             found.append(SeveralPrediction(labels, parts=row, silent=silent))
         return found

@@ -49,7 +49,7 @@ class SoftTask(SequenceTask):
     truth: float = 0.0
 
     saved_as = "sequence"
-    honours = SequenceTask.honours - {"loss", "label_smoothing"}
+    honours = SequenceTask.honours - {"loss", "label_smoothing", "tabular"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bertie.data.mixed import MixedOrder
 from bertie.data.order import Order
-from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread
+from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError
 from bertie.io.tables import Example
 from bertie.text.encoding import longest_first
@@ -76,7 +76,7 @@ def with_vectors(encoded: Sequences, vectors: Sequence[NDArray[np.float32] | Non
     none = np.zeros((0, sizes.pop()), np.float32)
     each = [none if one is None else one for one in vectors]
     counts_E = np.array([len(one) for one in each], np.int64)
-    token_rows, vector_rows, lengths_W = spread(encoded.lengths, counts_E[encoded.example])
+    token_rows, vector_rows, lengths_W = spread_positions(encoded.lengths, counts_E[encoded.example])
     total = int(lengths_W.sum())
     ids, types = np.full(total, pad_id, np.int32), np.zeros(total, np.uint8)
     ids[token_rows], types[token_rows] = encoded.input_ids, encoded.token_type_ids
@@ -197,7 +197,8 @@ class TaskSource:
         digest = xxhash.xxh3_128()
         encoded, targets = self.encoded, self.targets
         vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
-        told = {**targets.sequence, **targets.token, **vectors}
+        tabular = {} if encoded.tabular is None else {"tabular": encoded.tabular}
+        told = {**targets.sequence, **targets.token, **vectors, **tabular}
         for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *told.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie import console
+from bertie.console import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
 from bertie.io.columns import LookAhead, no_rows
@@ -31,8 +31,8 @@ from bertie.io.rows import table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, word_table
-from bertie.io.words import Span, TaggedExample, cut, of_words
-from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, renamed, rewrite, split_tag
+from bertie.io.words import Span, TaggedExample, of_words, word_spans
+from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES
 from bertie.tasks.answerer import Logits, Prediction
@@ -72,17 +72,10 @@ class TagPrediction(Prediction):
     spans: tuple[Span, ...] = ()
     probabilities: tuple[float, ...] = ()
 
-    OUTSIDE: ClassVar[str] = OUTSIDE
-
-    @staticmethod
-    def entities_of(tags: Sequence[str]) -> "Sequence[tuple[str, int, int]]":
-        """Returns the type, the first word and the word after the last of each entity of some tags."""
-        return entities(tags)
-
     @property
     def entities(self) -> list[Entity]:
         """The entities of the tags, by characters of the text."""
-        found = entities(self.label)
+        found = tag_entities(self.label)
         return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in found]
 
     def as_json(self) -> dict[str, Any]:
@@ -247,7 +240,7 @@ class TaggingTask(Task):
         """Returns "tag" (T,) int64 and "weight" (T,) float32: 1 for the first tokens of words whose tag is known."""
         number = {tag: i for i, tag in enumerate(self.labels)}
         tag_T, weight_T = np.zeros(len(encoded.input_ids), np.int64), np.zeros(len(encoded.input_ids), np.float32)
-        rows_N, _ = asked(examples, encoded, self.unit)
+        rows_N, _ = tokens_of_words(examples, encoded, self.unit)
         tags = [tag for example in examples for tag in rewrite(example.label, self.scheme)]
         tag_N = np.array([number.get(tag, NONE) for tag in tags], np.int64)
         teaches = (rows_N != NONE) & (tag_N != NONE)
@@ -272,7 +265,7 @@ class TaggingTask(Task):
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the most probable tag of each word. logits (T, L)"""
-        rows_N, before_N = asked(examples, encoded, self.unit)
+        rows_N, before_N = tokens_of_words(examples, encoded, self.unit)
         probability_TL = softmax(logits)
         tag_T, p_T = probability_TL.argmax(-1).tolist(), probability_TL.max(-1).tolist()
         outside = OUTSIDE if OUTSIDE in self.labels else self.labels[0]
@@ -332,10 +325,10 @@ def words_of(example: Example, unit: str) -> tuple[Span, ...]:
     """Returns the characters of each word: the given ones, or those of the split text."""
     if isinstance(example, TaggedExample):
         return example.spans
-    return cut(example.texts[0], unit)
+    return word_spans(example.texts[0], unit)
 
 
-def asked(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
+def tokens_of_words(examples: Sequence[Example], encoded: Sequences, unit: str) -> tuple[Int, Int]:
     """Returns the token that classifies each word of all examples -> (N,) rows of T, or NONE; (N,) rows of T, or NONE
 
     The first array has the token of the word. For a word that begins in the token of an earlier word, the second has

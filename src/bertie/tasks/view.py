@@ -21,6 +21,10 @@ class View:
         """Returns one line of input that shows how a trained model is used, for one text or a pair."""
         return "A text." if texts == 1 else json.dumps({"text1": "A first text.", "text2": "A second text."})
 
+    def sample_columns(self) -> dict[str, object]:
+        """Returns what a row needs beside the texts of `sample`, by column."""
+        return {}
+
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the error of a prediction: the largest are shown first; 0 for a perfect prediction.
 

@@ -20,7 +20,7 @@ SWEPT = 1_000  # merges between two removals of dead slots
 Pair = tuple[int, int]
 
 
-def split(word: str) -> list[str]:
+def initial_pieces(word: str) -> list[str]:
     """Returns a word's characters as pieces: a ##b ##c."""
     return [word[:1], *(CONTINUES + character for character in word[1:])]
 
@@ -52,7 +52,7 @@ class _State:
     def __init__(self, words: Mapping[str, int], pieces: Sequence[str], least: int) -> None:
         self.names = list(pieces)
         self.ids = {name: i for i, name in enumerate(self.names)}
-        self.words = [[self.ids[piece] for piece in split(word)] for word in words]
+        self.words = [[self.ids[piece] for piece in initial_pieces(word)] for word in words]
         self.counts, self.least = list(words.values()), max(1, least)
         self.pairs, self.where = dict[Pair, int](), dict[Pair, list[int]]()
         totals = [0] * len(self.names)

@@ -81,7 +81,7 @@ def is_ending(rest: str) -> bool:
     return bool(_ENDINGS.fullmatch(rest))
 
 
-def resolved(text: str) -> str:
+def resolve_particles(text: str) -> str:
     """Returns a text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
 
     def choose(found: re.Match[str]) -> str:

@@ -113,7 +113,7 @@ class TokenizerReport:
         return sorted(self.scripts.items(), key=lambda item: -item[1].words)
 
 
-def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
+def measure_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
     """Tokenizes the texts and counts. A text is restored when its tokens spell it again except for spaces."""
     result = TokenizerReport(tokenizer.vocab_size)
     used: set[int] = set()
@@ -161,6 +161,15 @@ def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> N
 def script(word: str) -> str:
     """Returns the script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
     return next((found for found in map(_script, word) if found not in ("number", "symbol")), _script(word[:1]))
+
+
+def main_script(text: str) -> str:
+    """Returns the script of most letters among the first 1,000 characters of a text; "none" without letters."""
+    counts: Counter[str] = Counter()
+    for character, count in Counter(text[:BATCH]).items():
+        if (name := _script(character)) not in ("number", "symbol"):
+            counts[name] += count
+    return min(counts, key=lambda name: (-counts[name], name), default="none")
 
 
 @lru_cache(maxsize=1 << 16)

@@ -83,7 +83,7 @@ def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     return Resized(_remade(tokenizer, tree), tuple(rows), left_out)
 
 
-def trim(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = ()) -> Resized:
+def trim_tokenizer(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = ()) -> Resized:
     """Returns a tokenizer with the tokens of these texts, the special tokens and the ids to `keep`, in their old order.
 
     The tokens of these texts do not change, if the vocabulary knew all their words. Byte tokens are kept, so no text

@@ -154,11 +154,3 @@ def splitter(name: str) -> Splitter:
     if name == "kiwi":
         load_kiwi()  # say now, not after an hour, that it is missing
     return SPLITTERS[name]
-
-
-class SentenceRules:
-    """Where the sentences and paragraphs of a text are."""
-
-    boundaries = staticmethod(boundaries)
-    load_kiwi = staticmethod(load_kiwi)
-    unwrap = staticmethod(unwrap)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bertie.text.particles import followed, is_ending, resolved
+from bertie.text.particles import followed, is_ending, resolve_particles
 
 _WORD = re.compile(r"[가-힣]+|[^\W\d_]+(?:'[^\W\d_]+)?")
 _HANGUL = re.compile(r"[가-힣]")
@@ -38,7 +38,7 @@ class Swaps:
     @staticmethod
     def resolved(text: str) -> str:
         """Returns a text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
-        return resolved(text)
+        return resolve_particles(text)
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> "Swaps":

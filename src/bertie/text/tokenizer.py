@@ -19,7 +19,7 @@ import tokenizers
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.console import warn
+from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
@@ -198,7 +198,9 @@ class Tokenizer:
         if _settings(length_file(folder)).get("do_lower_case") is True and make_lowercase(engine):
             settings["tokenizer_class"] = FILE_CLASS  # its own class would build a normalizer that is not lowercase
         if settings.get("truncation_side") == "left":
-            warn(f"{config}: truncation_side is left, but Bertie keeps the beginning of a text that is too long.")
+            console.warn(
+                f"{config}: truncation_side is left, but Bertie keeps the beginning of a text that is too long."
+            )
         files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in kept if (folder / name).is_file()}
         try:
             return cls(engine, settings=settings, format=format, files=files)

@@ -15,8 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
-from bertie import console
-from bertie.console import counted
+from bertie.console import console, counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.folders import Kind
 from bertie.text import likelihood
@@ -84,7 +83,7 @@ def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, morphemes: 
     return result
 
 
-def train(
+def train_vocabulary(
     words: WordCounts,
     *,
     size: int = 30522,
@@ -201,7 +200,7 @@ def _alphabet(words: dict[str, int], algorithm: Algorithm, limit: int | None, mo
         return set(pre_tokenizers.ByteLevel.alphabet())
     if limit is not None:
         return set(_ranked(words)[0][:limit])
-    return set(alphabet_of(words)[:most]) | (set(covering(words)) if algorithm == "unigram" else set())
+    return set(alphabet_of(words)[:most]) | (set(covering_characters(words)) if algorithm == "unigram" else set())
 
 
 def _letters(algorithm: Algorithm, alphabet: set[str], words: Iterable[str]) -> list[str]:
@@ -246,7 +245,7 @@ def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str
     return found
 
 
-def covering(words: dict[str, int]) -> list[str]:
+def covering_characters(words: dict[str, int]) -> list[str]:
     """Returns the fewest characters that cover COVERAGE of all occurrences, the most frequent first."""
     ranked, counts = _ranked(words)
     wanted, covered, count = COVERAGE * counts.total(), 0, 0
@@ -264,7 +263,7 @@ def alphabet_of(words: dict[str, int]) -> list[str]:
     Korean text are last: they are many, and occur in parentheses.
     """
     counts = _ranked(words)[1]
-    first = covering(words)
+    first = covering_characters(words)
     basic = [chr(code) for code in range(0x21, 0x7F)]
     last: list[str] = []
     if any(_is_hangul(c) for c in first):
@@ -405,11 +404,3 @@ def _repeated(words: dict[str, int], scale: float, at_once: int = 4096) -> Itera
         while left > 0:
             yield " ".join([word] * min(left, at_once))
             left -= at_once
-
-
-class VocabularyTraining:
-    """How a vocabulary is learned from texts."""
-
-    Normalizer = Normalizer
-    count_words = staticmethod(count_words)
-    train = staticmethod(train)

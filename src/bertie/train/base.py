@@ -9,6 +9,8 @@ from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bertie.models.encoder import EncoderOutput
 
 
@@ -53,3 +55,21 @@ class ResizableSource(Protocol):
     """Protocol of a source whose micro-batches can become smaller during a run."""
 
     micro_batch_size: int | None
+
+
+@runtime_checkable
+class ComparesExamples(Protocol):
+    """Protocol of what can learn from the logits of a whole step, however many micro-batches they come from."""
+
+    @property
+    def whole_step(self) -> bool:
+        """Whether its loss compares the examples of a step."""
+        ...
+
+    def logits(self, model: TorchModel, output: "EncoderOutput") -> "Tensor":
+        """Returns what is compared, a row for each sequence."""
+        ...
+
+    def losses(self, logits: "Tensor", batch: Batch) -> LossReport:
+        """Returns the loss terms of the batch that all micro-batches are together."""
+        ...

@@ -26,10 +26,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertie import console
-from bertie.errors import DataError
-from bertie.files import check_readable, file_hash, full_disk, read_json, sync_folder
-from bertie.train.sharding import whole
+from bertie.console import console
+from bertie.errors import DataError, Stopped
+from bertie.files import check_readable, file_hash, read_json, sync_folder
+from bertie.train.sharding import whole_tensor
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 FILES = (MODEL, OPTIMIZER, STATE)
@@ -57,7 +57,7 @@ class Checkpoint:
             raise DataError(f"{self.folder / name} cannot be read: {error}.") from None
 
 
-def save(
+def save_checkpoint(
     run: Path,
     step: int,
     *,
@@ -88,7 +88,7 @@ def save(
         sync_folder(run)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise full_disk(error, final, needed_bytes) or error from None
+        raise Stopped.for_full_disk(error, final, needed_bytes) or error from None
     for old in [folder for folder in _numbered(run) if (_step(folder) or 0) <= step][:-keep]:
         old.rename(run / f".{old.name}.old")  # so that a kill amid the deletion leaves no half of a checkpoint
     _sweep(run)
@@ -99,7 +99,7 @@ def hand_over(*files: Mapping[str, Tensor]) -> None:
     """Takes part, on the other ranks, in gathering sharded tensors in the order in which rank 0 writes them."""
     for tensors in files:
         for _, tensor in sorted(tensors.items()):
-            whole(tensor)
+            whole_tensor(tensor)
 
 
 def latest(run: Path) -> Checkpoint | None:
@@ -112,7 +112,7 @@ def latest(run: Path) -> Checkpoint | None:
     damage = []
     for folder in reversed(_numbered(run)):
         try:
-            checkpoint = verify(folder)
+            checkpoint = verify_checkpoint(folder)
         except DataError as error:
             damage.append(str(error))
             continue
@@ -125,7 +125,7 @@ def latest(run: Path) -> Checkpoint | None:
     return None
 
 
-def verify(folder: Path) -> Checkpoint:
+def verify_checkpoint(folder: Path) -> Checkpoint:
     """Returns a checkpoint after comparing all files with the sizes and hashes in its manifest. Raises DataError
     otherwise."""
     if not folder.is_dir():
@@ -196,7 +196,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
     yield len(text).to_bytes(8, "little") + text
     for _, tensor in sorted(tensors.items()):
-        yield whole(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+        yield whole_tensor(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from bertie import console
+from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.data.fixed_shapes import MORE, with_fixed_shape
 from bertie.data.sequences import LabelAxis

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertie import console
-from bertie.errors import DataError
-from bertie.files import atomic_write, full_disk, read_small
+from bertie.console import console
+from bertie.errors import DataError, Stopped
+from bertie.files import atomic_write, read_small
 
 METRICS = "metrics.jsonl"
 MAX_BYTES = 4 << 30  # some 20 million lines
@@ -43,7 +43,7 @@ class MetricsLog:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
         except OSError as error:
-            raise full_disk(error, self.path) or error from None
+            raise Stopped.for_full_disk(error, self.path) or error from None
         return line
 
     def sync(self) -> int:

@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from bertie import console
 from bertie import settings as configs
+from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, file_hash
@@ -143,7 +143,7 @@ def fit(
         if found is not None and train.precision == "auto":  # as it began: the machine may be another
             dtype = precision.named(found.state["identity"].get("train.precision"), dtype)
         if world.main:
-            precision.tell(precision.why(train.precision, dtype, device))
+            precision.tell_precision(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
         request = stack.enter_context(stop_on_signals())
         facts = {
@@ -168,7 +168,7 @@ def fit(
             loop.callbacks = Callbacks([*callbacks_of(train), *callbacks])
             start = loop.start(found, allow_change, begin)
             if world.main and config is not None:
-                configs.save(config, run / "run.yaml")
+                configs.save_settings(config, run / "run.yaml")
             metric = train.metric or LOSS
             loop.go(TrainingRun(run, flatten(settings), model, train.steps, start, metric, _looks(run, start)))
         if world.main and save_model is not None:
@@ -458,7 +458,7 @@ class _Loop:
             "elapsed_s": self.elapsed_s,
             "usage": self.meter.read().as_json(),
         }
-        checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
+        checkpoint.save_checkpoint(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
 
     @contextmanager
     def _saved_anyway(self, step: int) -> Iterator[None]:

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.models.model import TorchModel
 from bertie.nn import machine
@@ -78,7 +78,7 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
 
 
 @cache
-def tell(line: str) -> None:
+def tell_precision(line: str) -> None:
     """Prints a line about the compute dtype, once a process: a table is made of many runs."""
     console.say(line)
 

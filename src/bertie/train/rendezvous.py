@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import Stopped, UsageError
 from bertie.train import distributed
 from bertie.train.distributed import World

@@ -60,7 +60,7 @@ def find(run: Path, resume: str) -> Checkpoint | None:
                 f"{run} contains a run. Choose another folder, resume it (--resume auto), or replace it (--overwrite)."
             )
         return None
-    chosen = checkpoint.verify(Path(resume))
+    chosen = checkpoint.verify_checkpoint(Path(resume))
     if chosen.belongs_to(run):
         if newest is not None and newest.step > chosen.step:
             raise UsageError(
@@ -103,7 +103,7 @@ def check_identity(
             raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
     if changed := changes(before, identity, allow_change or ()):
         raise UsageError(
-            f"{saved.folder} belongs to a run with other settings or data:{rows(changed)}\n"
+            f"{saved.folder} belongs to a run with other settings or data:{change_lines(changed)}\n"
             + ways_on(changed, allow_change, "Choose another folder", "restore what changed")
         )
 
@@ -118,12 +118,12 @@ def check_unchanged(
     """Raises UsageError with the differences where a folder has results of other settings or data. what: "an audit"."""
     if changed := changes(flatten(before), flatten(now), allow_change or ()):
         raise UsageError(
-            f"{folder} contains {what} with other settings or data:{rows(changed)}\n"
+            f"{folder} contains {what} with other settings or data:{change_lines(changed)}\n"
             + ways_on(changed, allow_change, "Choose another folder", "pass --overwrite")
         )
 
 
-def rows(changed: Mapping[str, str]) -> str:
+def change_lines(changed: Mapping[str, str]) -> str:
     """Returns what `changes` found, one line each."""
     return "".join(f"\n  {row}" for row in changed.values())
 

@@ -48,7 +48,7 @@ def sharded(model: TorchModel, world: World, dtype: torch.dtype) -> Iterator["Sh
         yield Sharded(world, _cut(model, world, dtype))
         with torch.no_grad():
             for tensor, trained in zip(_tensors(own_modules), _tensors(cut), strict=True):
-                tensor.copy_(whole(trained))
+                tensor.copy_(whole_tensor(trained))
     finally:
         model.encoder, model.heads, model.companions = own_modules
 
@@ -139,7 +139,7 @@ def own(tensor: Tensor) -> Tensor:
     return cast(Any, tensor.detach()).to_local() if is_cut(tensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole_tensor(tensor: Tensor) -> Tensor:
     """Returns an entire tensor. All ranks must call it."""
     return cast(Any, tensor.detach()).full_tensor() if is_cut(tensor) else tensor
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from bertie import console
+from bertie.console import console, end_signals, leave_terminal
 
 
 class StopRequest:
@@ -29,12 +29,12 @@ def stop_on_signals() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.name = signal.Signals(number).name
         if number == signal.SIGHUP:
-            console.leave_terminal()
+            leave_terminal()
         console.say(
             "Stopping with a checkpoint after this step. Press Ctrl-C again to stop at once, without a checkpoint."
         )
 
-    numbers = (*console.end_signals(), signal.SIGINT)
+    numbers = (*end_signals(), signal.SIGINT)
     before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield request

@@ -4,7 +4,7 @@ A loss is the sum over all micro-batches and ranks, divided once by the count ov
 the gradients of 4 of 16 and of 2 ranks of 32, whatever the masks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from bertie.data.batch import Batch
 from bertie.data.draws import key
+from bertie.data.sequences import Sequences
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
-from bertie.train.base import Source, Trainable
+from bertie.train.base import ComparesExamples, Source, Trainable
 from bertie.train.distributed import World
 
 if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
     from bertie.train.graphs import RecordedPasses
 
 T = TypeVar("T")
@@ -108,6 +110,7 @@ def backward(
     for. run: calls a forward pass.
     """
     sums = StepTotals()
+    compared = _compared(model, objective, batches, counts, seed=seed, device=device, passes=passes, sums=sums)
     if getattr(model.encoder, "graphs", None) is not None and max(passes, len(batches)) > 1:
         for parameter in model.encoder.layers.parameters():  # or graphs would write over the first gradients
             if parameter.requires_grad and parameter.grad is None:
@@ -121,8 +124,11 @@ def backward(
             continue
         batch = host.to(device)
 
-        def forward(batch: Batch = batch) -> tuple[Tensor, LossReport]:
-            report = objective.loss(model, objective.forward(model, batch), batch)
+        def forward(batch: Batch = batch, micro: int = micro) -> tuple[Tensor, LossReport]:
+            output = objective.forward(model, batch)
+            if compared is not None:
+                return compared.loss(model, output, micro), {}
+            report = objective.loss(model, output, batch)
             means = [part.weight * part.total / (counts[name] or 1) for name, part in report.items()]
             return torch.stack(means).sum(), report
 
@@ -132,3 +138,49 @@ def backward(
             sums.add(report)
         del loss, report  # with what they keep of this pass, the next one could not be recorded
     return sums
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The gradient of a step's loss by the logits of each of its micro-batches.
+
+    Their passes need no more memory than one (Gao et al. 2021, arXiv:2101.06983): the logits of all are computed
+    without gradients, then the loss of the step and its gradient by them, then each pass again, with the same dropout.
+    """
+
+    objective: ComparesExamples
+    gradients: Sequence[Tensor]
+
+    def loss(self, model: TorchModel, output: "EncoderOutput", micro: int) -> Tensor:
+        """Returns a number whose gradient is that of the step's loss. micro: the micro-batch of the output."""
+        logits = self.objective.logits(model, output).float()
+        return (logits * self.gradients[min(micro, len(self.gradients) - 1)]).sum()
+
+
+def _compared(
+    model: TorchModel,
+    objective: Trainable,
+    batches: list[Batch],
+    counts: Mapping[str, float],
+    *,
+    seed: tuple[int, ...],
+    device: torch.device,
+    passes: int,
+    sums: StepTotals,
+) -> _Compared | None:
+    """Returns the gradients by the logits of several micro-batches where the loss compares their examples. Adds the
+    losses to `sums`."""
+    if max(len(batches), passes) < 2 or not (isinstance(objective, ComparesExamples) and objective.whole_step):
+        return None
+    logits = list[Tensor]()
+    for micro in range(max(passes, len(batches))):
+        torch.manual_seed(int(key(*seed, micro)))
+        batch = batches[min(micro, len(batches) - 1)].to(device)
+        with torch.no_grad():
+            logits.append(objective.logits(model, objective.forward(model, batch)).float())
+    logits = [one.requires_grad_() for one in logits[: len(batches)]]
+    parts = [batch.sequences for batch in batches if batch.sequences is not None]
+    report = objective.losses(torch.cat(logits), Batch.of(Sequences.joined(parts)).to(device))
+    total = torch.stack([part.weight * part.total / (counts[name] or 1) for name, part in report.items()]).sum()
+    sums.add(report)
+    return _Compared(objective, torch.autograd.grad(total, logits))

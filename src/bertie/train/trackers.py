@@ -17,7 +17,7 @@ from time import time
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from bertie import console
+from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import read_json, write_json
 from bertie.train.callbacks import Callback, EarlyStopping, TrainingRun

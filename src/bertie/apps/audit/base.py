@@ -6,7 +6,7 @@ One set is one file and one row of sets.py. Scores are JSON values, so that a st
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -186,19 +186,27 @@ def known(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
     return not any(unknown in ids for ids in tokenizer.ids(list(texts)))
 
 
+def middle(values: NDArray[np.float64]) -> Interval:
+    """Returns the ends of the middle 95% of resampled values."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bool = False) -> Measure:
     """Returns a percentage of items that do not depend on each other, with its Wilson interval."""
 
     def interval() -> Interval:
-        low, high = Bootstrap.wilson(right, total)
+        from scipy.stats import binomtest
+
+        low, high = binomtest(right, total).proportion_ci(method="wilson")
         return 100 * low, 100 * high
 
     return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail, scale="%")
 
 
 def of_units(
-    counts: Bootstrap.Counts,
-    metrics_of: Bootstrap.MetricsOf,
+    counts: NDArray[np.float64],
+    metrics_of: Callable[[NDArray[np.float64]], Mapping[str, NDArray[np.float64]]],
     *,
     items: dict[str, int],
     neutral: dict[str, float],
@@ -217,14 +225,14 @@ def of_units(
 
     def interval(name: str) -> Interval:
         if not draws:
-            for sums in Bootstrap.resampled(counts):
+            for sums in Bootstrap(counts).draws():
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
         drawn = np.concatenate(draws[name])
         found: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
         if name in centered:
             found = np.maximum(found + own[name] - np.median(found), 0)
-        return Bootstrap.percent_points(found)
+        return middle(found)
 
     own = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {

@@ -5,29 +5,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import bertie
 from bertie import FinetuneConfig
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
 from bertie.apps.audit.flips import BUILT_IN, read_lists
 from bertie.apps.audit.price import fine_tuned
-from bertie.apps.audit.remedy import Place, check_removable, places, remove, write_dense
-from bertie.apps.audit.remedy_page import add_to_card
+from bertie.apps.audit.remedy import Place, check_removable, places, remove_concept, write_dense
+from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
-    Finetuning,
     FolderKind,
-    ModelByName,
-    ModelFiles,
+    ModelFolder,
     Swaps,
     TorchModel,
     UsageError,
     console,
     engine_of,
-    module_of,
     nearest,
-    pseudo_perplexity,
 )
 
 LIST = "gender words"
@@ -63,14 +60,12 @@ def debias(
     without a part that can be changed, DataError for too few texts.
     """
     remedy(how)
-    folder, asked = ModelByName.folder(model), asked or Asked(controls=False)
+    source, asked = ModelFolder(model), asked or Asked(controls=False)
+    folder = source.path
     FolderKind.named("model").check(out, overwrite=overwrite, new=True)
-    for config in (tuned or {}).values():
-        Finetuning.read_examples(config)  # what cannot be read is reported now, and not after the audits
-    loaded = module_of(folder, device, "fp32")
-    assert isinstance(loaded, TorchModel)
+    source.load(trainable=True)
+    loaded = bertie.load(folder, device or "auto", engine="torch").module
     loaded.training_facts.check_reads_texts("bertie debias")
-    ModelFiles.check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
     if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):
@@ -79,12 +74,14 @@ def debias(
             f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
             "--finetune, and compare the vectors: bertie evaluate."
         )
+    for config in (tuned or {}).values():
+        bertie.plan_finetune(config=config, trial=0)  # what cannot be read is reported now, and not after the audits
     check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
-    removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
+    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=asked.seed)
     with FolderKind.named("model").new(out, overwrite=overwrite) as made:
-        ModelFiles.save_like(loaded, made, folder)
+        source.write_like(loaded, made)
         for place, erasure in maps:
             if place.weights is None:
                 write_dense(made, erasure)
@@ -98,7 +95,7 @@ def debias(
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
         "figures": _both(*audits, *kept),
     }
-    add_to_card(out, found)
+    add_remedy_to_card(out, found)
     return found
 
 
@@ -113,7 +110,7 @@ def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
         return None
     priced = texts[:PRICED]
     with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:
-        return pseudo_perplexity(model, _counted(priced, advance)).per_word
+        return bertie.Model(model).perplexity(_counted(priced, advance)).per_word
 
 
 def _counted(texts: Sequence[str], advance: Callable[..., None]) -> Iterator[str]:

@@ -98,7 +98,7 @@ def remedy(how: str) -> Callable[[NDArray[np.float64], NDArray[np.float64]], Era
     return HOW[how]
 
 
-def probe(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, seed: int = 0) -> tuple[float, float]:
+def probe_accuracy(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, seed: int = 0) -> tuple[float, float]:
     """Returns the accuracy of a linear classifier on held-out pairs, and the share of the majority there."""
     from sklearn.linear_model import LogisticRegression
 

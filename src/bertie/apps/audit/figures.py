@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.audit.base import AuditSet, Measure, Score
-from bertie.platform import Bootstrap
+from bertie.apps.audit.base import AuditSet, Measure, Score, middle
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
@@ -83,10 +82,7 @@ def _shuffled(
     for _ in range(shuffles):
         for name, one in audited.measures(*audited.shuffled(items, scores, rng)).items():
             found.setdefault(name, []).append(one.value)
-    return {
-        name: Control(float(np.mean(values)), *Bootstrap.percent_points(np.array(values)))
-        for name, values in found.items()
-    }
+    return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in found.items()}
 
 
 def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control | None, unit: str) -> Figure:
@@ -117,8 +113,4 @@ def differences(
         for name, value in apart(*audited.redrawn(items, scores, rng)).items():
             draws.setdefault(name, []).append(value)
     whole = apart(items, scores)
-    return {
-        name: Control(one, *Bootstrap.percent_points(np.array(draws[name])))
-        for name, one in whole.items()
-        if name in draws
-    }
+    return {name: Control(one, *middle(np.array(draws[name]))) for name, one in whole.items() if name in draws}

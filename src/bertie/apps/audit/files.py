@@ -44,7 +44,7 @@ def _rows(
         yield make(fields, line) if empty is None else BadRecord(line, f"no {empty}")
 
 
-def check_names(names: Iterable[str]) -> None:
+def check_unique_names(names: Iterable[str]) -> None:
     """Raises DataError for a name that two tests or sets have: the figures of one would replace those of the other."""
     twice = [name for name, number in Counter(names).items() if number > 1]
     if twice:

@@ -90,7 +90,7 @@ class Groups(AuditSet[Row]):
 
     def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
         """Returns [label, probability] of each row."""
-        return answers(subject, [row.example for row in items])
+        return label_answers(subject, [row.example for row in items])
 
     def measures(self, items: Sequence[Row], scores: Sequence[Score]) -> dict[str, Measure]:
         """Returns accuracy, rates, gaps and calibration by group."""
@@ -132,7 +132,7 @@ def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]
     return examples, found
 
 
-def answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
+def label_answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
     """Returns [label, probability] of each example."""
     return [
         answer.reason if isinstance(answer, BadRecord) else [str(answer.label), float(answer.probability or 0.0)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.base import Score
-from bertie.platform import Batches, console, disk
+from bertie.platform import console, read_journal
 
 
 class Journal:
@@ -15,7 +15,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._done: dict[tuple[str, int], list[Score]] = {}
-        for row in map(json.loads, disk.whole_lines(path) if path else ()):
+        for row in read_journal(path) if path else ():
             self._done[row["name"], row["first"]] = row["scores"]
 
     def scores(
@@ -25,7 +25,7 @@ class Journal:
         found, first = list[Score](), 0
         done = sum(len(part) for (known, _), part in self._done.items() if known == name)
         with console.progress(name, len(items), done=done, unit=unit) as advance:
-            for chunk in Batches.chunks(items, size):
+            for chunk in (items[start : start + size] for start in range(0, len(items), size)):
                 part = self._done.get((name, first))
                 if part is None:
                     part = compute(chunk)

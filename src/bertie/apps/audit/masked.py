@@ -36,7 +36,7 @@ def left_to_right(
     return found
 
 
-def covering(encoding: Encoding, start: int, end: int) -> list[int]:
+def covering_tokens(encoding: Encoding, start: int, end: int) -> list[int]:
     """Returns the positions of the tokens that contain a character of text[start:end]."""
     places = zip(encoding.offsets, encoding.word_ids, strict=True)
     return [i for i, ((a, b), word) in enumerate(places) if word is not None and a < end and b > start]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control, Figure
-from bertie.platform import Html, ModelCard, Report, text_of
+from bertie.platform import Html, ModelCard, Report, StatCard, quantity
 
 READING = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
@@ -25,9 +25,9 @@ def page(results: Mapping[str, Any]) -> Report:
     """Returns the page of an audit."""
     sets = results["sets"]
     report = Report(
-        "Audit", f"{results['model']}: {results['architecture']}, {text_of.count(results['parameters'])} parameters"
+        "Audit", f"{results['model']}: {results['architecture']}, {quantity(results['parameters'])} parameters"
     )
-    report.tiles(Report.Tile(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
+    report.tiles(StatCard(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
     report.section("How to read this page", READING)
     if results["parameters"] < SMALL:
         report.text(TOO_SMALL)
@@ -74,8 +74,8 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
             if figure.unit == one["scale"]
             else Html(""),
             f"{figure.items:,}",
-            told(figure.random, figure.unit),
-            told(figure.shuffled, figure.unit),
+            value_in_words(figure.random, figure.unit),
+            value_in_words(figure.shuffled, figure.unit),
             *[figure.note] * remarks,
         ]
         for figure in found
@@ -107,7 +107,7 @@ def between(found: Figure | Control, unit: str) -> str:
     return f"{number(found.low, unit)} to {number(found.high, unit)}"
 
 
-def told(found: Figure | Control | None, unit: str) -> str:
+def value_in_words(found: Figure | Control | None, unit: str) -> str:
     """Returns a value with its range."""
     return "–" if found is None else f"{number(found.value, unit)} ({between(found, unit)})"
 
@@ -120,7 +120,7 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
     ]
 
 
-def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
+def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
     parts = [READING]
     for title, found in summary(results):
@@ -130,8 +130,8 @@ def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
                 number(one.value, one.unit),
                 between(one, one.unit),
                 f"{one.items:,}",
-                told(one.random, one.unit),
-                told(one.shuffled, one.unit),
+                value_in_words(one.random, one.unit),
+                value_in_words(one.shuffled, one.unit),
             )
             for one in found
         ]

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import bertie
 from bertie import FinetuneConfig
-from bertie.platform import Finetuning, RunFolder, console, disk
+from bertie.platform import Stopped, console, read_json
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -13,15 +15,19 @@ QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do w
 def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *, seeds: int) -> list[dict[str, Any]]:
     """Returns the dev metric of each set, fine-tuned from both folders, and the difference paired by seed.
 
-    The interval of the difference is None for one seed. Raises what `finetune` raises.
+    The interval of the difference is None for one seed. Raises what `bertie.finetune` raises.
     """
     rows = []
     for name, config in sets.items():
         quick = config.model_copy(update={**QUICK, "model": str(before)})
-        with Finetuning.temporary_run() as folder:
-            runs = folder / "runs"
-            found = Finetuning.against(quick, str(after), runs, seeds)["runs"]
-            metric = disk.read_json(runs / RunFolder.AGAINST[0] / RunFolder.RESULTS)["metrics"][0]
+        with TemporaryDirectory(prefix="bertie-run-") as folder:
+            runs = Path(folder) / "runs"
+            try:
+                bertie.finetune_against(None, after, config=quick, output=runs, seeds=seeds)
+            except Stopped as stopped:  # the folder goes
+                raise Stopped(stopped.message, hint="Run the same command again." if stopped.hint else "") from None
+            found = read_json(runs / "compare.json")["runs"]
+            metric = read_json(runs / "first" / "results.json")["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")
             continue

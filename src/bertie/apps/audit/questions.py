@@ -94,7 +94,7 @@ class Questions(AuditSet[Question]):
 
     def _measures(self, category: str, items: Sequence[Question], scores: Sequence[int]) -> dict[str, Measure]:
         cells = np.array([_cells(one, given) for one, given in zip(items, scores, strict=True)], np.float64)
-        counts = np.asarray(Bootstrap.summed(cells, [one.template for one in items]))
+        counts = np.asarray(Bootstrap(cells, [one.template for one in items]).counts)
         name = f"{category}: {{}}" if category else "{}"
 
         def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:

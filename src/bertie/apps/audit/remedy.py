@@ -21,9 +21,20 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from bertie.apps.audit.base import Subject
-from bertie.apps.audit.erase import Erasure, probe, remedy
+from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import Batches, DataError, ModelFiles, Sequences, Swaps, TorchModel, UsageError, console, disk
+from bertie.platform import (
+    DataError,
+    Sequences,
+    Swaps,
+    TorchModel,
+    UsageError,
+    atomic_write,
+    console,
+    read_json,
+    run_batches,
+    write_json,
+)
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -31,6 +42,7 @@ CHUNK = 128  # pairs whose vectors are computed together
 HELD = 0.2  # of the pairs, for the probe
 LEACE = "leace"  # the only way that moves the mean, and so needs a bias
 DENSE, NORMALIZE = "2_Dense", "Normalize"
+MODULES = "modules.json"  # of sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: 
             )
 
 
-def remove(
+def remove_concept(
     model: TorchModel, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
 ) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
@@ -103,7 +115,7 @@ def remove(
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
         erasure = way(vectors[train], sides[train])
         after = erasure(vectors)
-        (right, majority), (left, _) = (probe(one, sides, seed=seed) for one in (vectors, after))
+        (right, majority), (left, _) = (probe_accuracy(one, sides, seed=seed) for one in (vectors, after))
         spread = [_covariance(one[train], sides[train]) for one in (vectors, after)]
         told.append(Removed(place.name, len(vectors), erasure.rank, right, left, majority, *spread))
         maps.append((place, erasure))
@@ -143,9 +155,9 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    with disk.atomic_write(folder / DENSE / "model.safetensors") as file:
+    with atomic_write(folder / DENSE / "model.safetensors") as file:
         save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
-    disk.write_json(
+    write_json(
         folder / DENSE / "config.json",
         {
             "in_features": size,
@@ -154,12 +166,12 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
             "activation_function": "torch.nn.modules.linear.Identity",
         },
     )
-    modules: list[dict[str, Any]] = disk.read_json(folder / ModelFiles.MODULES)
+    modules: list[dict[str, Any]] = read_json(folder / MODULES)
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    disk.write_json(folder / ModelFiles.MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    write_json(folder / MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
 def _vectors(
@@ -168,7 +180,7 @@ def _vectors(
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
-        for chunk in Batches.chunks(pairs, CHUNK):
+        for chunk in (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
             found.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
@@ -186,7 +198,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = Batches.run(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = run_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control
-from bertie.apps.audit.page import number, told
+from bertie.apps.audit.page import number, value_in_words
 from bertie.apps.audit.remedy import Removed
-from bertie.platform import ModelCard, Report, console
+from bertie.platform import ModelCard, Report, counted
 
 COLUMNS = ("figure", "before", "after", "difference (95% interval)")
 READING = (
@@ -20,10 +20,10 @@ SAME = 1e-9  # an interval without a width
 FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
 
 
-def sentence(one: Removed) -> str:
+def removal_sentence(one: Removed) -> str:
     """Returns what was removed in one sentence."""
     return (
-        f"{one.place}: {console.counted(one.rank, 'direction')} removed. A linear classifier found the concept in "
+        f"{one.place}: {counted(one.rank, 'direction')} removed. A linear classifier found the concept in "
         f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
         f"(majority {one.majority:.1%})."
     )
@@ -41,7 +41,7 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     for one in found["fine_tuned"]:
-        name = f"{one['set']}, {one['metric']}, {console.counted(one['seeds'], 'seed')}"
+        name = f"{one['set']}, {one['metric']}, {counted(one['seeds'], 'seed')}"
         rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
     return rows
 
@@ -56,7 +56,7 @@ def page(found: Mapping[str, Any]) -> Report:
     """Returns the page of a remedy."""
     report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
     report.section("How to read this page", READING)
-    report.section("What was removed", "\n\n".join(sentence(Removed(**one)) for one in found["removed"]))
+    report.section("What was removed", "\n\n".join(removal_sentence(Removed(**one)) for one in found["removed"]))
     report.section("Price", "" if price_rows(found) else FREE)
     if rows := price_rows(found):
         report.table(COLUMNS, rows, stack=True)
@@ -69,10 +69,10 @@ def page(found: Mapping[str, Any]) -> Report:
     return report.footer(docs="docs/audit.md")
 
 
-def add_to_card(folder: Path, found: Mapping[str, Any]) -> None:
+def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
     parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
-    parts += ["\n".join(f"- {sentence(Removed(**one))}" for one in found["removed"])]
+    parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
         parts += [f"**{title}**", ModelCard.table(COLUMNS, rows) if rows else FREE]
     ModelCard(folder).put("Removed concept", *parts)
@@ -82,7 +82,7 @@ def _audit_row(one: Mapping[str, Any]) -> list[str]:
     values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
     apart = Control(**one["difference"])
     single = apart.high - apart.low < SAME  # nothing to resample, as for one profession
-    return [one["name"], *values, number(apart.value, one["unit"]) if single else told(apart, one["unit"])]
+    return [one["name"], *values, number(apart.value, one["unit"]) if single else value_in_words(apart, one["unit"])]
 
 
 def _perplexity(value: float) -> str:

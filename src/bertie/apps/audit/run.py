@@ -24,19 +24,21 @@ from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
     FolderKind,
-    ModelByName,
-    ModelFiles,
+    ModelFolder,
     PairHead,
-    Report,
-    RunFolder,
     TableFormat,
     TorchModel,
     UsageError,
+    check_unchanged,
     console,
-    disk,
+    content_hashes,
+    draw_report,
     engine_of,
-    module_of,
+    files_in,
     nearest,
+    read_json,
+    some_of,
+    write_json,
 )
 
 EngineName = Literal["auto", "torch", "native"]
@@ -84,11 +86,10 @@ def audit(
     Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
     or damaged files.
     """
-    folder, asked = ModelByName.folder(model), asked or Asked()
+    folder, asked = ModelFolder(model).path, asked or Asked()
     sources = found_sources(asked)
-    loaded = module_of(folder, device, precision)
-    assert isinstance(loaded, TorchModel)
-    loaded.training_facts.check_reads_texts("bertie audit")
+    loaded = bertie.load(folder, device or "auto", precision or "fp32", "torch").module
+    loaded.training_facts.check_texts_decide("bertie audit")
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
@@ -104,7 +105,7 @@ def audit(
         found = {
             "format": FORMAT,
             "model": str(model),
-            "fingerprint": ModelFiles.fingerprint(folder),
+            "fingerprint": ModelFolder(folder).fingerprint,
             "architecture": str(loaded.public.get("architectures", [""])[0]),
             "parameters": sum(one.numel() for one in loaded.own_parameters().values()),
             "seed": asked.seed,
@@ -112,8 +113,8 @@ def audit(
             "not_measured": lacking,
         }
         if out is not None:
-            disk.write_json(out / RESULTS, found)
-            Report.draw(out / REPORT, lambda: page(found))
+            write_json(out / RESULTS, found)
+            draw_report(out / REPORT, lambda: page(found))
             AUDIT.seal(out)
     return found
 
@@ -124,9 +125,9 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files, unreadable = disk.within(given, hidden=True) if given.is_dir() else ([given], [])
+        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
         if unreadable:
-            console.warn(f"Skipped what cannot be read: {disk.some_of(unreadable)}.")
+            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
         known = [(name, file) for file in files for name in _recognized(file)]
         if not known:
             raise DataError(
@@ -187,7 +188,7 @@ class _Run:
     @cached_property
     def random(self) -> Subject:
         """The same model with random weights."""
-        return self._subject(ModelFiles.randomized(self.model, self.asked.seed))
+        return self._subject(self.model.randomized(self.asked.seed))
 
     def _subject(self, model: TorchModel) -> Subject:
         if model.tokenizer is None:
@@ -197,7 +198,7 @@ class _Run:
         return Subject(
             engine_of(model, self.engine),
             model.tokenizer,
-            PairHead.kind_of(self.folder) if PairHead.HEAD in model.heads else "",
+            PairHead.of(self.folder).kind if "pair" in model.heads else "",
         )
 
     def result(
@@ -261,8 +262,8 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
     return {
         "format": FORMAT,
         "version": bertie_version(),
-        "model": ModelFiles.fingerprint(folder),
-        "files": {str(path): FolderKind.content(path) for path in sorted(files, key=str) if path is not None},
+        "model": ModelFolder(folder).fingerprint,
+        "files": {str(path): content_hashes(path) for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.columns.text, asked.format.columns.label],
@@ -296,7 +297,7 @@ def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: boo
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            RunFolder.check_unchanged(out, "an audit", disk.read_json(path), settings)
-        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
-        disk.write_json(path, settings)
+            check_unchanged(out, "an audit", read_json(path), settings)
+        AUDIT.unseal(out)
+        write_json(path, settings)
         yield Journal(out / SCORES)

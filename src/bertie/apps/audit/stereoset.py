@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
-from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import BadRecord, DataError, Fields, PairHead, disk
+from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
+from bertie.platform import BadRecord, DataError, Fields, PairHead, read_json
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -148,7 +148,7 @@ class InsideSentence(StereoSet):
             texts = [one.text.replace(BLANK, word) for word in words]
             start = one.text.index(BLANK)
             rows = [
-                left_to_right(encoding, covering(encoding, start, start + len(word)), drop=True)
+                left_to_right(encoding, covering_tokens(encoding, start, start + len(word)), drop=True)
                 for encoding, word in zip(subject.tokenizer.encode_batch(texts), words, strict=True)
             ]
             if any(len(row.ids) > subject.max_length for three in rows for row in three):
@@ -184,7 +184,7 @@ class BetweenSentences(StereoSet):
     def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""
         pairs = [(one.text, sentence) for one in items for sentence in one.sentences]
-        found = PairHead.judge(subject.engine, subject.tokenizer, pairs, "nsp", max_length=subject.max_length)
+        found = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
         return [[verdict.yes for verdict in found[3 * i : 3 * i + 3]] for i in range(len(items))]
 
 
@@ -206,7 +206,7 @@ def _context(fields: Fields, line: int) -> Context | BadRecord:
 
 def _json(path: Path) -> list[Context]:
     """Reads dev.json of the release ({"data": {"intrasentence": [...]}}), or a list of its items."""
-    found = disk.read_json(path)
+    found = read_json(path)
     data = found.get("data", found) if isinstance(found, dict) else {"": found}
     try:
         return [_of_json(one) for part in data.values() for one in part]

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
-from bertie.apps.audit.files import check_names, validated
-from bertie.apps.audit.masked import covering, left_to_right, log_p
-from bertie.platform import DataError, MaskedToken, Settings, Swaps
+from bertie.apps.audit.files import check_unique_names, validated
+from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
+from bertie.platform import DataError, MaskedToken, Swaps, read_yaml
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -107,7 +107,7 @@ class Templates(AuditSet[Attribute]):
         """Returns the attributes of every set whose words the vocabulary can write."""
         found, left = Read[Attribute](), dict[str, int]()
         sets = [one for path in source.paths or (BUILT_IN,) for one in read_sets(path)]
-        check_names(one.name for one in sets)
+        check_unique_names(one.name for one in sets)
         for one in sets:
             if not known(subject.tokenizer, one.samples()):
                 found.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
@@ -224,7 +224,7 @@ def _rows(subject: Subject, item: Attribute) -> list[list[MaskedToken]]:
         written = [_filled(template, word, item.word) for word in words]
         encodings = subject.tokenizer.encode_batch([text for text, _, _ in written])
         places = [
-            (encoding, covering(encoding, *group), covering(encoding, *attribute))
+            (encoding, covering_tokens(encoding, *group), covering_tokens(encoding, *attribute))
             for encoding, (_, group, attribute) in zip(encodings, written, strict=True)
         ]
         found += [left_to_right(encoding, group) for encoding, group, _ in places]
@@ -250,7 +250,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    found = validated(TemplateSet, Settings.read_yaml(path).get("templates"), path)
+    found = validated(TemplateSet, read_yaml(path).get("templates"), path)
     for one in found:
         one.check(str(path))
     return tuple(found)

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
-from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
-from bertie.apps.audit.files import check_names, validated
-from bertie.platform import Bootstrap, DataError, Settings, VectorMath, disk
+from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
+from bertie.apps.audit.files import check_unique_names, validated
+from bertie.platform import DataError, read_json, read_yaml, unit_vectors
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -90,7 +90,7 @@ def associations(
     targets: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
-    targets_NH, first_AH, second_BH = (VectorMath.unit(one.astype(np.float32)) for one in (targets, first, second))
+    targets_NH, first_AH, second_BH = (unit_vectors(one.astype(np.float32)) for one in (targets, first, second))
     found: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
         np.float64
     )
@@ -129,7 +129,7 @@ class Words(AuditSet[WordTest]):
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
         tests = [one for path in source.paths or (BUILT_IN,) for one in read_tests(path)]
-        check_names(one.name for one in tests)
+        check_unique_names(one.name for one in tests)
         for one in tests:
             if all(known(subject.tokenizer, words) for words in one.words):
                 found.items.append(one)
@@ -192,18 +192,21 @@ class Words(AuditSet[WordTest]):
         return items, found
 
 
+RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
+
+
 def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
     """The bootstrap over the targets of each set."""
     rng = np.random.default_rng(0)
-    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(Bootstrap.RESAMPLES)]
+    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(RESAMPLES)]
     finite = np.array([one for one in draws if math.isfinite(one)])
-    return Bootstrap.percent_points(finite) if len(finite) else (math.nan, math.nan)
+    return middle(finite) if len(finite) else (math.nan, math.nan)
 
 
 def _mean(sizes: NDArray[np.float64]) -> Measure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
-        return Bootstrap.percent_points(rng.choice(sizes, (Bootstrap.RESAMPLES, len(sizes))).mean(1))
+        return middle(rng.choice(sizes, (RESAMPLES, len(sizes))).mean(1))
 
     return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 
@@ -216,9 +219,7 @@ def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
     raw: object = (
-        [_published(path)]
-        if path.suffix != ".yaml" and path.suffix != ".yml"
-        else Settings.read_yaml(path).get("tests")
+        [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else read_yaml(path).get("tests")
     )
     found = validated(WordTest, raw, path)
     for one in found:
@@ -227,7 +228,7 @@ def read_tests(path: Path) -> list[WordTest]:
 
 
 def _published(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = disk.read_json(path)
+    found: Mapping[str, Any] = read_json(path)
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:

@@ -11,12 +11,10 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, TableOptions, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
 
 if TYPE_CHECKING:
-    from bertie.apps.compress.gate import Fidelity
-    from bertie.apps.compress.recipe import Recipe
-    from bertie.platform import Example, Predictor, Sequences, TableFormat, TorchModel
+    from bertie.platform import CalibrationTexts, Example, Fidelity, Predictor, Recipe, TableFormat, TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -191,7 +189,7 @@ def compress(
     if data is not None:
         _search(asked, limits)
     else:
-        recipe = app.recipe.Recipe(layers, heads, neurons, learned)
+        recipe = platform.Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
@@ -220,9 +218,9 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
-        format = TableOptions.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.SourceFile.lines(self.texts)]
+            return [(text,) for text in platform.SourceFile(str(self.texts)).lines()]
         examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
@@ -242,7 +240,8 @@ class _Asked:
 
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-    platform.FolderKind.check_other(asked.output, asked.model)
+    source = platform.ModelFolder(asked.model)
+    source.check_output(asked.output)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
@@ -252,13 +251,13 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         if trim:
             small = _trimmed(small, [text for one in asked.read_texts() for text in one])
         if recipe.bits is not None:
-            near = app.gate.quantized(small, _calibration(asked, small), bits=recipe.bits, embeddings=recipe.embeddings)
+            near = _calibration(asked, small).quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        platform.ModelFiles.save_like(small, folder, asked.model)
+        source.write_like(small, folder)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
@@ -267,13 +266,13 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         return {"near": near and asdict(near)}
 
     near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
-    _tell(asked.model, asked.output, near and app.gate.Fidelity(**near))
+    _tell(asked.model, asked.output, near and platform.Fidelity(**near))
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
 
-    found = platform.ModelByName.module(asked.model)
+    found = platform.ModelFolder(asked.model).load()
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
@@ -296,19 +295,20 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
         )
     if asked.train is None:
         cuts: dict[str, Any] = dict(recipe.kept)
-        return app.prune.prune(found, **cuts)
+        return platform.prune(found, **cuts)
     predictor = platform.Predictor(found)
     examples = asked.examples(predictor)
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
     if asked.overwrite:
         shutil.rmtree(run, ignore_errors=True)
-    small = app.learn.made(found, recipe, app.learn.Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
+    lessons = platform.Lessons(predictor, examples, asked.read_texts(), asked.epochs)
+    small = lessons.student(found, recipe, run)
     shutil.rmtree(run, ignore_errors=True)
     return small
 
 
-def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
+def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
     """The texts to calibrate weights on, as the model reads them."""
 
     if asked.texts is not None:
@@ -317,19 +317,18 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "Sequences":
         if wants is not None and any(len(row) != wants for row in read):
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
-        return app.gate.read(found, read)
+        return platform.CalibrationTexts.read(found, read)
     predictor = platform.Predictor(found)
-    examples = asked.examples(predictor)[: app.gate.MOST_READ]
-    return predictor.task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
+    return platform.CalibrationTexts.of_examples(predictor, asked.examples(predictor))
 
 
 def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    return platform.Surgery.with_vocabulary(found, platform.Surgery.trim(found.text_tokenizer, texts))
+    return platform.trim_to_texts(found, texts)
 
 
 def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
-    facts |= {"bytes": app.gate.size(output), "bytes_before": app.gate.size(model)}
+    facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:
         console.emit(facts)
         return
@@ -343,7 +342,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
     limits = app.run.Limits(
         MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
     )
-    found = app.run.search(
+    found = app.run.search_recipes(
         asked.model,
         asked.output,
         app.run.Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
@@ -358,7 +357,7 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
         return
     for row in found["tried"]:
         mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {app.run.told(row, found['metric'], found['positive'])}")
+        console.show(f"{mark} {row['name']}: {app.run.figures_in_words(row, found['metric'], found['positive'])}")
     console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
 
 

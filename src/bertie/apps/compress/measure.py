@@ -6,12 +6,13 @@ W sequences · T tokens
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from bertie.platform import Batches, Engine, Rapl, Sequences
+from bertie.platform import Engine, Rapl, Sequences, run_batches
 
 ROUNDS = 5
 TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
@@ -43,7 +44,7 @@ def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) 
 
     def seconds(one: Engine) -> float:
         began = time.perf_counter()
-        Batches.run(one, some, outputs)
+        run_batches(one, some, outputs)
         return time.perf_counter() - began
 
     seconds(engine), seconds(other)  # warm
@@ -64,3 +65,8 @@ def rate(engine: Engine, other: Engine, ids: Sequences, outputs: Sequence[str]) 
         float(np.quantile(alone, 0.99)),
         used,
     )
+
+
+def weight_bytes(folder: Path) -> int:
+    """Returns the bytes of a model folder's weights."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

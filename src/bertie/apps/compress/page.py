@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Report, metric_called, text_of
+from bertie.platform import Chart, Report, StatCard, metric_called, quantity
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -16,15 +16,14 @@ def page(results: Mapping[str, Any]) -> Report:
         report.banner("No model is within the limits. None was written.")
     else:
         report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written with --force.",))
+        smaller = teacher["bytes"] / chosen["bytes"]
         report.tiles(
             [
-                Report.Tile("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
-                Report.Tile(
+                StatCard("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
+                StatCard(
                     "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
                 ),
-                Report.Tile(
-                    "size", text_of.size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"
-                ),
+                StatCard("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
             ]
         )
     named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
@@ -75,9 +74,9 @@ def page(results: Mapping[str, Any]) -> Report:
     report.section("Limits").pairs(
         [
             ("largest loss", limits["max_drop"]),
-            ("largest size", "none" if limits["bytes"] is None else text_of.size(limits["bytes"])),
+            ("largest size", "none" if limits["bytes"] is None else quantity(limits["bytes"], "bytes")),
             ("least speed", "none" if limits["faster"] is None else f"{limits['faster']:g} times"),
-            ("time", text_of.duration(sum(row["seconds"] for row in rows))),
+            ("time", quantity(sum(row["seconds"] for row in rows), "s")),
         ]
     )
     return report.footer(docs="docs/compress.md")
@@ -104,8 +103,8 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
         "–" if first else f"{apart['difference']:+z.4f}",
         "–" if first else f"{apart['low']:+z.4f} to {apart['high']:+z.4f}",
         "–" if first or row["agreement"] is None else f"{row['agreement']:.1%}",
-        text_of.size(row["bytes"]),
-        text_of.count(row["parameters"]),
+        quantity(row["bytes"], "bytes"),
+        quantity(row["parameters"]),
         f"{speed['faster']:.2f}",
         f"{speed['tokens_per_s']:,.0f}",
         f"{speed['p50_ms']:.1f}",

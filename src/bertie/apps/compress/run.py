@@ -6,7 +6,7 @@
     OUT/model/            the fastest model within the limits
     OUT/results.json, report.html
 
-Recipes: compress/recipe.py. Paired intervals: evaluation/compare.py.
+Recipes: compression/recipe.py. Paired intervals: evaluation/compare.py.
 """
 
 import json
@@ -20,46 +20,46 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.compress import gate
-from bertie.apps.compress.learn import Lessons, made
-from bertie.apps.compress.measure import rate
+from bertie.apps.compress.measure import rate, weight_bytes
 from bertie.apps.compress.page import page
-from bertie.apps.compress.recipe import Recipe, recipes
 from bertie.platform import (
     BadRecord,
+    CalibrationTexts,
     DataError,
     Diverged,
     Example,
+    Fidelity,
     FolderKind,
-    ModelByName,
-    ModelFiles,
-    NativeEngine,
-    Paired,
+    Lessons,
+    ModelFolder,
+    PairedDifference,
     Prediction,
     Predictor,
-    Report,
-    RunFolder,
-    Sequences,
+    Recipe,
     SkipReport,
     TableFormat,
     TorchModel,
     UsageError,
     console,
-    disk,
+    draw_report,
     metric_called,
+    read_journal,
+    read_json,
+    write_json,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
+MODEL, RESULTS, REPORT = "model", "results.json", "report.html"
 FIGURES = f"{TRIED}.jsonl"
 RESAMPLED = 400_000  # examples counted again and again for one interval
 SEARCH = FolderKind(
     "compression",
     begins=(SETTINGS,),
-    files=(SETTINGS, FIGURES, RunFolder.RESULTS, RunFolder.REPORT),
+    files=(SETTINGS, FIGURES, RESULTS, REPORT),
     folders={
         TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
         TRAINING: FolderKind.named("folder"),
-        RunFolder.MODEL: FolderKind.named("model"),
+        MODEL: FolderKind.named("model"),
     },
 )
 
@@ -92,7 +92,7 @@ class Data:
     format: TableFormat = field(default_factory=TableFormat)
 
 
-def search(
+def search_recipes(
     model: Path,
     out: Path,
     data: Data,
@@ -111,7 +111,7 @@ def search(
     ready = _Search(model, out, data, epochs)
     wanted = ready.recipes(small=limits.bytes is not None)
     with SEARCH.held(out, overwrite=overwrite):
-        (out / FolderKind.CHECKSUMS).unlink(missing_ok=True)
+        SEARCH.unseal(out)
         ready.agree()
         began = time.monotonic()
         for recipe in wanted:
@@ -132,8 +132,7 @@ class _Search:
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
-        self.model = ModelByName.module(model)
-        ModelFiles.check_trainable(self.model, model)
+        self.model = ModelFolder(model).load(trainable=True)
         self.predictor = Predictor(self.model)
         self.model.training_facts.check_reads_texts("bertie compress")
         self.task = self.predictor.task
@@ -152,11 +151,11 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> Sequences:
+    def texts(self) -> CalibrationTexts:
         """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
         if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
-            return gate.read(self.model, given)
-        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads())
+            return CalibrationTexts.read(self.model, given)
+        return CalibrationTexts.of_examples(self.predictor, self.train)
 
     @cached_property
     def answers(self) -> list[Prediction | BadRecord]:
@@ -165,14 +164,14 @@ class _Search:
 
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
-        enough = gate.calibrating(self.texts) is not None
-        native = NativeEngine.unsupported(self.model) is None and enough
+        native = self.texts.suit(self.model)
         if not native:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        found = recipes(self.model.config, learns=bool(self.train), int8=native, int4=small and enough)
+        int4 = small and self.texts.suit(self.model, bits=4)
+        found = Recipe.to_try(self.model.config, learns=bool(self.train), int8=native, int4=int4)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
@@ -182,20 +181,20 @@ class _Search:
     def agree(self) -> None:
         """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
         asked = {
-            "model": ModelFiles.fingerprint(self.folder),
+            "model": ModelFolder(self.folder).fingerprint,
             "dev": _digest(self.dev),
             "train": _digest(self.train),
             "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = disk.read_json(path) if path.exists() else asked
+        known = read_json(path) if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        disk.write_json(path, asked)
+        write_json(path, asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -206,7 +205,7 @@ class _Search:
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
         with FolderKind.named("model").new(where, keep_strangers=True) as made:
-            ModelFiles.save_like(small, made, self.folder)
+            ModelFolder(self.folder).write_like(small, made)
         row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
@@ -215,19 +214,16 @@ class _Search:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
-        console.say(f"  {told(row, self.metric, self.positive)}")
+        console.say(f"  {figures_in_words(row, self.metric, self.positive)}")
 
-    def _made(self, recipe: Recipe) -> tuple[TorchModel, gate.Fidelity | None]:
+    def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
         if recipe.bits is not None:
             base = recipe.in_float
-            small = ModelByName.module(self.out / TRIED / base.folder if base.cuts else self.folder)
-            return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
+            small = ModelFolder(self.out / TRIED / base.folder if base.cuts else self.folder).load()
+            return small, self.texts.quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
-        return made(self.model, recipe, lessons, training / recipe.folder, training / "answers"), None
-
-    def _reads(self) -> dict[str, Any]:
-        return {"max_length": self.predictor.max_length, "too_long": "truncate"}
+        return lessons.student(self.model, recipe, training / recipe.folder, training / "answers"), None
 
     @console.working("measuring")
     def _measured(self, small: TorchModel, folder: Path) -> dict[str, object]:
@@ -237,20 +233,21 @@ class _Search:
             for example, ours, theirs in zip(self.dev, _answers(predictor, self.dev), self.answers, strict=True)
             if isinstance(ours, Prediction) and isinstance(theirs, Prediction)
         ]
-        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, **self._reads())
+        length = self.predictor.max_length
+        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, max_length=length, too_long="truncate")
         return {
             "parameters": sum(one.numel() for one in small.parameters()),
-            "bytes": gate.size(folder),
+            "bytes": weight_bytes(folder),
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
             "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
         }
 
-    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> Paired.Difference:
+    def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
         if small is self.model:
-            return Paired.Difference(0.0, 0.0, 0.0, 1.0)
-        return Paired.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+        return PairedDifference.of_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
 
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
         scores = self.task.scores()
@@ -280,12 +277,12 @@ class _Search:
         }
         if chosen is not None:
             self._keep(chosen)
-        elif (self.out / RunFolder.MODEL).exists():
-            console.warn(f"{self.out / RunFolder.MODEL}, which was chosen with other limits, is deleted.")
-            shutil.rmtree(self.out / RunFolder.MODEL)
+        elif (self.out / MODEL).exists():
+            console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
+            shutil.rmtree(self.out / MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        disk.write_json(self.out / RunFolder.RESULTS, results)
-        Report.draw(self.out / RunFolder.REPORT, lambda: page(results))
+        write_json(self.out / RESULTS, results)
+        draw_report(self.out / REPORT, lambda: page(results))
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -294,24 +291,22 @@ class _Search:
             )
         if chosen is None:
             raise DataError(
-                f"None of {len(rows)} models is within the limits. {self.out / RunFolder.REPORT} shows all of them. "
+                f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. "
                 "Relax --max-drop, --size or --speed, give more examples (--train), or write the best with --force."
             )
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with FolderKind.named("model").new(self.out / RunFolder.MODEL, keep_strangers=True) as made:
-            ignored = shutil.ignore_patterns(FolderKind.CHECKSUMS)
-            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
+        with FolderKind.named("model").new(self.out / MODEL, keep_strangers=True) as made:
+            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True)
             card = made / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
-            said = (
-                f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric, self.positive)}.{short}\n"
-            )
+            figures = figures_in_words(row, self.metric, self.positive)
+            said = f"\nMade smaller by `bertie compress`: {row['name']}. {figures}.{short}\n"
             card.write_text(card.read_text("utf-8") + said, "utf-8")
 
 
-def told(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
+def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
     apart, speed, name = row["difference"], row["rate"], metric_called(metric, {"positive": positive})
     return (
@@ -352,7 +347,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = [disk.parse_json(line, path) for line in disk.whole_lines(path)]
+    rows = read_journal(path)
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

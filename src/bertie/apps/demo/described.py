@@ -1,5 +1,6 @@
 """The description of a demo run for its page: the text, the settings, the machine, the versions."""
 
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import torch
 
 from bertie.apps.demo import settings
-from bertie.platform import cores
 
 
 def described(text: str | None) -> dict[str, object]:
@@ -17,7 +17,7 @@ def described(text: str | None) -> dict[str, object]:
         "about": "the documentation inside installed Python packages" if text is None else text,
         "settings": settings.summary(),
         "machine": {
-            "cores": cores(),
+            "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "processor": processor(),
             "system": f"{platform.system()} {platform.machine()}",

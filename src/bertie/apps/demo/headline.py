@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import Paired, disk
+from bertie.platform import SeedSummary, read_json
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
 BAG = "bag of words"
@@ -16,16 +16,14 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
     if "labels" not in task:
         return {}
     return {
-        start: [
-            disk.read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]
-        ]
+        start: [read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]]
         for start in STARTS
     }
 
 
 def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
-    task = disk.read_json(run / "task.json")
+    task = read_json(run / "task.json")
     found = accuracies(run, task)
     return [figures(found, task), *meaning(found, task)] if found else [task["skipped"]]
 
@@ -68,7 +66,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _difference(a: Sequence[float], b: Sequence[float]) -> float:
     """Returns the mean of a - b, paired by seed; 0 where its 95% interval includes 0."""
-    found = Paired.over_seeds([x - y for x, y in zip(a, b, strict=True)])
+    found = SeedSummary.over([x - y for x, y in zip(a, b, strict=True)])
     if found.low is None or found.high is None:
         return found.mean
     return found.mean if found.low > 0 or found.high < 0 else 0.0

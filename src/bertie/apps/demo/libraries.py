@@ -6,7 +6,9 @@ Whole modules are held out, so that no test passage's module is in the training 
 are masked, so that a model must use the rest of the passage.
 """
 
+import inspect
 import json
+import os
 import platform
 import random
 import re
@@ -25,11 +27,14 @@ import xxhash
 from bertie.platform import (
     BertieError,
     PythonModule,
+    PythonPackage,
+    atomic_write,
     console,
-    disk,
+    file_hash,
 )
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # the user's, as the XDG specification names it
 HELD_OUT = 0.2  # share of the modules that only the test sees
 NAMES = "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
 NAME = "name"  # replaces the name of a library
@@ -64,10 +69,8 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
     The result is stored in the user's cache folder until a file of the libraries changes.
     """
-    files = [
-        (path, library, PythonModule.locate(library)) for library in libraries for path in PythonModule.files(library)
-    ]
-    cache, key = disk.user_cache() / "documentation.jsonl", _key(files)
+    files = [(path, library) for library in libraries for path in PythonPackage(library).files()]
+    cache, key = CACHE.expanduser() / "bertie" / "documentation.jsonl", _key(files)
     if (kept := _kept(cache, key)) is not None:
         return kept
     modules = []
@@ -80,14 +83,15 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
     with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
+        with atomic_write(cache) as file:
+            file.write("".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
     return modules
 
 
-def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
+def _key(files: Sequence[tuple[Path, str]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {disk.hash(PythonModule.READER)}".encode())
-    for path, library, _ in files:
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(inspect.getfile(PythonModule)))}".encode())
+    for path, library in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
@@ -104,12 +108,12 @@ def _kept(cache: Path, key: str) -> list[PythonModule] | None:
         return None
 
 
-def _read(file: tuple[Path, str, Path]) -> PythonModule | None:
+def _read(file: tuple[Path, str]) -> PythonModule | None:
     with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
-        return PythonModule.read(*file)
+        return PythonPackage(file[1]).read(file[0])
 
 
-def account(modules: Iterable[PythonModule]) -> list[list[object]]:
+def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
     """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie import Tokenizer
-from bertie.platform import Predictor, TorchModel, disk
+from bertie import Model, Tokenizer, TrainingRun
+from bertie.platform import atomic_write
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -27,7 +27,7 @@ def looks(steps: int) -> set[int]:
 
 
 def look(
-    model: TorchModel,
+    run: TrainingRun,
     tokenizer: Tokenizer,
     sentences: Sequence[tuple[str, str]],
     *,
@@ -37,16 +37,13 @@ def look(
 ) -> None:
     """Predicts the masked words, and writes the predictions. Lines of later steps, of an interrupted run, are
     removed."""
-    was_training, before = model.training, model.tokenizer
-    model.eval()
-    model.tokenizer = tokenizer
-    predictor = Predictor(model)
+    was_training = run.model.training
+    model = Model(run.model.eval(), tokenizer)
     guesses = [
-        [{"token": g.token, "probability": g.probability} for g in predictor.fill_mask(text, top=top)[0]]
+        [{"token": g.token, "probability": g.probability} for g in model.fill_mask(text, top=top)[0]]
         for text, _ in sentences
     ]
-    model.train(was_training)
-    model.tokenizer = before
+    run.model.train(was_training)
     row = {"step": step, "sentences": [t for t, _ in sentences], "answers": [a for _, a in sentences]}
     write_lines(path, [*(r for r in read_lines(path) if r["step"] < step), {**row, "guesses": guesses}])
 
@@ -76,4 +73,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes JSON Lines atomically."""
-    disk.write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    with atomic_write(path) as file:
+        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

@@ -19,20 +19,30 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import Chart, Html, Paired, Report, RunFolder, TrainingReport, console, disk, text_of
+from bertie.platform import (
+    Chart,
+    Html,
+    Line,
+    SeedSummary,
+    StatCard,
+    TrainingReport,
+    counted,
+    quantity,
+    read_json,
+)
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
-def page(run: Path) -> Report:
+def page(run: Path) -> TrainingReport:
     """Returns the report of a finished demo."""
-    demo, stages, task = (disk.read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
-    total = text_of.duration(sum(stage["seconds"] for stage in stages.values()))
+    demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
+    total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")
     words = stages["corpus"]["facts"]["words"]
-    report = Report(
+    report = TrainingReport(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
-        f"on {console.counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
+        f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
     found = accuracies(run, task)
     report.tiles(_tiles(found, task, total, stages))
@@ -41,11 +51,9 @@ def page(run: Path) -> Report:
     else:
         report.section("Fine-tuning", task["skipped"])
     _pretraining(report, run, stages)
-    TrainingReport.masked_tokens(
-        report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it."
-    )
+    report.masked_tokens(_looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
     if found:
-        _predictions(report, disk.read_json(run / "predictions.json"), task)
+        _predictions(report, read_json(run / "predictions.json"), task)
     _time(report, stages)
     _corpus(report, stages)
     facts = [*demo["settings"].items(), *demo["machine"].items()]
@@ -57,35 +65,33 @@ def page(run: Path) -> Report:
     return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
 
 
-def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[Report.Tile]:
+def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
     tiles = []
     for start, values in found.items():
-        tiles.append(
-            Report.Tile(f"accuracy, {STARTS[start]}", text_of.number(Paired.over_seeds(values).mean), _interval(values))
-        )
+        tiles.append(StatCard(f"accuracy, {STARTS[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
-        tiles.append(Report.Tile(f"accuracy, {BAG}", text_of.number(Paired.over_seeds(values).mean), _interval(values)))
+        tiles.append(StatCard(f"accuracy, {BAG}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     facts = stages["pre-training"]["facts"]
-    tiles.append(Report.Tile("tokens read", text_of.count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    tiles.append(StatCard("tokens read", quantity(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
     return [
         *tiles,
-        Report.Tile("total time", total, f"from {text_of.count(stages['corpus']['facts']['words'])} words of text"),
+        StatCard("total time", total, f"from {quantity(stages['corpus']['facts']['words'])} words of text"),
     ]
 
 
 def _interval(accuracies: Sequence[float]) -> str:
-    seeds = Paired.over_seeds(accuracies, "accuracy")
+    seeds = SeedSummary.over(accuracies, "accuracy")
     if seeds.low is None or seeds.high is None:
         return "one seed"
-    return f"95% interval {text_of.interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
+    return f"95% interval {seeds.low:z.3f} to {seeds.high:z.3f}, {seeds.runs} seeds"
 
 
-def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
+def _comparison(report: TrainingReport, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
     rows = {STARTS[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
-    seeds = {name: Paired.over_seeds(values, "accuracy") for name, values in rows.items()}
+    seeds = {name: SeedSummary.over(values, "accuracy") for name, values in rows.items()}
     groups = {name: (values, seeds[name].low, seeds[name].high) for name, values in rows.items()}
     chart = Chart.intervals(
         groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
@@ -93,15 +99,15 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     lines = []
     for start, name in STARTS.items():
         runs = [
-            [line for line in RunFolder.read_log(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
+            [line for line in read_lines(run / f"finetune/{start}-{seed}/metrics.jsonl") if line["kind"] == "valid"]
             for seed in task["seeds"]
         ]
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
-        lines.append(Chart.Series(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
+        lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
     text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
     for other in (name for name in (STARTS["random"], BAG) if name in rows):
-        gain = Paired.over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
+        gain = SeedSummary.over([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:
             text += (
                 f"\n\nPre-trained minus {other}: {gain.mean:+z.3f} accuracy (95% interval {gain.low:+z.3f} to "
@@ -114,41 +120,39 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         curve = Chart.lines(lines, x_label="fine-tuning step", y_label="test accuracy", percent=True)
         charts.append((curve, "During fine-tuning: the mean over seeds, with a band from the lowest to the highest."))
     report.section("Does pre-training help?", text).charts(charts)
-    table = [[name, *values, Paired.over_seeds(values).mean] for name, values in rows.items()]
+    table = [[name, *values, SeedSummary.over(values).mean] for name, values in rows.items()]
     report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table, stack=True)
 
 
-def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
-    lines = RunFolder.read_log(run / "pretrain")
+def _pretraining(report: TrainingReport, run: Path, stages: Mapping[str, Any]) -> None:
+    lines = read_lines(run / "pretrain/metrics.jsonl")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
-        pair = [Chart.Series("training text", _column(train, "step"), Chart.smooth(_column(train, f"{name}_loss")))]
+        pair = [Line.trend("training text", _column(train, "step"), _column(train, f"{name}_loss"))]
         if valid:
-            pair.append(Chart.Series("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
+            pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append(TrainingReport.Chart(pair, f"loss, {PARTS[name]}", about))
+        charts.append((Chart.lines(pair, x_label="step", y_label=f"loss, {PARTS[name]}", title=about), about))
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
-        Chart.Series(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
+        Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(
-        TrainingReport.Chart(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True)
-    )
-    rate = Chart.Series("learning rate", _column(train, "step"), _column(train, "lr"))
-    charts.append(
-        TrainingReport.Chart([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero.")
-    )
+    about = f"Fraction of correct predictions on {text} text."
+    charts.append((Chart.lines(right, x_label="step", y_label="accuracy", percent=True, title=about), about))
+    rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
+    about = "The learning rate: a short warmup, then a decay to zero."
+    charts.append((Chart.lines([rate], x_label="step", y_label="learning rate", title=about), about))
     facts = stages["pre-training"]["facts"]
     pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
     about = (
         f"Pre-training: {facts['masked']:.0%} of the tokens are masked, and the model predicts them{pairs}. "
-        f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {text_of.count(facts['tokens'])} tokens "
+        f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {quantity(facts['tokens'])} tokens "
         f"({facts['epochs']:.2g} epochs)."
     )
-    TrainingReport.curves(report, charts, about)
+    report.section("Training curves", about).charts(charts)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -164,13 +168,13 @@ def _looks(run: Path) -> list[dict[str, object]]:
             before, _, after = text.partition(MASK)
             guesses = [[g["token"], g["probability"]] for g in found]
             hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
-            stretches = [[before, "", ""], ["", TrainingReport.BLANK, ""], [after, "", ""]]
+            stretches = [[before, "", ""], ["", "blank", ""], [after, "", ""]]
             examples.append({"text": stretches, "answer": hit, "guesses": guesses})
         looks.append({"step": row["step"], "examples": examples})
     return looks
 
 
-def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
+def _predictions(report: TrainingReport, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
     right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in found)
     report.section(
         "Predictions",
@@ -185,18 +189,17 @@ def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mappi
         report.example(Html(text + meta), Html.bars(example["scores"], example["label"]))
 
 
-def _time(report: Report, stages: Mapping[str, Any]) -> None:
+def _time(report: TrainingReport, stages: Mapping[str, Any]) -> None:
     seconds = {name: stage["seconds"] for name, stage in stages.items()}
     rows = [
-        [name, text_of.duration(stage["seconds"]), stage["facts"].get("throughput", "")]
-        for name, stage in stages.items()
+        [name, quantity(stage["seconds"], "s"), stage["facts"].get("throughput", "")] for name, stage in stages.items()
     ]
     report.section("Time", "The time of each stage on this machine, and its throughput.")
     report.chart(Chart.bars(seconds, x_label="seconds", form="{:,.0f} s"))
     report.table(["stage", "time", "throughput"], rows)
 
 
-def _corpus(report: Report, stages: Mapping[str, Any]) -> None:
+def _corpus(report: TrainingReport, stages: Mapping[str, Any]) -> None:
     facts = stages["corpus"]["facts"]
     report.section("Corpus", facts["about"]).pairs(facts["card"])
     if facts.get("sources"):

@@ -42,7 +42,7 @@ class LabelledPair:
         return {"sentence1": self.first, "sentence2": self.second, "label": self.label, "where": ""}
 
 
-def split(learned: Documents, held_out: Documents) -> tuple[Documents, Documents, str] | None:
+def split_documents(learned: Documents, held_out: Documents) -> tuple[Documents, Documents, str] | None:
     """Returns the documents for training and for testing, and what pre-training has read of the latter; None for too
     few.
 

@@ -6,6 +6,7 @@ With the documentation of installed packages, the task is to classify which libr
 With the user's own text, it is whether two passages are from one document (pairs.py).
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,25 +15,21 @@ from typing import Any
 
 import xxhash
 
-from bertie import Callback, PretrainConfig, Tokenizer, TrainingRun
+import bertie
+from bertie import Callback, Corpus, PretrainConfig, Tokenizer, TrainingRun
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
-    CorpusFolder,
-    Families,
     FolderKind,
-    Predictor,
-    RunFolder,
     SourceFile,
     UsageError,
-    VocabularyTraining,
+    check_unchanged,
     console,
-    cores,
-    disk,
-    run_finetuning,
-    run_pretraining,
+    file_hash,
+    read_json,
+    write_json,
 )
 
 DEMO = FolderKind(
@@ -60,9 +57,9 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     asked = {"text": text, "minutes": minutes}
     with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            disk.write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
-        elif (before := disk.read_json(run / "demo.json")["asked"]) | asked != before:
-            RunFolder.check_unchanged(run, "a demo", before, before | asked)
+            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
+        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
+            check_unchanged(run, "a demo", before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -73,7 +70,7 @@ def _content(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     names, *_ = SourceFile.expand([text])
-    hashes = [disk.hash(Path(name)) if Path(name).is_file() else name for name in names]
+    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
@@ -82,7 +79,7 @@ class DemoPipeline:
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
-        self.stages: dict[str, Any] = disk.read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
@@ -118,7 +115,7 @@ class DemoPipeline:
         finally:
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
             self.begun = None
-            disk.write_json(self.run / "stages.json", self.stages)
+            write_json(self.run / "stages.json", self.stages)
 
     def left_s(self) -> float:
         """Returns the remaining seconds of the time budget."""
@@ -126,12 +123,17 @@ class DemoPipeline:
         spent_s: float = sum(stage["seconds"] for stage in self.stages.values())
         return 60 * self.minutes - spent_s - running_s
 
+    def built(self, tokenizer: Tokenizer | None = None) -> Corpus:
+        """Returns the corpus, which is built and encoded where it is not yet."""
+        inputs, dedup = (self.run / "documents.jsonl", "paragraphs") if self.text is None else (self.text, "documents")
+        return bertie.build_corpus(inputs, self.run / "corpus", dedup=dedup, tokenizer=tokenizer)
+
     # The stages; each returns its facts for the page.
 
     def reading(self) -> dict[str, Any]:
         """Documentation of installed packages -> documents for pre-training, labeled passages for fine-tuning and
         testing."""
-        modules = libraries.read_libraries(workers=cores())
+        modules = libraries.read_libraries(workers=os.cpu_count() or 1)
         kept = [module for module in modules if not libraries.held_out(module)]
         write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
         train, test = libraries.labelled_passages(modules)
@@ -149,23 +151,22 @@ class DemoPipeline:
         )
         words = sum(len(module.text.split()) for module in modules)
         return {
-            "sources": libraries.account(modules),
+            "sources": libraries.library_rows(modules),
             "throughput": f"{words:,} words of prose from {len(modules):,} modules",
         }
 
     def corpus(self) -> dict[str, Any]:
         """Documents -> clean, split, deduplicated shards."""
-        ours = self.text is None
-        inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
-        config = CorpusFolder.Config(dedup="paragraphs" if ours else "documents")
-        CorpusFolder.build(inputs, self.run / "corpus", config, workers=cores())
-        card = disk.read_json(self.run / "corpus" / "card.json")
+        self.built()
+        card = read_json(self.run / "corpus" / "card.json")
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
         return {
             "words": card["words"],
             "documents": card["documents"],
-            "about": "One document per module, without the modules of the test." if ours else f"Read from {self.text}.",
+            "about": "One document per module, without the modules of the test."
+            if self.text is None
+            else f"Read from {self.text}.",
             "card": [
                 *((name, card[name]) for name in ("documents", "sentences", "words", "characters")),
                 ("records read", records["in"]),
@@ -178,24 +179,22 @@ class DemoPipeline:
 
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
-        words = VocabularyTraining.count_words(CorpusFolder.texts(self.run / "corpus"))
-        tokenizer = VocabularyTraining.train(
-            words, size=settings.VOCABULARY, normalizer=VocabularyTraining.Normalizer(lowercase=True)
+        tokenizer = bertie.train_tokenizer(
+            self.run / "corpus", self.run / "tokenizer", size=settings.VOCABULARY, lowercase=True, overwrite=True
         )
-        tokenizer.save(self.run / "tokenizer")
-        shards = CorpusFolder.encode(self.run / "corpus", tokenizer, workers=cores())
-        pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
+        tokens = self.built(tokenizer).tokens
+        assert tokens is not None, "the corpus is encoded"
         return {
-            "tokens": shards.num_values,
-            "throughput": f"{tokenizer.vocab_size:,} tokens for {len(words.counts):,} different words; {pieces}",
+            "tokens": tokens.tokens,
+            "throughput": f"{tokenizer.vocab_size:,} tokens; {tokens.per_word:.2f} of them per word of the text",
         }
 
     def pretraining(self) -> dict[str, Any]:
         """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
-            disk.write_json(plan, self.plan().model_dump(mode="json"))
-        config = PretrainConfig.model_validate(disk.read_json(plan))
+            write_json(plan, self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(read_json(plan))
         steps = config.train.steps
         looks, sentences = masked.looks(steps), list(masked.SENTENCES)
         if self.text is not None:
@@ -206,10 +205,11 @@ class DemoPipeline:
         class Look(Callback):
             def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
                 if step in looks and sentences:
-                    masked.look(run.model, tokenizer, sentences, step=step, path=guesses)
+                    masked.look(run, tokenizer, sentences, step=step, path=guesses)
 
-        planned = run_pretraining(config, self.run / "pretrain", callbacks=[Look()])["plan"]
-        lines = [line for line in RunFolder.read_log(self.run / "pretrain") if line["kind"] == "train"]
+        bertie.pretrain(config=config, output=self.run / "pretrain", callbacks=[Look()])
+        planned = read_json(self.run / "pretrain/results.json")["plan"]
+        lines = [line for line in read_lines(self.run / "pretrain/metrics.jsonl") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
@@ -230,8 +230,9 @@ class DemoPipeline:
         config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
-        trial = run_pretraining(config, self.run / "trial", overwrite=True)
-        steps, seeds = settings.planned(
+        bertie.pretrain(config=config, output=self.run / "trial", overwrite=True)
+        trial = read_json(self.run / "trial/results.json")
+        steps, seeds = settings.affordable_run(
             settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
             tokens=size["tokens"],
@@ -248,7 +249,7 @@ class DemoPipeline:
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
-        task = disk.read_json(self.run / "task.json")
+        task = read_json(self.run / "task.json")
         if "skipped" in task:
             return {"throughput": "skipped"}
         seeds: list[int] = []
@@ -260,46 +261,38 @@ class DemoPipeline:
             for start, name in settings.STARTS.items():
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
-                found = run_finetuning(config, self.run / f"finetune/{start}-{seed}")
-                console.say(f"accuracy {found['dev']['accuracy']:z.3f}")
+                run = bertie.finetune(config=config, output=self.run / f"finetune/{start}-{seed}")
+                console.say(f"accuracy {run.scores['accuracy']:z.3f}")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             seeds.append(seed)
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
-            disk.write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
     def predictions(self, seed: int) -> None:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
-        folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = Families.load(folder)
-        model.tokenizer = Tokenizer.load(folder)
+        model = bertie.load(self.run / f"finetune/pretrained-{seed}", engine="torch")
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
-        found = Predictor(model).predict(texts)
         shown = [
             {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
-            for text, row, prediction in zip(texts, rows, found, strict=True)
+            for text, row, prediction in zip(texts, rows, model.predict(texts), strict=True)
         ]
-        disk.write_json(self.run / "predictions.json", shown)
+        write_json(self.run / "predictions.json", shown)
 
     # The user's own text.
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
-        shards = CorpusFolder.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
-        out = CorpusFolder.held_out(shards.sentence_lengths(), shards.document_bounds())
-        found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, is_out in zip(CorpusFolder.documents(self.run / "corpus"), out.tolist(), strict=True):
-            found[is_out].append(document)
-        return found
+        return Corpus.open(self.run / "corpus").split(Tokenizer.load(self.run / "tokenizer"))
 
     def own_task(self) -> None:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
-        documents = pairs.split(*self.documents())
+        documents = pairs.split_documents(*self.documents())
         if documents is None:
-            disk.write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
@@ -317,7 +310,7 @@ class DemoPipeline:
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)
-        disk.write_json(
+        write_json(
             self.run / "task.json",
             {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
         )

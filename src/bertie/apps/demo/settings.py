@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from bertie import FinetuneConfig, PretrainConfig
-from bertie.platform import OptimConfig, TrainConfig
 
 SHAPE = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
 DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # a run this short does not overfit
@@ -13,9 +12,9 @@ INITIALIZER_RANGE = 0.05  # BERT's 0.02 is made for 768 wide; the root of 768 / 
 VOCABULARY = 8000
 MAX_LENGTH = 64  # twice the pairs of 128 from as many tokens: next sentence is learned at all, masked words sooner
 MASKED = 0.2  # more to learn from each text than 0.15, while there is little time
-PRETRAIN_OPTIM = OptimConfig(name="muon", lr=8e-3, warmup=0.1)  # off the plateau sooner than AdamW: docs/LOG.md
+PRETRAIN_OPTIM = {"name": "muon", "lr": 8e-3, "warmup": 0.1}  # off the plateau sooner than AdamW: docs/LOG.md
 PRETRAIN_BATCH = 64
-FINETUNE_OPTIM = OptimConfig(lr=5e-4, warmup=0.1)
+FINETUNE_OPTIM = {"lr": 5e-4, "warmup": 0.1}
 FINETUNE_BATCH = 16
 EPOCHS = 6  # fewer leave more time for pre-training; not compared on training modules: docs/LOG.md
 PER_LABEL = 50  # labelled examples to fine-tune on
@@ -43,7 +42,8 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
     if documents < 2:
         del objectives["nsp"]
     every = max(1, steps // LOOKS)
-    return PretrainConfig(
+    train = {"steps": steps, "batch_size": batch, "log_every": max(1, steps // 200), "eval_every": every}
+    return PretrainConfig.read(
         corpus=str(run / "corpus"),
         tokenizer=str(run / "tokenizer"),
         model="bert-tiny",
@@ -53,9 +53,7 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
         objectives=objectives,
         max_length=MAX_LENGTH,
         optim=PRETRAIN_OPTIM,
-        train=TrainConfig(
-            steps=steps, batch_size=batch, log_every=max(1, steps // 200), eval_every=every, save_every=every, keep=1
-        ),
+        train={**train, "save_every": every, "keep": 1},
     )
 
 
@@ -72,7 +70,7 @@ class Probe:
         return len(STARTS) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
 
 
-def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
+def affordable_run(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
     """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
     affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(SEEDS), affordable))
@@ -83,7 +81,8 @@ def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) 
 
 def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
     """Returns the config of one fine-tuning run. Runs differ only in the start weights and the seed."""
-    return FinetuneConfig(
+    train = {"steps": 1, "batch_size": FINETUNE_BATCH, "log_every": 20, "eval_every": 38, "save_every": 10**6}
+    return FinetuneConfig.read(
         model=str(run / "pretrain/model"),
         train_file=str(run / f"task/train-{seed}.jsonl"),
         dev_file=str(run / "task/test.jsonl"),
@@ -92,9 +91,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
         epochs=EPOCHS,
         baselines=False,  # the demo has its own
         optim=FINETUNE_OPTIM,
-        train=TrainConfig(
-            steps=1, batch_size=FINETUNE_BATCH, log_every=20, eval_every=38, save_every=10**6, keep=1, seed=seed
-        ),
+        train={**train, "keep": 1, "seed": seed},
     )
 
 
@@ -103,6 +100,7 @@ def summary() -> dict[str, str]:
     return {
         "model": f"{SHAPE['num_hidden_layers']} layers, hidden size {SHAPE['hidden_size']}, at most "
         f"{VOCABULARY:,} tokens",
-        "pre-training": f"batch {PRETRAIN_BATCH}, up to {MAX_LENGTH} tokens, peak learning rate {PRETRAIN_OPTIM.lr:g}",
-        "fine-tuning": f"{EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM.lr:g}",
+        "pre-training": f"batch {PRETRAIN_BATCH}, up to {MAX_LENGTH} tokens, peak learning rate "
+        f"{PRETRAIN_OPTIM['lr']:g}",
+        "fine-tuning": f"{EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM['lr']:g}",
     }

@@ -10,6 +10,7 @@ L layers · N heads · S tokens
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,9 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie import Tokenizer
-from bertie.platform import Padded, TorchModel, UsageError, Window
+from bertie.platform import Padded, TorchModel, UsageError
 
 Floats = NDArray[np.floating]
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """Attention to the neighbors of a token."""
+
+    def reach(self, layer: int) -> tuple[int, int]:
+        """Returns the radius of a layer's windows and the distance between their tokens."""
+        ...
+
+
 FLOW_TOKENS = 32  # more would take minutes: there is a flow for each pair of tokens
 UNITS = 1 << 30  # of a capacity of 1, for scipy's whole numbers
 SMOOTH = 1e-4  # of the entropy, as in Clark et al.'s code
@@ -43,7 +55,7 @@ def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -
     ids_1S, types_1S = (torch.tensor([list(one)], device=model.device) for one in (ids, type_ids))
     layout = Padded.of(ids_1S, None)
     kind = model.config.attention
-    seen_1S = model.global_tokens(ids_1S, layout) if isinstance(kind, Window) else None
+    seen_1S = model.global_tokens(ids_1S, layout) if isinstance(kind, Windowed) else None
     with torch.no_grad():
         flags = {} if seen_1S is None else {"global_attention_mask": seen_1S}
         output = model.run_encoder(ids_1S, types_1S, layout, output_attentions=True, **flags)
@@ -51,7 +63,7 @@ def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -
         family = model.variant.model_type if model.variant else "this"
         raise UsageError(f"There is no attention in {family} models, so none can be shown.")
     probs = [one[0].float() for one in output.attentions]
-    if isinstance(kind, Window):
+    if isinstance(kind, Windowed):
         at_G = torch.arange(0) if seen_1S is None else seen_1S[0].nonzero()[:, 0]
         of_global = output.global_attentions or ()
         probs = [
@@ -84,7 +96,7 @@ def read_vectors(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int])
     """
     layers = list(model.encoder.in_order()) if hasattr(model.encoder, "in_order") else []
     attention = [getattr(layer, "attention", None) for layer in layers]
-    if not layers or isinstance(model.config.attention, Window) or not all(hasattr(one, "qkv") for one in attention):
+    if not layers or isinstance(model.config.attention, Windowed) or not all(hasattr(one, "qkv") for one in attention):
         family = model.variant.model_type if model.variant else "this"
         raise UsageError(f"The norms of {family} models cannot be computed. Omit --norms.")
     fused: list[Tensor] = []

@@ -23,7 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import DataError, Encoding, ModelCard, Report, TorchModel, UsageError, console
+from bertie.platform import DataError, Encoding, ModelCard, Report, StatCard, TorchModel, UsageError, counted
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -162,9 +162,7 @@ def page(found: TextAttention, model: str) -> Report:
     tokens = found.encoding.tokens
     report = Report("Attention", f"{model}: {' / '.join(found.texts)[:200]}")
     cut = f"{found.encoding.overflow:,} more were cut" if found.encoding.overflow else "all of the text"
-    report.tiles(
-        [Report.Tile("tokens", str(size), cut), Report.Tile("heads", str(layers * heads), f"in {layers} layers")]
-    )
+    report.tiles([StatCard("tokens", str(size), cut), StatCard("heads", str(layers * heads), f"in {layers} layers")])
     report.section(
         f"Head {found.name}",
         f"Layer {found.head[0] + 1}, head {found.head[1] + 1}. Each row is a token, and the shades of its row show "
@@ -241,7 +239,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {console.counted(statistics.texts, 'text')}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertie.apps.explain.words import words_of
+from bertie.apps.explain.words import text_words
 from bertie.platform import EncoderOutput, Encoding, Padded, TorchModel, UsageError, nearest
 
 NODES, MOST_NODES = 50, 512
@@ -236,6 +236,6 @@ def by_word(encoding: Encoding, values: Floats, text: Sequence[str]) -> list[tup
     """Returns the words of the texts with the sum of their tokens' values; special tokens are words of their own."""
     return [
         (encoding.tokens[one.tokens[0]] if one.text is None else text[one.text][one.start : one.end], float(total))
-        for one in words_of(encoding)
+        for one in text_words(encoding)
         for total in [values[one.tokens].sum()]
     ]

@@ -1,6 +1,6 @@
 """Which attention heads a task needs: their importance, and the metric as they are removed in this order.
 
-    importance   I = mean |dL / dxi| (apps/compress/importance.py), divided by the l2 norm of its layer
+    importance   I = mean |dL / dxi| (compression/importance.py), divided by the l2 norm of its layer
     curve        the metric without the k least important heads, and without k heads in random order
 
 The first half of the examples ranks the heads, and the second half measures the metric. Michel et al. 2019.
@@ -14,9 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.compress.importance import HEADS, importance, judged, without_heads
 from bertie.apps.explain.attention import Floats
-from bertie.platform import DataError, Example, Prediction, Predictor, TorchEngine, TorchModel, console, metric_called
+from bertie.platform import (
+    DataError,
+    Example,
+    Importance,
+    Prediction,
+    Predictor,
+    TorchEngine,
+    TorchModel,
+    console,
+    metric_called,
+    without_heads,
+)
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
@@ -82,9 +92,8 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     if len(examples) < 2:
         raise DataError("Half of the labeled examples rank the heads, and the others measure the model: pass more.")
     ranking, measured = examples[::2], examples[1::2]
-    task, length = predictor.task, predictor.max_length
-    batches = judged(task, ranking, predictor.tokenizer, max_length=length)
-    seen = importance(model, task, batches, parts=(HEADS,))
+    task = predictor.task
+    seen = Importance.for_task(model, task, ranking, predictor.tokenizer, max_length=predictor.max_length)
     metric = metric_called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
     console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()

@@ -9,7 +9,7 @@ from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
-from bertie.platform import Chart, Html, ModelCard, Report, text_of
+from bertie.platform import Chart, Html, Line, ModelCard, Report
 
 SPAN = (0.0, 1.0)
 
@@ -68,7 +68,7 @@ def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
     rows = [
         [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
     ]
-    return ["heads removed", text_of.metric(found.metric), "random order"], rows
+    return ["heads removed", found.metric.replace("_", " "), "random order"], rows
 
 
 def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
@@ -101,7 +101,7 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _removal(report: Report, found: Removal) -> None:
-    name = text_of.metric(found.metric)
+    name = found.metric.replace("_", " ")
     ranked, measured = found.examples
     report.section(
         "Heads that matter",
@@ -114,10 +114,8 @@ def _removal(report: Report, found: Removal) -> None:
     report.chart(
         Chart.lines(
             [
-                Chart.Series("least important first", removed, [score for _, score in found.points]),
-                Chart.Series(
-                    "random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()
-                ),
+                Line("least important first", removed, [score for _, score in found.points]),
+                Line("random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()),
             ],
             x_label="heads removed",
             y_label=name,

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import Bootstrap, Example, ParseTask, TorchModel, UsageError
+from bertie.platform import Example, TorchModel, UsageError, word_places
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -50,6 +51,9 @@ def guesses(words_LNWW: Floats) -> NDArray[np.int64]:
     others[..., at, at] = -1.0
     found: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
     return found
+
+
+NO_HEAD = -1  # of a word whose head is not read
 
 
 @dataclass
@@ -105,14 +109,12 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
     found = []
     for example in examples:
         count = len(example.label)
-        at = [
-            place + next(dealt[name]) if head else ParseTask.NO_HEAD for place, (head, name) in enumerate(example.label)
-        ]
-        found.append(np.array([one if 0 <= one < count else ParseTask.NO_HEAD for one in at], np.int64))
+        at = [place + next(dealt[name]) if head else NO_HEAD for place, (head, name) in enumerate(example.label)]
+        found.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
     return found
 
 
-def counted(
+def count_relations(
     model: TorchModel,
     tokenizer: Tokenizer,
     examples: Sequence[Example],
@@ -138,13 +140,13 @@ def counted(
         for place, word in enumerate(read.tolist()):
             head, relation = examples[number].label[word]
             if head - 1 in place_of:
-                drawn = place_of.get(int(control[number][word]), ParseTask.NO_HEAD)
+                drawn = place_of.get(int(control[number][word]), NO_HEAD)
                 by_relation[relation].append((place, place_of[head - 1], drawn))
         for relation, rows in by_relation.items():
             at, true, drawn_W = np.array(rows).T
             counts.add("heads", relation, number % 2, guess[..., at] == true)
             counts.add("offsets", relation, number % 2, np.array(OFFSETS)[:, None] + at == true)
-            pointed = drawn_W != ParseTask.NO_HEAD
+            pointed = drawn_W != NO_HEAD
             counts.add("control", relation, number % 2, guess[..., at[pointed]] == drawn_W[pointed])
     return counts
 
@@ -153,16 +155,13 @@ def _read(
     model: TorchModel, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
 ) -> Iterator[tuple[NDArray[np.int64], Floats, list[int], NDArray[np.int64], NDArray[np.int64]]]:
     """Yields for each sentence the words that are read, the attention, the ids, and the words' tokens."""
-    encoded = ParseTask.encode_places(
-        examples, tokenizer, max_length=max_length, too_long="truncate", stride=max_length
-    )
-    first_N, last_N = ParseTask.pieces_of(examples, encoded, "word")
+    encoded, first_N, last_N = word_places(examples, tokenizer, max_length=max_length)
     at = 0
     for number, example in enumerate(examples):
         start, end = encoded.starts[number : number + 2].tolist()
         rows = slice(at, at + len(example.label))
         at = rows.stop
-        read = np.flatnonzero(first_N[rows] != ParseTask.NO_HEAD)
+        read = np.flatnonzero(first_N[rows] != NO_HEAD)
         ids, types = encoded.input_ids[start:end].tolist(), encoded.token_type_ids[start:end].tolist()
         probs = attentions(model, ids, types)
         yield read, probs, ids, first_N[rows][read] - start, last_N[rows][read] - start
@@ -190,7 +189,7 @@ def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, 
                 "head": f"{layer + 1}.{head + 1}",
                 "way": WAYS[way],
                 "accuracy": right / words,
-                "interval_95": Bootstrap.wilson(right, words),
+                "interval_95": [*binomtest(right, words).proportion_ci(method="wilson")],
                 "offset": OFFSETS[counts.offsets[relation].best()[0]],
                 "offset_accuracy": counts.offsets[relation].crossed() / words,
                 "random_accuracy": _accuracy(random.heads, relation),

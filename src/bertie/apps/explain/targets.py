@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
-from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
+from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.platform import (
     DataError,
     EncoderOutput,
@@ -55,7 +55,7 @@ def question_of(
         raise UsageError("texts must be a list of one text, or of two texts for a pair.")
     tokenizer = model.text_tokenizer
     facts = model.training_facts
-    facts.check_reads_texts("bertie explain")
+    facts.check_texts_decide("bertie explain")
     if facts.task in UNEXPLAINED:
         raise UsageError(
             f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "
@@ -134,7 +134,9 @@ def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
         raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
     if label:
         return names.index(label)
-    choose = getattr(TextPipeline.task_of(Facts.of(model)), "choose", None)  # with its threshold, where it has one
+    choose = getattr(
+        TextPipeline.of(Facts.of(model), model.text_tokenizer).task_or_none, "choose", None
+    )  # with its threshold, where it has one
     return int(choose(logits.float().cpu().numpy()) if choose else logits.argmax())
 
 
@@ -151,7 +153,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = TextPipeline.task_of(Facts.of(plain.model))
+    task = TextPipeline.of(Facts.of(plain.model), plain.model.text_tokenizer).task_or_none
     first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
@@ -175,7 +177,7 @@ def _tag(
         raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
     place = words.index(numbers[word - 1])
     at = _choose(model, logits[place], label)
-    _, start, end, _ = [one for one in words_of(plain.encoding) if one.text is not None][word - 1]
+    _, start, end, _ = [one for one in text_words(plain.encoding) if one.text is not None][word - 1]
     name = model.labels[at] if model.labels else str(at)
     about = f"word {word} ({texts[0][start:end]}): {name}"
     return (lambda model, output: [model.logits(head, output)[:, place]]), (at,), about

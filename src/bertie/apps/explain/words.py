@@ -17,7 +17,7 @@ class Word(NamedTuple):
     tokens: list[int]
 
 
-def words_of(encoding: Encoding) -> list[Word]:
+def text_words(encoding: Encoding) -> list[Word]:
     """Returns the words in order; each special token is a word of its own."""
     found, last = list[Word](), (-1, -1)
     for number, ((start, end), word, text) in enumerate(

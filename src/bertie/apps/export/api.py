@@ -7,7 +7,7 @@ from typing import Any
 
 from bertie.apps.export.folder import FORCED, onnx_folder
 from bertie.apps.export.texts import documentation
-from bertie.platform import FolderKind, ModelFiles, TorchModel, UsageError, nearest
+from bertie.platform import FolderKind, ModelFolder, TorchModel, UsageError, nearest
 
 TARGETS = ("onnx",)
 
@@ -32,13 +32,13 @@ def write_graph(
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
     if source is not None:
-        FolderKind.check_other(output, source)
+        ModelFolder(source).check_output(output)
 
     def write(folder: Path) -> dict[str, Any]:
         chosen = documentation() if texts is None else texts
         graphs = onnx_folder(model, folder, chosen, int8=int8, force=force)
         if source is not None:
-            ModelFiles.copy_others(source, folder)
+            ModelFolder(source).copy_modules(folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 

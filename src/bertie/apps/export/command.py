@@ -41,12 +41,12 @@ def export(
       bertie predict models/reviews-onnx reviews.txt
     """
     facts = app.api.write_graph(
-        platform.ModelByName.module(model),
+        platform.ModelFolder(model).load(),
         model,
         output,
         to=to,
         int8=int8,
-        texts=None if texts is None else platform.SourceFile.lines(texts),
+        texts=None if texts is None else platform.SourceFile(str(texts)).lines(),
         force=force,
         overwrite=overwrite,
         seal=call_hash(ctx),

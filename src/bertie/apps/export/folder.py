@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
+from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
 from bertie.platform import (
     DataError,
-    Facts,
     OnnxEngine,
     OnnxFolder,
     Sequences,
@@ -68,18 +67,17 @@ def onnx_folder(
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
     check_tokenizer(folder, tokenizer, [*texts[:TEXTS], *PROBES])
-    graph, path = traced(model), folder / OnnxFolder.FOLDER / OnnxFolder.MODEL
+    graph, graphs = traced(model), OnnxFolder(folder)
+    path = graphs.graph
     path.parent.mkdir()
     large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
-    onnx_ir.save(graph, path, external_data=f"{OnnxFolder.MODEL}_data" if large else None)
+    onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(
-        TorchEngine(model), [name for name in facts.outputs if name == "mean" or name not in Facts.POOLED], sequences
-    )
+    wanted = expected(TorchEngine(model), facts.essential_outputs, sequences)
     found = [_checked(path, wanted, force=force)]
     if int8:
-        replaced = _write_int8(path, path.with_name(OnnxFolder.QUANTIZED), sequences)
-        found.append(replace(_checked(path.with_name(OnnxFolder.QUANTIZED), wanted, force=force), replaced=replaced))
+        replaced = _write_int8(path, graphs.quantized, sequences)
+        found.append(replace(_checked(graphs.quantized, wanted, force=force, quantized=True), replaced=replaced))
     card = folder / "README.md"
     told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
     lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
@@ -113,9 +111,8 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
             )
 
 
-def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
-    parity = compared(OnnxEngine(path), wanted)
-    quantized = path.name == OnnxFolder.QUANTIZED
+def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> Written:
+    parity = compare_graph(OnnxEngine(path), wanted)
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
         kind = "The int8 graph" if quantized else "The graph"
@@ -123,7 +120,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
             f"{kind} does not give the answers of the model: {parity}. Nothing was written. --force writes it anyway."
         )
     size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
-    return Written(f"{OnnxFolder.FOLDER}/{path.name}", size, parity, passed)
+    return Written(f"{path.parent.name}/{path.name}", size, parity, passed)
 
 
 @console.working("calibrating int8 weights")
@@ -134,10 +131,10 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
 
     graph, chosen = onnx.load(source), _calibration(sequences)
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
-        probe = Path(name) / OnnxFolder.MODEL
+        probe = Path(name) / source.name
         _save(watched(graph), probe)
         replaced = quantized(graph, OnnxEngine(probe), chosen)
-    told = next(one for one in graph.metadata_props if one.key == OnnxFolder.KEY)
+    told = next(iter(graph.metadata_props))
     told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
     _save(graph, target)
     return replaced

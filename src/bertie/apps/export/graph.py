@@ -4,7 +4,7 @@
 
 The graph runs on a padded rectangle of any batch size and length. Packed batches have no ONNX form.
 
-B sequences · S longest sequence · C choices of a question · H hidden size · L outputs of a head
+B sequences · S longest sequence · C choices of a question
 """
 
 import contextlib
@@ -12,115 +12,17 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertie.platform import (
-    Alternating,
-    EncoderOutput,
-    Facts,
-    Full,
-    OnnxFolder,
-    Padded,
-    ParseHead,
-    TorchModel,
-    UsageError,
-    console,
-)
+from bertie.platform import GraphModel, TorchModel, UsageError, console
 
 if TYPE_CHECKING:
     import onnx_ir
 
-ALONE = {"span": ("start_logits", "end_logits")}
-"""Output names of a model with one head. The default is `logits`."""
-TOGETHER = {"mlm": "prediction_logits", "pair": "seq_relationship_logits"}
-"""Output names of a model with several heads, as in BertForPreTraining. The default is `<head>_logits`."""
 MOST_SEQUENCES = 1 << 16
-NO_GRAPH = {
-    "decoder": "a decoder writes its answer token by token, which one graph cannot",
-    "plm": "its answers depend on a random order of the tokens",
-    "bilm": "its encoder reads letters",
-}
-"""Heads that cannot be exported, with the reason."""
-
-
-class Graph(nn.Module):
-    """A model as a function from tensors to a tuple of tensors, on a padded batch."""
-
-    def __init__(self, model: TorchModel) -> None:
-        super().__init__()
-        self.model = model
-        self.choices = tuple(model.heads) == ("choice",)
-        names = ["input_ids", "attention_mask"]
-        names += ["token_type_ids"] * (model.config.type_vocab_size > 1)
-        self.inputs = (*names, *[ParseHead.LAST] * ("parse" in model.heads))
-        self.signature = _signature(model)
-        self.outputs = tuple(name for names in self.signature.outputs.values() for name in names)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor | None = None,
-        last: Tensor | None = None,
-    ) -> tuple[Tensor, ...]:
-        """Inputs (B, S) int64, or (B, C, S) for multiple choice -> the tensors named in `outputs`."""
-        batch = input_ids.shape[:2]
-        if self.choices:
-            input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
-            token_type_ids = None if token_type_ids is None else token_type_ids.flatten(0, 1)
-        output = self.model.run_encoder(input_ids, token_type_ids, Padded(attention_mask))
-        if not self.model.heads:
-            pooled = () if output.pooler_output is None else (output.pooler_output,)
-            return (output.last_hidden_state, *pooled)
-        found: list[Tensor] = []
-        for name in self.model.heads:
-            logits = self.model.logits(name, output) if last is None else self._parsed(name, output, last)
-            found += logits.unbind(-1) if self._columns(name) else [logits]
-        return tuple(x.view(*batch, *x.shape[1:]) for x in found) if self.choices else tuple(found)
-
-    def _columns(self, name: str) -> bool:
-        return len(self.signature.outputs[name]) > 1
-
-    def _parsed(self, name: str, output: EncoderOutput, last: Tensor) -> Tensor:
-        hidden = output.last_hidden_state
-        tokens = replace(output, last_hidden_state=hidden.flatten(0, 1))
-        logits = self.model.logits(name, ParseHead.with_last_pieces(tokens, last.flatten()))
-        return logits.view(*hidden.shape[:2], *logits.shape[1:])
-
-
-def _signature(model: TorchModel) -> OnnxFolder.Signature:
-    facts = Facts.of(model)
-    heads = tuple(model.heads)
-    outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
-    if len(heads) > 1:
-        outputs = {name: (TOGETHER.get(name, f"{name}_logits"),) for name in heads}
-    of_encoder = dict(Facts.OF_ENCODER) if not heads else {}
-    if not heads:
-        outputs = {"last_hidden_state": ("last_hidden_state",), "pooler_output": ("pooler_output",)}
-        if not model.config.pooler and model.config.pooler_dense:
-            del outputs["pooler_output"], of_encoder["pooler_output"]
-    facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return OnnxFolder.Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
-
-
-def refusal(model: TorchModel) -> str | None:
-    """Returns why a model cannot be exported, as far as known before tracing, or None."""
-    for name in model.heads:
-        if name in NO_GRAPH:
-            return f"{NO_GRAPH[name]} (head {name!r})"
-        if name.startswith("features"):
-            return f"its head reads packed sequences with an LSTM (head {name!r})"
-    if model.config.feature_size is not None:
-        return "it reads feature vectors, and a graph reads token ids. bertie predict runs it in PyTorch"
-    if model.config.heads.label.label_lstm and model.heads:
-        return "its head reads packed sequences with an LSTM (label_lstm)"
-    if not isinstance(model.config.attention, Full | Alternating):
-        return "its attention works in windows or blocks, whose number depends on the text"
-    return None
 
 
 @console.working("tracing the graph")
@@ -130,9 +32,9 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
     Raises UsageError with the reason if the model cannot be exported.
     """
     family = model.variant.model_type if model.variant else "model"
-    if reason := refusal(model):
+    if reason := GraphModel.refusal(model):
         raise UsageError(f"This {family} cannot be exported to ONNX: {reason}.")
-    graph = Graph(model.eval())
+    graph = GraphModel(model.eval())
     example, axes = _example(graph)
     try:
         with torch.no_grad(), _silent():
@@ -157,7 +59,7 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
     _forget(found)
-    found.metadata_props[OnnxFolder.KEY] = graph.signature.as_json()
+    found.metadata_props.update(graph.metadata)
     return found
 
 
@@ -169,7 +71,7 @@ def _forget(model: "onnx_ir.Model") -> None:
     model.metadata_props.clear()
 
 
-def _example(graph: Graph) -> tuple[dict[str, Tensor], dict[str, object]]:
+def _example(graph: GraphModel) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Returns a batch of two to trace with, and its dynamic axes."""
     shape: tuple[int, ...] = (2, 9)
     axes: dict[int, object] = {

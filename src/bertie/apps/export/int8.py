@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from bertie.apps.compress.quantize import gptq
-from bertie.platform import OnnxEngine, Sequences
+from bertie.platform import OnnxEngine, Sequences, gptq
 
 BLOCK = 32
 BITS, ACCURACY = 8, 4  # of MatMulNBits; 4: inputs are rounded to 8 bits

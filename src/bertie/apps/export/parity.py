@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.platform import MOST_POSITIONS, DataError, Engine, ParseHead, Sequences, console
+from bertie.platform import MOST_POSITIONS, DataError, Engine, Sequences, console
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
@@ -97,7 +97,7 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
 
 
 @console.working("comparing the answers of the graph")
-def compared(engine: Engine, wanted: Expected) -> Parity:
+def compare_graph(engine: Engine, wanted: Expected) -> Parity:
     """Compares a graph with its model."""
     found = Parity(texts=TEXTS, batches=len(wanted))
     for batch, theirs in wanted:
@@ -129,7 +129,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
 
 def _ids(ids: object, types: object, lengths: object, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
-    extra: dict[str, NDArray[Any]] = {ParseHead.LAST: np.zeros_like(input_ids)} if last else {}
+    extra: dict[str, NDArray[Any]] = {"last": np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
     return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 

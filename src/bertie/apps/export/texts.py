@@ -2,13 +2,13 @@
 
 from itertools import chain, islice
 
-from bertie.platform import PythonModule
+from bertie.platform import PythonPackage
 
 COUNT, SHORTEST = 600, 20  # paragraphs; characters
 
 
 def documentation() -> list[str]:
     """Returns paragraphs of the documentation of Python's standard library."""
-    modules = PythonModule.of("stdlib")
+    modules = PythonPackage("stdlib")
     paragraphs = chain.from_iterable(passage.paragraphs for module in modules for passage in module.passages)
     return list(islice((text for text in dict.fromkeys(paragraphs) if len(text) >= SHORTEST), COUNT))

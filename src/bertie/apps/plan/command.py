@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import TableOptions, UsageError, console, grouped, option, text_of
+from bertie.platform import UsageError, comma_names, console, counted, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -59,13 +59,12 @@ class AssumptionOptions:
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
     ] = None
 
-    def of(self, grid: "PowerGrid", key: str) -> "Assumptions":
+    def of(self, grid: "PowerGrid", key: str, device: "Processor") -> "Assumptions":
         """Returns the assumptions for a device."""
 
         here = key == THIS
-        usual = platform.Costs.PROCESSOR_UTILIZATION if here else platform.Costs.UTILIZATION
-        share = usual if self.utilization is None else self.utilization
-        pue = self.pue if self.pue is not None else 1.0 if here else platform.Costs.PUE
+        share = device.utilization if self.utilization is None else self.utilization
+        pue = self.pue if self.pue is not None else 1.0 if here else app.forecast.PUE
         return app.forecast.Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
@@ -100,19 +99,19 @@ def plan(
     """
 
     used = assumptions.utilization
-    if used is not None and used > platform.Costs.MOST_UTILIZATION and not force:
+    if used is not None and used > app.forecast.MOST_UTILIZATION and not force:
         raise UsageError(
-            f"--utilization {used:g} is above {platform.Costs.MOST_UTILIZATION:g}, which training of encoders hardly "
+            f"--utilization {used:g} is above {app.forecast.MOST_UTILIZATION:g}, which training of encoders hardly "
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
-    grid, settings = known.grid(assumptions.country), platform.Planning.settings_of(config, overrides or [])
+    grid, settings = known.grid(assumptions.country), platform.settings_of(config, overrides or [])
 
     def given(key: str) -> "Assumptions":
-        return assumptions.of(grid, key)
+        return assumptions.of(grid, key, devices[key])
 
     if budget:
         costs = ("country", "pue", "price", "prices")
@@ -120,7 +119,7 @@ def plan(
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
         _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
-    job = platform.Planning.job_of(settings)
+    job = platform.job_of(settings)
     found = {key: app.forecast.forecast(job, device, given(key)) for key, device in devices.items()}
     best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
@@ -137,7 +136,7 @@ def plan(
         )
         return
     console.show(
-        f"{text_of.count(job.parameters)} parameters, {text_of.count(job.tokens)} tokens, "
+        f"{quantity(job.parameters)} parameters, {quantity(job.tokens)} tokens, "
         f"{job.flops:.3g} floating-point operations"
     )
     _show(found, given)
@@ -154,8 +153,8 @@ def plan(
 
 
 def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-    keys = TableOptions.names(names) or (*known.devices, THIS)
-    return {key: platform.Planning.this_machine() if key == THIS else known.device(key, THIS) for key in keys}
+    keys = comma_names(names) or (*known.devices, THIS)
+    return {key: platform.Processor.here() if key == THIS else known.device(key, THIS) for key in keys}
 
 
 def _facts(job: "Job") -> dict[str, object]:
@@ -192,14 +191,11 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        fits = (
-            console.counted(one.sequences, "sequence")
-            if one.fits
-            else f"no ({text_of.size(one.device.memory_gb * 1e9)})"
-        )
+        memory = quantity(one.device.memory_gb * 1e9, "bytes")
+        fits = counted(one.sequences, "sequence") if one.fits else f"no ({memory})"
         table.add_row(
             f"{number} x {one.device.name}" if number > 1 else one.device.name,
-            text_of.duration(one.seconds),
+            quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             dollars,
@@ -243,15 +239,15 @@ def _show_budget(
         table.add_row(
             "*" if row["chosen"] else "",
             row["preset"],
-            text_of.count(row["parameters"]),
+            quantity(row["parameters"]),
             f"{row['steps']:,}",
-            text_of.count(row["tokens"]),
+            quantity(row["tokens"]),
             "–" if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
     console.say(
-        f"What fits into {text_of.duration(seconds)} on {device.name}. * marks the largest preset that reads 20 tokens "
+        f"What fits into {quantity(seconds, 's')} on {device.name}. * marks the largest preset that reads 20 tokens "
         "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertie.platform import Costs, Job, PowerGrid, Processor
+from bertie.platform import Job, PowerGrid, Processor
 
+PUE = 1.58  # power of a data center per power of its computers: the world's mean in 2018 (Strubell et al. 2019)
+MOST_UTILIZATION = 0.6  # what is said to be higher was mostly measured with another peak, or counts padding
 USABLE = 0.92  # of a device's memory; the rest is the driver's and the libraries'
 
 
@@ -14,8 +16,8 @@ class Assumptions:
 
     grid: PowerGrid
     count: int = 1
-    utilization: float = Costs.UTILIZATION
-    pue: float = Costs.PUE
+    utilization: float = Processor.utilization
+    pue: float = PUE
     price: float | None = None
 
 
@@ -41,16 +43,16 @@ class Forecast:
 
 def forecast(job: Job, device: Processor, given: Assumptions) -> Forecast:
     """Returns the time, energy, CO2 and price of a job on `given.count` devices of a kind."""
-    seconds = Costs.seconds(job.flops, device.tflops, count=given.count, used=given.utilization)
+    seconds = device.seconds(job.flops, count=given.count, used=given.utilization)
     hours = seconds / 3600
-    kwh = Costs.energy_kwh(Costs.GPU_LOAD * device.watts * given.count, hours, pue=given.pue)
+    kwh = device.energy_kwh(seconds, count=given.count, pue=given.pue)
     price = device.price if given.price is None else (given.price, given.price)
     dollars = None if price is None else (price[0] * hours * given.count, price[1] * hours * given.count)
     return Forecast(
         device,
         seconds,
         kwh,
-        Costs.carbon_kg(kwh, given.grid.g_per_kwh),
+        given.grid.carbon_kg(kwh),
         dollars,
         job.largest_batch(USABLE * device.memory_gb * 1e9),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, Costs, Job, Processor, ProcessorCatalog, Report, console, text_of
+from bertie.platform import Chart, Job, Processor, ProcessorCatalog, Report, StatCard, counted, quantity
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
@@ -16,13 +16,11 @@ def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, know
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
-        Report.Tile("parameters", text_of.count(job.parameters)),
-        Report.Tile("tokens", text_of.count(job.tokens), console.counted(len(job.phases), "phase")),
-        Report.Tile("operations", text_of.flops(job.flops), "forward and backward"),
+        StatCard("parameters", quantity(job.parameters)),
+        StatCard("tokens", quantity(job.tokens), counted(len(job.phases), "phase")),
+        StatCard("operations", quantity(job.flops, "FLOPs"), "forward and backward"),
     ]
-    tiles += [
-        Report.Tile("cheapest", money(one), f"{one.device.name}, {text_of.duration(one.seconds)}") for one in best
-    ]
+    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {quantity(one.seconds, 's')}") for one in best]
     report.tiles(tiles)
     _bill(report, job)
     _machines(report, found, given)
@@ -43,12 +41,12 @@ def _bill(report: Report, job: Job) -> None:
     report.section(
         "Bill by item", "A multiply-add counts as two operations. A backward pass counts as two forward passes."
     )
-    rows = [[name, text_of.flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
+    rows = [[name, quantity(value, "FLOPs"), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
     report.table(["operations", "of the run", "share"], rows)
     memory = {name: value for name, value in job.peak.items() if value}
     total = sum(memory.values())
-    rows = [[name, text_of.size(value), f"{value / total:.1%}"] for name, value in memory.items()]
-    caption = f"Peak of one forward and backward pass: {text_of.size(total)}, besides the program itself. 16 bit."
+    rows = [[name, quantity(value, "bytes"), f"{value / total:.1%}"] for name, value in memory.items()]
+    caption = f"Peak of one forward and backward pass: {quantity(total, 'bytes')}, besides the program itself. 16 bit."
     report.table(["memory", "bytes", "share"], rows, caption=caption)
 
 
@@ -58,13 +56,13 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     rows = [
         [
             f"{given(key).count} x {one.device.name}" if given(key).count > 1 else one.device.name,
-            text_of.duration(one.seconds),
+            quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            console.counted(one.sequences, "sequence")
+            counted(one.sequences, "sequence")
             if one.fits
-            else f"does not fit in {text_of.size(one.device.memory_gb * 1e9)}",
+            else f"does not fit in {quantity(one.device.memory_gb * 1e9, 'bytes')}",
         ]
         for key, one in found.items()
     ]
@@ -89,8 +87,8 @@ def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) ->
         ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
         ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
-        ["power of a GPU", f"{Costs.GPU_LOAD:.0%} of the board power", "an assumption"],
-        ["power of this processor", f"{Costs.THREAD_WATTS:g} W per thread", "an assumption"],
+        ["power of a GPU", f"{Processor.LOAD:.0%} of the board power", "an assumption"],
+        ["power of this processor", f"{Processor.THREAD_WATTS:g} W per thread", "an assumption"],
         ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],
         ["electricity", f"{one.grid.name}: {one.grid.g_per_kwh:g} g CO2 per kWh, {one.grid.year}", "Our World in Data"],
     ]
@@ -114,13 +112,13 @@ def better_loss(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def budget_page(rows: Sequence[Mapping[str, Any]], device: Processor, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
-    report = Report(f"What fits into {text_of.duration(seconds)}", f"Pre-training on {device.name}")
+    report = Report(f"What fits into {quantity(seconds, 's')}", f"Pre-training on {device.name}")
     cells = [
         [
             row["preset"],
-            text_of.count(row["parameters"]),
+            quantity(row["parameters"]),
             row["steps"],
-            text_of.count(row["tokens"]),
+            quantity(row["tokens"]),
             f"{row['tokens_per_parameter']:.1f}",
             None if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['beyond']:g} times",

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import bertie
 from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.platform import Costs, Families, Job, Planning, Processor
+from bertie.platform import Job, ModelFolder, Processor, job_of, utilizations
 
 TOKENS_PER_PARAMETER = 20
 
@@ -22,9 +23,9 @@ def presets_within(
     """
     rows: list[dict[str, Any]] = []
     jobs = _sizes(config)
-    used = Planning.utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
+    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
     for name, job in jobs.items():
-        share = seconds / Costs.seconds(job.flops, device.tflops, count=given.count, used=used[name])
+        share = seconds / device.seconds(job.flops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
         layers = job.layer_parameters
         rows.append(
@@ -51,14 +52,16 @@ def presets_within(
 def _sizes(config: PretrainConfig) -> dict[str, Job]:
     """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
     that with the shortest name."""
-    vocabulary, presets = Families.config(config.model).vocab_size, Families.of(config.model).presets
-    names = sorted((name for name in presets if Families.config(name).vocab_size == vocabulary), key=len)
+    rows = bertie.presets()
+    own = next((row for row in rows if row.preset == config.model), None)
+    public = {} if own else ModelFolder(config.model).public
+    kind = own.model_type if own else public.get("model_type")
+    vocabulary = own.vocab_size if own else public.get("vocab_size")
+    names = sorted((row.preset for row in rows if (row.model_type, row.vocab_size) == (kind, vocabulary)), key=len)
     lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
-    jobs = {
-        name: Planning.job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names
-    }
-    found = dict[str, Job]()
+    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
+    sizes = dict[str, Job]()
     for name, job in jobs.items():
-        same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]
-        found |= {} if same else {name: job}
-    return dict(sorted(found.items(), key=lambda pair: pair[1].parameters))
+        same = [one for one in sizes.values() if one.parameters == job.parameters and one.flops == job.flops]
+        sizes |= {} if same else {name: job}
+    return dict(sorted(sizes.items(), key=lambda pair: pair[1].parameters))

@@ -6,11 +6,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import bertie
+from bertie import Model
 from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.platform import FOREIGN_ARGUMENTS, Texts, checked_arguments, module_of, readable_texts
+from bertie.platform import FOREIGN_ARGUMENTS, UsageError, checked_arguments, readable_texts
 
 if TYPE_CHECKING:
     import pandas
@@ -142,7 +144,7 @@ def probe(
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     folder = Path(output)
     return ProbeResults(
-        folder, run(module_of(model, device, precision), settings, folder, name=name, overwrite=overwrite)
+        folder, run(_module(model, device, precision), settings, folder, name=name, overwrite=overwrite)
     )
 
 
@@ -185,6 +187,15 @@ def words(
     """
     texts = [text for text in readable_texts(texts) if text is not None]
     contexts_of(texts, word)  # before the model is opened
-    others = () if baseline is None else [*Texts.each(baseline, "baseline")]
-    module = module_of(model, device, precision)
+    others = () if baseline is None else [text for text in readable_texts(baseline, "baseline") if text is not None]
+    module = _module(model, device, precision)
     return WordContexts(compare(module, texts, word=word, baseline=others, pooling=pooling, seed=seed))
+
+
+def _module(model: "Model | TorchModel | str | Path", device: str | None, precision: str | None) -> "TorchModel":
+    """Returns a model in torch. Raises UsageError for a device or a precision of a model that is open."""
+    if isinstance(model, str | PathLike):
+        return bertie.load(model, device or "auto", precision or "fp32", "torch").module
+    if device or precision:
+        raise UsageError(f"The model is open already. Pass {'device' if device else 'precision'} to bertie.load.")
+    return model.module if isinstance(model, Model) else model

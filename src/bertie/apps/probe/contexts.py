@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.apps.probe.pooling import pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import DataError, Layers, Texts, TorchEngine, TorchModel, UsageError, VectorMath
+from bertie.platform import (
+    DataError,
+    TorchEngine,
+    TorchModel,
+    UsageError,
+    token_vectors,
+    unit_vectors,
+)
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -45,7 +53,6 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
     UsageError where a text has no such word, or the texts share none or several.
     """
-    Texts.check(word, "word")
     if len(texts) < 2:
         raise UsageError("One text is given. Pass two or more, to compare a word in them. Quote each of them.")
     if not word and not all(MARKED.search(text) for text in texts):
@@ -98,7 +105,6 @@ def words(
         UsageError: See `contexts_of`.
         DataError: A word has no tokens in the vocabulary or in the part of the text that the model reads.
     """
-    Texts.check(pooling, "pooling")
     found = contexts_of(texts, word)
     model.training_facts.check_reads_texts("bertie words")
     sentences = [Sentence(one.text, _all_words(one)) for one in found]
@@ -137,19 +143,19 @@ def _vectors(
 ) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     engine = TorchEngine(model)
-    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in Layers.chosen("all", engine.facts)}
+    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in engine.facts.layer_numbers()}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in Layers.vectors(engine, model.text_tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
+    for chunk in token_vectors(engine, model.text_tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None
             sentence = next(read)
-            of_tokens = Layers.words(encoding, sentence.spans)
+            of_tokens = words_of_tokens(encoding, sentence.spans)
             there += np.isin(np.arange(len(sentence.spans)), of_tokens).tolist()
             for layer, rows in found.items():
-                rows.append(Layers.pooled(tokens.vectors[layer], of_tokens, pooling))
+                rows.append(pooled(tokens.vectors[layer], of_tokens, pooling))
     return {layer: np.concatenate(rows) for layer, rows in found.items()}, np.array(there, np.bool_)
 
 
@@ -176,13 +182,13 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
 
 def _mean_cosine(vectors: NDArray[np.float32]) -> float:
     """Returns the mean cosine of all pairs of different rows."""
-    x = VectorMath.unit(vectors).astype(np.float64)
+    x = unit_vectors(vectors).astype(np.float64)
     size = len(x)
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
 def _layer(layer: int, vectors: NDArray[np.float32], rows: NDArray[np.int64], chance: float) -> dict[str, object]:
-    x = VectorMath.unit(vectors[rows]).astype(np.float64)
+    x = unit_vectors(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)
     return {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.platform import Chart, Html, ModelCard, Report
+from bertie.platform import Chart, Html, Line, ModelCard, Report, StatCard
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -17,11 +17,9 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report = Report("A word in several texts", f"{model}: {', '.join(dict.fromkeys(one['word'] for one in contexts))}")
     report.tiles(
         [
-            Report.Tile("mean similarity", f"{last['mean_similarity']:z.3f}", f"cosine, layer {last['layer']}"),
-            Report.Tile(
-                "random words", f"{last['baseline']:z.3f}", f"{found['baseline']} words, layer {last['layer']}"
-            ),
-            Report.Tile("above random words", f"{last['adjusted']:+z.3f}", f"layer {last['layer']}"),
+            StatCard("mean similarity", f"{last['mean_similarity']:z.3f}", f"cosine, layer {last['layer']}"),
+            StatCard("random words", f"{last['baseline']:z.3f}", f"{found['baseline']} words, layer {last['layer']}"),
+            StatCard("above random words", f"{last['adjusted']:+z.3f}", f"layer {last['layer']}"),
         ]
     )
     report.section("The texts")
@@ -76,10 +74,9 @@ def _lines(found: Mapping[str, Any]) -> str:
     layers = found["layers"]
     x = [one["layer"] for one in layers]
     lines = [
-        Chart.Series(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers])
-        for i, j in pairs(found)
-    ] or [Chart.Series("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
-    lines.append(Chart.Series("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
+        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
+    ] or [Line("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
+    lines.append(Line("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
     return Chart.lines(lines, x_label="layer", y_label="cosine")
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.probe.sentences import Sentence, spaced
-from bertie.platform import Layers, TagPrediction
+from bertie.apps.probe.pooling import pooled
+from bertie.apps.probe.sentences import Sentence, spaced_sentence
+from bertie.platform import tag_entities
 
 FEWEST_WORDS = 5  # of a sentence whose order is probed
 BINS = 6  # of sentence length
@@ -44,7 +45,7 @@ class Items:
             return found
         sizes = ends - starts
         inside = np.concatenate([np.arange(start, end) for start, end in self.rows])
-        return Layers.pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
+        return pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _items(rows: Sequence[tuple[int, int, str, str, int]], sentences: int) -> Items:
@@ -73,7 +74,7 @@ def mentions(sentences: Sequence[Sentence]) -> Items:
     """Makes an item of each tagged name: the mean of its words. The control task labels names."""
     rows, row = [], 0
     for number, sentence in enumerate(sentences):
-        for kind, start, end in TagPrediction.entities_of(sentence.tags):
+        for kind, start, end in tag_entities(sentence.tags):
             rows.append((row + start, row + end, kind, " ".join(sentence.words[start:end]), number))
         row += len(sentence.words)
     return _items(rows, len(sentences))
@@ -112,10 +113,10 @@ def with_shuffled(sentences: Sequence[Sentence], seed: int) -> list[Sentence]:
         while order == words:
             rng.shuffle(order)
         mixed.append(order)
-    return [spaced(words) for words in (*long, *mixed)]
+    return [spaced_sentence(words) for words in (*long, *mixed)]
 
 
-def binned(train: Items, test: Items) -> tuple[Items, Items]:
+def binned_items(train: Items, test: Items) -> tuple[Items, Items]:
     """Returns items whose numbers became ranges that are equally frequent in training."""
     numbers = train.labels.astype(np.int64)
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], method="higher"))
@@ -139,7 +140,9 @@ def control_labels(train: Items, test: Items, seed: int) -> tuple[NDArray[np.str
     return drawn[np.searchsorted(keys, train.keys)], drawn[np.searchsorted(keys, test.keys)]
 
 
-def predictions(train: NDArray[np.float32], labels: NDArray[np.str_], test: NDArray[np.float32]) -> NDArray[np.str_]:
+def predicted_labels(
+    train: NDArray[np.float32], labels: NDArray[np.str_], test: NDArray[np.float32]
+) -> NDArray[np.str_]:
     """Returns the labels that a logistic regression predicts (L2, C = 1). train (N, H), test (M, H) -> (M,)
 
     Every dimension is scaled to mean 0 and variance 1 in training.
@@ -157,7 +160,7 @@ def predictions(train: NDArray[np.float32], labels: NDArray[np.str_], test: NDAr
     return found
 
 
-def counts(items: Items, found: NDArray[np.str_], truth: NDArray[np.str_]) -> NDArray[np.float64]:
+def item_counts(items: Items, found: NDArray[np.str_], truth: NDArray[np.str_]) -> NDArray[np.float64]:
     """Returns for each sentence the number of items that are right, and of all. -> (S, 2)"""
     right = np.bincount(items.sentence, found == truth, minlength=items.sentences)
     return np.stack([right, np.bincount(items.sentence, minlength=items.sentences)], -1).astype(np.float64)

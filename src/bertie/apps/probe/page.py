@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, ModelCard, Report
+from bertie.platform import Chart, Line, ModelCard, Report, StatCard
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -49,11 +49,11 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
     return [ModelCard.table(columns, rows), READING]
 
 
-def _card(one: Mapping[str, Any]) -> Report.Tile:
+def _card(one: Mapping[str, Any]) -> StatCard:
     best = one["best_layer"]
     figures = one["layers"][best]["figures"][0]
     note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
-    return Report.Tile(one["title"], f"{figures['model']:z.3f}", note)
+    return StatCard(one["title"], f"{figures['model']:z.3f}", note)
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:
@@ -88,14 +88,14 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
 def _chart(one: Mapping[str, Any], rows: list[dict[str, Any]], metric: str) -> str:
     x = [row["layer"] for row in rows]
 
-    def line(name: str, key: str, colour: int) -> Chart.Series:
+    def line(name: str, key: str, colour: int) -> Line:
         low, high = zip(*(row["interval_95"][key] for row in rows), strict=True)
-        return Chart.Series(name, x, [row[key] for row in rows], low, high, colour=colour)
+        return Line(name, x, [row[key] for row in rows], low, high, colour=colour)
 
     lines = [
         line("model", "model", 1),
         line("random weights", "random", 2),
-        Chart.Series("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
-        Chart.Series(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
+        Line("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
+        Line(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
     ]
     return Chart.lines(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")

@@ -114,8 +114,8 @@ class LabelProbe:
         """Trains a logistic regression and counts right labels."""
         a, b = self._both(train.sentences, test.sentences)
         told, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
-        found = labels.predictions(a.vectors(train.vectors), told, b.vectors(test.vectors))
-        return {"accuracy": labels.counts(b, found, truth)}
+        found = labels.predicted_labels(a.vectors(train.vectors), told, b.vectors(test.vectors))
+        return {"accuracy": labels.item_counts(b, found, truth)}
 
 
 @dataclass(frozen=True)
@@ -139,20 +139,20 @@ class TreeProbe:
         """Returns the metrics of a chain: every word next to the one before it."""
         places = (np.arange(len(one.spans), dtype=np.float64) for one in test)
         chains = [np.abs(place[:, None] - place) for place in places]
-        found = self._counts(chains, [trees.tree(one) for one in test])
+        found = self._counts(chains, [trees.sentence_tree(one) for one in test])
         return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in found.items()}
 
     def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
         """Trains the structural probe and counts edges and correlations."""
         told, truth = (
-            [trees.control_tree(one, seed) if control else trees.tree(one) for one in sample.sentences]
+            [trees.control_tree(one, seed) if control else trees.sentence_tree(one) for one in sample.sentences]
             for sample in (train, test)
         )
         map_HR = trees.fit(_by_sentence(train), told, seed=seed)
         return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
 
     def _counts(self, distances: Sequence[NDArray[np.float64]], told: Sequence[trees.Tree]) -> Counts:
-        edges, rho = trees.counts(distances, told)
+        edges, rho = trees.edge_counts(distances, told)
         return {"uuas": edges, "spearman": rho}
 
 
@@ -180,13 +180,13 @@ PROBES: Mapping[str, Probe] = {
     ),
     "length": LabelProbe(
         "sentence length", labels.lengths, f"{labels.FEWEST_WORDS} different words",
-        lambda one: True, whole=True, prepare=labels.binned
+        lambda one: True, whole=True, prepare=labels.binned_items
     ),
 }  # fmt: skip
 """Name -> probe."""
 
 
-def chosen(names: Sequence[str]) -> dict[str, Probe]:
+def chosen_probes(names: Sequence[str]) -> dict[str, Probe]:
     """Returns probes by name, all for no names. Raises UsageError for an unknown name."""
     for name in names:
         if name not in PROBES:
@@ -213,5 +213,5 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
     return {
         "metric": metric,
         **{name: float(value) for name, value in metrics_of(stacked.sum(0)).items()},
-        "interval_95": Bootstrap.intervals(stacked, metrics_of),
+        "interval_95": Bootstrap(stacked).intervals(metrics_of),
     }

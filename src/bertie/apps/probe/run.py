@@ -21,22 +21,23 @@ from bertie import Tokenizer
 from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
 from bertie.apps.probe.page import page
+from bertie.apps.probe.pooling import check_pooling
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
-from bertie.apps.probe.vectors import read_vectors, readable, write_vectors
+from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
 from bertie.platform import (
     DataError,
     Engine,
-    Families,
     FolderKind,
-    Layers,
-    Report,
-    RunFolder,
     TorchEngine,
     TorchModel,
     UsageError,
+    check_unchanged,
     console,
-    disk,
+    content_hashes,
+    draw_report,
+    read_json,
+    write_json,
 )
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
@@ -72,8 +73,8 @@ class Settings:
 
     def check(self) -> None:
         """Raises UsageError for settings that contradict each other or do not exist."""
-        Layers.check_pooling(self.pooling)
-        probes.chosen(self.probes)
+        check_pooling(self.pooling)
+        probes.chosen_probes(self.probes)
         if not self.train:
             raise UsageError("There is no file to probe with. Pass --train FILE: .conllu, .conll or .txt.")
         for name, files in (("test", self.test), ("format", self.formats)):
@@ -105,8 +106,10 @@ class Data:
         """Returns the vectors of a layer, after computing those of all layers the first time."""
         sentences = self.train if split == "train" else self.test
         folder = self.folder / f"{self.name}-{split}-{model}"
-        write_vectors(folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole)
-        return read_vectors(folder, layer)
+        write_word_vectors(
+            folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole
+        )
+        return read_layer(folder, layer)
 
 
 @dataclass(frozen=True)
@@ -158,12 +161,12 @@ def probe(
     """
     settings.check()
     model.training_facts.check_reads_texts("bertie probe")
-    layers = Layers.chosen("all", TorchEngine(model).facts)
+    layers = TorchEngine(model).facts.layer_numbers()
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
-        disk.write_json(run / SETTINGS, _identity(model, settings))
+        write_json(run / SETTINGS, _identity(model, settings))
         rows = _rows(run / ROWS)
         with (
             console.progress("Probing", total=len(units) * len(layers), done=len(rows)) as advance,
@@ -179,10 +182,10 @@ def probe(
                         advance(probe=unit.name, layer=layer)
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
-        disk.write_json(run / RESULTS, results)
-        Report.draw(run / REPORT, lambda: page(results))
+        write_json(run / RESULTS, results)
+        draw_report(run / REPORT, lambda: page(results))
         shutil.rmtree(run / VECTORS, ignore_errors=True)
-        PROBED.seal(run, covered=lambda path: path.endswith(disk.LOCK))
+        PROBED.seal(run, covered=lambda path: path.endswith(PROBED.lock))
     return results
 
 
@@ -190,7 +193,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    files = {path: FolderKind.content(Path(path)) for path in (*settings.train, *settings.test)}
+    files = {path: content_hashes(Path(path)) for path in (*settings.train, *settings.test)}
     return {
         **vars(settings),
         "weights": digest.hexdigest(),
@@ -203,11 +206,11 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    RunFolder.check_unchanged(run, "a run of probes", vars(Settings(())) | disk.read_json(run / SETTINGS), identity)
-    if not (run / FolderKind.CHECKSUMS).exists():
+    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
+    if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, object] = disk.read_json(run / RESULTS)
+    results: dict[str, object] = read_json(run / RESULTS)
     return results
 
 
@@ -250,7 +253,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         return made[number, whole]
 
     count, files = 0, ", ".join(settings.train)
-    for name, one in probes.chosen(settings.probes).items():
+    for name, one in probes.chosen_probes(settings.probes).items():
         fitting = (Unit(name, one, data(number, one.whole)) for number in range(len(sources)))
         unit = next((unit for unit in fitting if unit.train and unit.test), None)
         if unit is not None and one.varied(unit.train):
@@ -271,7 +274,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
 
 
 def _plain(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, seed: int) -> list[Sentence]:
-    fits = readable(sentences, tokenizer, length)
+    fits = readable_sentences(sentences, tokenizer, length)
     return [one for one, fine in zip(sentences, fits, strict=True) if fine]
 
 
@@ -279,16 +282,13 @@ def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
     """Returns sentences in order, and then the same shuffled, where both can be read."""
     found = with_shuffled(sentences, seed)
     half = len(found) // 2
-    fits = np.array(readable(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
+    fits = np.array(readable_sentences(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
     return [one for one, fine in zip(found, np.tile(fits, 2), strict=True) if fine]
 
 
 def random_weights(model: TorchModel, seed: int) -> TorchModel:
     """Returns a model of the same shape with random weights, in evaluation mode."""
-    kind = model.variant.model_type if model.variant else "bert"
-    found = Families.build(model.config, variant=kind, seed=seed).eval().to(model.device)
-    found.compute_dtype = model.compute_dtype
-    return found
+    return model.randomized(seed).eval()
 
 
 def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, object]:

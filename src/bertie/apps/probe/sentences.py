@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from bertie.platform import (
+    AnnotatedFile,
     BadRecord,
     DataError,
     Example,
@@ -15,8 +18,6 @@ from bertie.platform import (
     SkipReport,
     SourceFile,
     TableFormat,
-    TaggedFile,
-    Trees,
 )
 
 WORD = re.compile(r"\S+")
@@ -96,40 +97,42 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
     file = SourceFile(str(path))
     kind = kind or (file.format if file.format in ("conllu", "conll") else file.table_kind)
-    format = TableFormat.of(kind=kind, encoding=encoding)
+    annotated = AnnotatedFile(path, kind, encoding)
     if kind == "conllu":
-        arcs = {row.line: row for row in Trees.read(path, format)}
-        for row in TaggedFile.read(path, format):
-            if isinstance(row, TaggedFile.Example):
+        arcs = {row.line: row for row in annotated.trees()}
+        for row in annotated.tags():
+            if not isinstance(row, BadRecord):
                 arc = arcs.get(row.line)
                 label = arc.label if isinstance(arc, Example) else ()
                 heads, relations = (tuple(head for head, _ in label), tuple(name for _, name in label))
                 yield Sentence(row.texts[0], row.spans, upos=row.label, heads=heads, relations=relations)
-            elif isinstance(row, BadRecord):
+            else:
                 yield row
-    elif kind in Trees.FORMATS:
-        for row in Trees.read(path, format):
-            if isinstance(row, TaggedFile.Example):
+    elif annotated.has_trees:
+        for row in annotated.trees():
+            if not isinstance(row, BadRecord):
                 heads, relations = zip(*row.label, strict=True)
                 yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
-            elif isinstance(row, BadRecord):
+            else:
                 yield row
-    elif kind in TaggedFile.FORMATS and kind not in TaggedFile.TABLES:
-        for row in TaggedFile.read(path, format):
-            if isinstance(row, TaggedFile.Example):
+    elif annotated.has_tags:
+        for row in annotated.tags():
+            if not isinstance(row, BadRecord):
                 yield Sentence(row.texts[0], row.spans, tags=row.label)
-            elif isinstance(row, BadRecord):
+            else:
                 yield row
     else:
-        for row in Example.stream(Path(path), TableFormat.of(kind=kind, encoding=encoding, labelled=False)):
-            if isinstance(row, BadRecord):
-                yield row
+        for plain in Example.stream(Path(path), TableFormat.of(kind=kind, encoding=encoding, labelled=False)):
+            if isinstance(plain, BadRecord):
+                yield plain
             else:
-                text = row.texts[0]
+                text = plain.texts[0]
                 yield Sentence(text, tuple(match.span() for match in WORD.finditer(text)))
 
 
-def spaced(words: Sequence[str]) -> Sentence:
+def spaced_sentence(words: Sequence[str]) -> Sentence:
     """Returns the sentence of words with a space between each two."""
-    example = TaggedFile.Example.spaced(words)
-    return Sentence(example.texts[0], example.spans)
+    ends = np.cumsum([len(word) + 1 for word in words]).tolist()
+    return Sentence(
+        " ".join(words), tuple((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
+    )

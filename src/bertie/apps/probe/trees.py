@@ -54,7 +54,7 @@ class Tree:
         return found
 
 
-def tree(sentence: Sentence) -> Tree:
+def sentence_tree(sentence: Sentence) -> Tree:
     """Returns the dependency tree of a sentence that has one."""
     upos = sentence.upos or ("",) * len(sentence.heads)
     return Tree(sentence.heads, tuple(tag != PUNCTUATION for tag in upos))
@@ -66,7 +66,7 @@ def control_tree(sentence: Sentence, seed: int) -> Tree:
     for number, word in enumerate(sentence.words[1:], 2):
         way = random.Random(f"{seed} {word}").choice(WAYS)
         heads.append(1 if way == "first" or number == size else size if way == "last" else number - 1)
-    return Tree(tuple(heads), tree(sentence).counted)
+    return Tree(tuple(heads), sentence_tree(sentence).counted)
 
 
 def loss(predicted_BSS: Tensor, distance_BSS: Tensor, sizes_B: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def spearman(distances: NDArray[np.float64], told: NDArray[np.float64]) -> float
     return float(np.mean((a * b).sum(1) / np.where(norms > 0, norms, 1.0)))
 
 
-def counts(
+def edge_counts(
     distances: Sequence[NDArray[np.float64]], trees: Sequence[Tree]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns for each sentence the edges found and all edges (S, 2), and its Spearman and 1 at its length (S, 92).

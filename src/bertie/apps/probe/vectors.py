@@ -14,25 +14,26 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
+from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Encoding, Engine, Layers, disk
+from bertie.platform import Encoding, Engine, token_vectors
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
 
-def readable(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
+def readable_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
     """Returns which sentences fit into max_length tokens, with at least one token in each word."""
     found: list[bool] = []
     for start in range(0, len(sentences), AT_ONCE):
         some = sentences[start : start + AT_ONCE]
         encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
         for sentence, encoding in zip(some, encodings, strict=True):
-            words = {*Layers.words(encoding, sentence.spans).tolist()} - {Layers.NO_WORD}
+            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NO_WORD}
             found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
     return found
 
 
-def write_vectors(
+def write_word_vectors(
     folder: Path,
     engine: Engine,
     tokenizer: Tokenizer,
@@ -52,7 +53,7 @@ def write_vectors(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     rows = len(sentences) if whole else sum(len(one.spans) for one in sentences)
-    layers = Layers.chosen("all", engine.facts)
+    layers = engine.facts.layer_numbers()
     shape = (rows, engine.facts.hidden_size)
     files = {
         layer: open_memmap(temporary / f"layer_{layer}.npy", mode="w+", dtype=np.float32, shape=shape)
@@ -60,20 +61,19 @@ def write_vectors(
     }
     done = row = 0
     texts = (one.text for one in sentences)
-    for chunk in Layers.vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
+    for chunk in token_vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
         some = sentences[done : done + len(chunk.encodings)]
         done += len(some)
         words, counts = _words(chunk.encodings, some)
         for layer in layers:
-            found = Layers.pooled(chunk.vectors[layer], words, pooling)
+            found = pooled(chunk.vectors[layer], words, pooling)
             if whole:
-                found = Layers.pooled(found, np.repeat(np.arange(len(some)), counts))
+                found = pooled(found, np.repeat(np.arange(len(some)), counts))
             files[layer][row : row + len(found)] = found
         row += len(some) if whole else sum(counts)
     for file in files.values():
         file.flush()
     temporary.rename(folder)
-    disk.sync_folder(folder.parent)
     return folder
 
 
@@ -82,13 +82,13 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     words, before = [], 0
     for encoding, sentence in zip(encodings, sentences, strict=True):
         assert encoding is not None, "every sentence is readable"
-        found = Layers.words(encoding, sentence.spans)
-        words.append(np.where(found == Layers.NO_WORD, Layers.NO_WORD, found + before))
+        found = words_of_tokens(encoding, sentence.spans)
+        words.append(np.where(found == NO_WORD, NO_WORD, found + before))
         before += len(sentence.spans)
     return np.concatenate(words), [len(one.spans) for one in sentences]
 
 
-def read_vectors(folder: Path, layer: int) -> NDArray[np.float32]:
+def read_layer(folder: Path, layer: int) -> NDArray[np.float32]:
     """Returns the vectors of a layer. -> (W, H), or (S, H) for whole sentences"""
     found: NDArray[np.float32] = np.load(folder / f"layer_{layer}.npy")
     return found

@@ -39,12 +39,12 @@ TABLES = Registry("table", (
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
     ("simple-pictures", Table("pictures of two shapes, with a sentence about one", 600, ".jsonl",
-                              {"en": pictures.simple})),
+                              {"en": pictures.side_statement})),
     ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
                                 {"en": pictures.question})),
     ("scenes", Table("statements about scenes, columns text, image and label", 600, ".jsonl", {"en": scenes.row})),
     ("simple-scenes", Table("simple statements about scenes, columns text, image and label", 600, ".jsonl",
-                            {"en": scenes.simple})),
+                            {"en": scenes.item_statement})),
 ))  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     return table
 
 
-def written(rows: list[Row], suffix: str) -> str:
+def table_text(rows: list[Row], suffix: str) -> str:
     """Rows as the text of a file of that kind."""
     return WRITERS[suffix](rows)
 

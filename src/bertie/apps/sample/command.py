@@ -53,13 +53,14 @@ def sample(
     if output is not None:
         if output.suffix not in ("", kind.suffix):
             raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
-        platform.disk.check_new(output, overwrite=overwrite)
+        platform.check_new_file(output, overwrite=overwrite)
     found = app.table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
             console.emit(row)
     if output is not None:
-        platform.disk.write_bytes(output, app.written(found, kind.suffix).encode())
+        with platform.atomic_write(output) as file:
+            file.write(app.table_text(found, kind.suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
-        print(app.written(found, kind.suffix), end="")
+        print(app.table_text(found, kind.suffix), end="")

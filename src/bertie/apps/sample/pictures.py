@@ -30,7 +30,7 @@ def row(index: int, rng: random.Random) -> dict[str, str]:
     return {"text": f"a {' '.join(one)} {_where(here, there)} a {' '.join(two)}", "image": picture}
 
 
-def simple(index: int, rng: random.Random) -> dict[str, str]:
+def side_statement(index: int, rng: random.Random) -> dict[str, str]:
     """A sentence that says on which side of the middle one of two things lies, and their picture."""
     (one, here), _, picture = _drawn(rng)
     across = "left of" if here % CELLS < CELLS / 2 else "right of"

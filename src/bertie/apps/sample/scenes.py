@@ -33,7 +33,7 @@ def row(index: int, rng: random.Random) -> dict[str, Any]:
     return _row(rng, _about_towers, _about_items)
 
 
-def simple(index: int, rng: random.Random) -> dict[str, object]:
+def item_statement(index: int, rng: random.Random) -> dict[str, object]:
     """A statement that there is an item of a color, or of a color and a shape: to begin with."""
     return _row(rng, _simple("block"), _simple("item"))
 

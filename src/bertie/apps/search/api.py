@@ -9,12 +9,12 @@ import bertie
 from bertie import Model
 from bertie.apps.search import embedded, index, remote
 from bertie.apps.search.engine import ENGINES
-from bertie.apps.search.index import Changes, IndexConfig, checked, stored_config
+from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
-from bertie.platform import DataError, ModelByName, UsageError, checked_arguments, nearest
+from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
 
 AnyModel = Model | str | Path
 
@@ -166,7 +166,7 @@ def open_index(
                 "(--embed MODEL), or --no-embed."
             )
         model = embedder_of(place if embed is None else embed, where)
-        checked(store, model)
+        checked_embedder(store, model)
         embedder = model.load()
     return Searcher(
         store,
@@ -208,7 +208,7 @@ def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = Fal
 def remove_documents(names: Sequence[str], folder: Path, engine: str = "sqlite", url: str = "") -> Changes:
     """Removes the documents of files from an index, and from its copy on a server."""
     copy = server_of(folder, engine, url)
-    changes = index.remove(names, folder)
+    changes = index.remove_documents(names, folder)
     changes.copy = publish(folder, copy)
     return changes
 
@@ -221,7 +221,7 @@ def _opened(model: AnyModel, where: WhereModels) -> Model:
 
 def _folder(model: AnyModel) -> Path:
     if not isinstance(model, Model):
-        return Path(ModelByName.folder(Path(model)))
+        return ModelFolder(Path(model)).path
     if model.folder is None:
         raise UsageError("The model has no folder, which an index stores. Save it: model.save(FOLDER).")
     return model.folder

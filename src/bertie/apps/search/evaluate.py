@@ -14,7 +14,7 @@ from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
 from bertie.apps.search.retrieval import NAMES, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
-from bertie.platform import Bootstrap, DataError, Paired, SpanPrediction, console
+from bertie.platform import Bootstrap, DataError, PairedDifference, SpanPrediction, console
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
@@ -101,14 +101,14 @@ def _report(
 ) -> dict[str, object]:
     counts_NK = _counted(rows)
     figures = {name: float(value) for name, value in means(counts_NK.sum(0), names).items()}
-    return {**figures, "interval_95": Bootstrap.intervals(counts_NK, lambda sums: means(sums, names), groups=groups)}
+    return {**figures, "interval_95": Bootstrap(counts_NK, groups).intervals(lambda sums: means(sums, names))}
 
 
 def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Hashable]) -> dict[str, Any]:
     first, *others = rows
     found = {stage: _report(values, groups) for stage, values in rows.items()}
     for stage in others:
-        differences = Paired.of_metrics(
+        differences = PairedDifference.of_metrics(
             _figures(rows[stage], groups),
             _figures(rows[first], groups),
             len(dict.fromkeys(groups)),
@@ -121,5 +121,5 @@ def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Ha
 def _figures(
     rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable]
 ) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
-    sums_GK = np.asarray(Bootstrap.summed(_counted(rows), groups), np.float64)
+    sums_GK = np.asarray(Bootstrap(_counted(rows), groups).counts, np.float64)
     return lambda chosen: {name: float(value) for name, value in means(sums_GK[chosen].sum(0)).items()}

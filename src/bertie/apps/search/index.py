@@ -129,7 +129,7 @@ def index(
                 if replaced:
                     store.clear()
                 used = _settings(store, config)
-                model = checked(store, embedder)
+                model = checked_embedder(store, embedder)
                 _update(store, names, used, changes)
                 changes.missing = _missing(store, names, [str(one) for one in inputs if os.path.isdir(one)])
                 if model is not None:
@@ -160,7 +160,7 @@ def _readable(folder: Path) -> bool:
         store.close()
 
 
-def remove(names: Sequence[str], folder: Path | str) -> Changes:
+def remove_documents(names: Sequence[str], folder: Path | str) -> Changes:
     """Removes the documents of files, by the names that were given, or of all files in a folder.
 
     Raises DataError for a name that the index does not have.
@@ -283,7 +283,7 @@ def _sweep(store: Store) -> None:
             path.unlink(missing_ok=True)
 
 
-def checked(store: Index, embedder: Embedder | None) -> Embedder | None:
+def checked_embedder(store: Index, embedder: Embedder | None) -> Embedder | None:
     """Returns the model of an index. Raises UsageError for another one, and where the index needs one; DataError for an
     incomplete one."""
     stored = store.get("embedder")
@@ -312,7 +312,7 @@ def _embed(store: Store, embedder: Embedder) -> int:
             part, found = ids[start : start + ROWS], []
             for first in range(0, len(part), EMBEDDED):
                 texts = [passage.whole for passage in store.passages(part[first : first + EMBEDDED])]
-                found.append(models.vectors(model, texts))
+                found.append(models.embed_texts(model, texts))
                 advance(len(texts))
             number += 1
             name = f"vectors-{number:06}.safetensors"
@@ -330,7 +330,7 @@ def _stored(name: str) -> str:
 
 def _content(name: str) -> str:
     try:
-        return readers.content(name)
+        return readers.source_hash(name)
     except (DataError, OSError):
         return ""  # the reader says why; the next call tries again
 

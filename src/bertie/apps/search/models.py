@@ -13,12 +13,12 @@ from bertie.platform import (
     Chooses,
     Embeds,
     Example,
-    FolderKind,
+    ModelFolder,
     Predictor,
     SpanPrediction,
     Spans,
     UsageError,
-    VectorMath,
+    unit_vectors,
 )
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
@@ -35,10 +35,10 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), FolderKind.identity(folder), cache(load))
+        return cls(str(folder.resolve()), ModelFolder(folder).identity, cache(load))
 
 
-def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
+def embed_texts(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
     """Returns a vector of length 1 for each text; zeros for an empty one. (N, H)
 
     role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
@@ -54,10 +54,10 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
-    return VectorMath.unit(found)
+    return unit_vectors(found)
 
 
-def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:
+def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:
     """Returns how relevant each text is to a question, higher is better.
 
     A model of the task `rank` or another of two labels gives the log-odds of its last label; one of the task `choice`,
@@ -102,7 +102,7 @@ class Answer:
         return {"text": self.text, "start": self.start, "end": self.end, "score": round(self.score, 4)}
 
 
-def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
+def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
     if not isinstance(reader.task, Spans):
         raise UsageError("This model gives no answers: fine-tune one with --task span.")

@@ -3,8 +3,9 @@
 Negatives are passages that the first stages of a search rank high and that do not answer (Karpukhin et al. 2020, 3.2).
 A passage that contains one of the known answers is left out, since it may answer too.
 
-    lists  {"question", "choices": [negative, passage, ...], "label": 1}     --task choice: a listwise loss
-    pairs  {"question", "sentence", "label": 1 or 0}                         --task rank; --task embed, contrastive
+    lists    {"question", "choices": [negative, passage, ...], "label": 1}        --task choice: a listwise loss
+    pairs    {"question", "sentence", "label": 1 or 0}                            --task rank
+    triples  {"anchor": question, "positive", "negative", "negative_2" ...}       --task embed
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from bertie.apps.search.questions import Question
 from bertie.apps.search.searcher import Searcher
 from bertie.apps.search.store import Passage
 
-Form = Literal["lists", "pairs"]
+Form = Literal["lists", "pairs", "triples"]
 
 
 @dataclass
@@ -48,7 +49,7 @@ def negatives(
         searcher: An index of the documents; its models decide which stages are used.
         questions: Questions with their documents.
         count: Negatives for each question, drawn from those that are ranked highest.
-        form: lists or pairs.
+        form: lists, pairs or triples.
         seed: Of the draw, and of the place of the right passage.
         left: Counts the questions that gave no rows.
     """
@@ -71,7 +72,10 @@ def negatives(
         chosen = [hard[number].whole for number in sorted(rng.choice(len(hard), count, replace=False).tolist())]
         place = int(rng.integers(count + 1))  # anywhere, or a model and a metric could go by the place
         texts = [*chosen[:place], right.whole, *chosen[place:]]
-        if form == "lists":
+        if form == "triples":
+            names = ("negative", *(f"negative_{number}" for number in range(2, count + 1)))
+            yield {"anchor": question.text, "positive": right.whole, **dict(zip(names, chosen, strict=True))}
+        elif form == "lists":
             yield {"question": question.text, "choices": texts, "label": place}
         else:
             for number, text in enumerate(texts):

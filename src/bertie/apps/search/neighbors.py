@@ -8,7 +8,6 @@ compared one by one, until they are a tenth of it. A newer graph is another file
 H numbers of a vector
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import numpy as np
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.vectors import Gone, VectorFile, nearest
-from bertie.platform import DataError, Int8Weight, UsageError, disk
+from bertie.platform import DataError, UsageError, atomic_write, file_hash, nearest_rows
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -43,13 +42,9 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     for file in files:
         if len(file.ids) and file.ids[0] > last:
             graph.add(file.ids, np.asarray(file.rows))
-    new = path.with_name(f"{path.name}.new")
-    graph.save(str(new))
-    with open(new, "rb") as saved:
-        os.fsync(saved.fileno())
-    os.replace(new, path)
-    disk.sync_folder(path.parent)
-    return disk.hash(path)
+    with atomic_write(path) as new:
+        graph.save(new.name)
+    return file_hash(path)
 
 
 def opened(path: Path) -> object:
@@ -69,7 +64,7 @@ def near(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top:
     """Returns (passage, score) of the nearest vectors: of the graph approximately, of the passages after `last`
     exactly. (H,)"""
     fresh = [file for file in files if len(file.ids) and file.ids[0] > last]
-    asked, _ = Int8Weight.nearest(vector[None])
+    asked, _ = nearest_rows(vector[None])
     keys = np.sort(graph.search(asked[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
     found = nearest(fresh, vector[None], top)[0]
     for file in files:

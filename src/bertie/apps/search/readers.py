@@ -9,10 +9,22 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from json import dumps
 from pathlib import Path
 from typing import Any
 
-from bertie.platform import BadRecord, DataError, PythonModule, Registry, SourceFile, TableFormat, disk, read_questions
+import xxhash
+
+from bertie.platform import (
+    BadRecord,
+    DataError,
+    PythonPackage,
+    Registry,
+    SourceFile,
+    TableFormat,
+    file_hash,
+    read_questions,
+)
 
 PACKAGES = "python:"
 LOCKED = "the PDF is encrypted, and needs its password: save it without one"
@@ -178,11 +190,16 @@ def expand(inputs: list[str]) -> SourceFile.Inputs:
     return files
 
 
-def content(path: str) -> str:
+def source_hash(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return disk.hash(Path(path))
-    return disk.seal({str(file): disk.hash(file) for package in _names(path) for file in PythonModule.files(package)})
+        return file_hash(Path(path))
+    return xxhash.xxh3_128_hexdigest(
+        dumps(
+            {str(file): file_hash(file) for package in _names(path) for file in PythonPackage(package).files()},
+            sort_keys=True,
+        ).encode()
+    )
 
 
 def _names(packages: str) -> list[str]:
@@ -193,10 +210,10 @@ def _names(packages: str) -> list[str]:
 def packages(path: str, reading: Reading) -> Found:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
     for package in _names(path):
-        root = PythonModule.locate(package)
-        for file in PythonModule.files(package):
-            if module := PythonModule.read(file, package, root):
-                yield Document(module.text, ".".join(file.relative_to(root.parent).with_suffix("").parts))
+        found = PythonPackage(package)
+        for file in found.files():
+            if module := found.read(file):
+                yield Document(module.text, ".".join(file.relative_to(found.root.parent).with_suffix("").parts))
 
 
 def read(path: str, reading: Reading) -> Found:

@@ -230,7 +230,9 @@ class Searcher:
         best: list[Answer] = []
         if self.reader is not None:
             with _timed(seconds, "read"):
-                best = models.answers(self.reader, question[:READ], [one.text for one, _ in chosen[: self.depth.read]])
+                best = models.span_answers(
+                    self.reader, question[:READ], [one.text for one, _ in chosen[: self.depth.read]]
+                )
         own = {answer.passage: answer for answer in best if not answer.silent}
         cut, wanted = self.config.terms.of_word(), set(terms)
         hits = [
@@ -249,7 +251,7 @@ class Searcher:
     def _reranked(self, ranker: Predictor, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
         """Returns the first passages in the order of the model, joined with that before, and then the others."""
         head = [one for one in order[: self.depth.rerank] if one[0] in passages]
-        scores = models.relevance(ranker, question[:READ], [passages[i].whole for i, _ in head])
+        scores = models.passage_relevance(ranker, question[:READ], [passages[i].whole for i, _ in head])
         best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
         return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 
@@ -266,7 +268,7 @@ class Searcher:
 
 def _vectors(embedder: Predictor | Embedder, questions: Sequence[str]) -> Float:
     model = embedder.load() if isinstance(embedder, Embedder) else embedder
-    return models.vectors(model, [question[:READ] for question in questions], "query")
+    return models.embed_texts(model, [question[:READ] for question in questions], "query")
 
 
 def by_scores(rankings: Sequence[Ranking]) -> Ranking:

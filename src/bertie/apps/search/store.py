@@ -24,7 +24,7 @@ import xxhash
 
 from bertie.apps.search import postings
 from bertie.apps.search.postings import LISTED, Postings, State
-from bertie.platform import BadRecord, DataError, FolderKind, Stopped, disk
+from bertie.platform import BadRecord, DataError, FolderKind, Stopped
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
@@ -165,7 +165,7 @@ class Store:
         full = isinstance(error, sqlite3.OperationalError) and (
             "full" in str(error) or ("disk I/O" in str(error) and shutil.disk_usage(self.folder).free < LOG_BYTES)
         )
-        return disk.full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
+        return Stopped.for_full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.platform import DataError, Int8Weight, disk
+from bertie.platform import DataError, atomic_write, check_readable, file_hash, nearest_rows
 
 ROWS = 1 << 17
 BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
@@ -46,7 +46,7 @@ class VectorFile:
         """Opens a file. Raises DataError when it is damaged, Gone when it is missing."""
         from safetensors import SafetensorError, safe_open
 
-        disk.check_readable(path)
+        check_readable(path)
         try:
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())
@@ -77,10 +77,10 @@ def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     """Writes a file of vectors, complete on disk when this returns. -> its hash"""
     from safetensors.numpy import save
 
-    rows_NH, scale_N = Int8Weight.nearest(vectors_NH)
-    with disk.atomic_write(path) as file:
+    rows_NH, scale_N = nearest_rows(vectors_NH)
+    with atomic_write(path) as file:
         file.write(save({"ids": np.array(ids, np.int64), "rows": rows_NH, "scale": scale_N}))
-    return disk.hash(path)
+    return file_hash(path)
 
 
 def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:

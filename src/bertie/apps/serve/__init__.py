@@ -16,5 +16,6 @@ if TYPE_CHECKING:
     from bertie.apps.serve import on_ray as on_ray
     from bertie.apps.serve import remote as remote
     from bertie.apps.serve import server as server
+    from bertie.apps.serve import versions as versions
 else:
     __getattr__ = modules_of(__name__)

@@ -175,8 +175,10 @@ class Application:
             content = await request.body()
             body = row.adapter.validate_json(content)
             model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
+            model = self.fleet.routed(model, seen.id)
             seen.model = model.name
             call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
+            call.watch = self.fleet.count
             call.too_long = POLICIES[getattr(body, "truncate", None)] or self.too_long
             with call.held:
                 call.use()
@@ -242,6 +244,10 @@ class Application:
                 return Json(Refusal("NotFound", "There is no such model.").body("/info"), status_code=404)
             return Json(self.info(model))
 
+        @get("/traffic", tags=["Probes"], summary="Texts and answers since the start, as counts.")
+        async def traffic() -> Response:
+            return Json({"models": fleet.watch.info(), "versions": fleet.versions and fleet.versions.as_json()})
+
         @get("/metrics", tags=["Probes"], summary="Prometheus metrics.", response_class=PlainTextResponse)
         async def metrics() -> Response:
             self._gauges()
@@ -275,6 +281,7 @@ class Application:
             "version": self.app.version,
             "process": asdict(fleet.process) if fleet.process else None,
             "reloads": asdict(fleet.reloads),
+            "versions": fleet.versions and fleet.versions.as_json(),
             "attention": fleet.settings.attention,
             "models": models,
             "indexes": {key: {**one.counts, "vectors_of": one.embedder} for key, one in fleet.indexes.items()},
@@ -282,7 +289,7 @@ class Application:
 
     def _gauges(self) -> None:
         metrics, admission = self.fleet.metrics, self.fleet.admission
-        metrics.queue_size.set(sum(one.batcher.size for one in self.fleet.models.values()))
+        metrics.queue_size.set(sum(one.size for one in self.fleet.batchers))
         metrics.inflight_tokens.set(sum(budget.used for budget in admission.tokens.values()))
         metrics.inflight_texts.set(admission.texts.used)
         metrics.inflight_bytes.set(admission.content.used)

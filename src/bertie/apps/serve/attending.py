@@ -40,7 +40,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
         raise Refusal("Unhealthy", "The model is starting. Try again later.")
     try:
         with call.admission.hold(call.admission.tokens[call.model.name], len(encoding), call.model.name):
-            found = await worker.run(Sequences(*arrays, Sequences.NOWHERE, {WORDS: words}), (ATTENTION,))
+            found = await worker.run(Sequences(*arrays, extra={WORDS: words}), (ATTENTION,))
     except (BatchFailed, WorkerDied) as error:
         raise Refusal("Backend", str(error) or "The process of the model ended.") from None
     layers, heads = found[ATTENTION].shape[:2]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bertie.apps.serve.admission import Rate
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
-from bertie.platform import Batches, Facts, Sequences
+from bertie.platform import Facts, Sequences, batches
 
 BATCH_S = 0.03
 FEWEST = 128  # tokens that a batch may have, however slow the worker
@@ -47,6 +47,7 @@ class Job:
     rows: Mapping[str, str]
     done: "asyncio.Future[Arrays]"
     on_token: OnToken | None = None
+    adapter: str = ""
     since: float = field(default_factory=time.perf_counter)
     found: Arrays = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
@@ -79,14 +80,14 @@ class Job:
 
 
 Part = tuple[Job, NDArray[np.int64]]
-Report = Callable[[int, int, float, bool], None]
+Report = Callable[[str, int, int, float, bool], None]
 
 
 class Batcher:
     """The queue of one model, and its workers.
 
-    report: told tokens, sequences and seconds of each batch, and whether it was full: others waited when it began, and
-    it had at least half of its budget.
+    report: told the adapter, tokens, sequences and seconds of each batch, and whether it was full: others waited when
+    it began, and it had at least half of its budget.
     """
 
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
@@ -104,10 +105,9 @@ class Batcher:
             self._tasks += [asyncio.create_task(self._empty(worker, starting)) for _ in range(worker.lanes)]
         self._tasks.append(asyncio.create_task(self._watch()))
 
-    @property
-    def facts(self) -> Facts:
-        """The facts of the model."""
-        facts = self.workers[0].facts
+    def facts_of(self, adapter: str) -> Facts:
+        """Returns the facts of the model, or of an adapter of it."""
+        facts = self.workers[0].adapters[adapter] if adapter else self.workers[0].facts
         assert facts is not None, "the workers have been started"
         return facts
 
@@ -137,19 +137,21 @@ class Batcher:
         """Whether a sequence waits or runs."""
         return bool(self.waiting or self.running)
 
-    async def run(self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None) -> tuple[Arrays, Job]:
+    async def run(
+        self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None, adapter: str = ""
+    ) -> tuple[Arrays, Job]:
         """Returns the arrays of all sequences of a request, and the time they took. Raises Failed,
         and Refusal where no process of the model can be started.
 
-        on_token: takes the tokens of one text as they are generated; there are no arrays then. When the caller is
-        cancelled, its sequences leave the queue.
+        adapter: the one to compute with, of several on one base. on_token: takes the tokens of one text as they are
+        generated; there are no arrays then. When the caller is cancelled, its sequences leave the queue.
         """
         if self._closed:  # a search whose client has gone is the only one to ask then
             raise Failed("The model was replaced by a newer one.")
         if self.broken and not self.ready:
             raise self._refusal()
-        rows = {name: self.facts.rows_of(name) for name in outputs}
-        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token)
+        rows = {name: self.facts_of(adapter).rows_of(name) for name in outputs}
+        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token, adapter)
         job.left, job.pending = len(ids), list(range(len(ids)))
         self.waiting.append(job)
         self._arrived.set()
@@ -216,7 +218,7 @@ class Batcher:
         started, process = time.perf_counter(), (worker, worker.starts)
         full_from = self.budget / 2 if self.waiting else math.inf
         try:
-            arrays = await worker.run(joined(parts), jobs[0].outputs, jobs[0].on_token)
+            arrays = await worker.run(joined(parts), jobs[0].outputs, jobs[0].on_token, jobs[0].adapter)
             seconds = time.perf_counter() - started
             for job in jobs:
                 job.waited_s = job.waited_s or started - job.since
@@ -232,7 +234,7 @@ class Batcher:
         else:
             tokens = sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts)
             self.rate.add(tokens, seconds)
-            self.report(tokens, len(parts), seconds, tokens >= full_from)
+            self.report(jobs[0].adapter, tokens, len(parts), seconds, tokens >= full_from)
         finally:
             self.running -= 1
 
@@ -257,14 +259,14 @@ class Batcher:
         if not self.waiting:
             return []
         pool, lengths, tokens, most = list[tuple[Job, int]](), list[int](), 0, self.budget
-        outputs = self.waiting[0].outputs
+        outputs, adapter = self.waiting[0].outputs, self.waiting[0].adapter
         alone = len(self.waiting) == 1 or self.waiting[0].on_token
         if alone and len(self.waiting[0].pending) == 1:
             job = self.waiting.popleft()
             number, job.pending = job.pending[0], []
             return [(job, np.array([number]))]
         for job in self.waiting:
-            if job.outputs != outputs or job.done.done() or job.on_token:
+            if (job.outputs, job.adapter) != (outputs, adapter) or job.done.done() or job.on_token:
                 continue
             for number in job.pending[:most]:
                 pool.append((job, number))
@@ -272,7 +274,7 @@ class Batcher:
                 tokens += lengths[-1]
             if tokens > LOOKED_AT * most:
                 break
-        chosen = next(batch for batch in Batches.of(lengths, max_tokens=most) if 0 in batch)
+        chosen = next(batch for batch in batches(lengths, max_tokens=most) if 0 in batch)
         numbers = dict[Job, list[int]]()
         for i in sorted(chosen.tolist()):
             job, number = pool[i]

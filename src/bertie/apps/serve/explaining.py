@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, words_of
+from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.apps.serve import schemas
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import check_texts, single_example
@@ -52,7 +52,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     words = [
         {"text": texts[one.text][one.start : one.end], "input": one.text, "start": one.start, "end": one.end}
         | {"value": float(values[one.tokens].sum())}
-        for one in words_of(encoding)
+        for one in text_words(encoding)
         if one.text is not None
     ]
     told = {"explained": about, "method": "occlusion", "value": float(numbers[0]), "baseline": float(numbers[1])}
@@ -86,7 +86,7 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Sequences, ND
     hidden = np.flatnonzero(words)
     rows = np.stack([np.zeros_like(words), words, *(np.arange(len(ids)) == place for place in hidden)])
     versions = np.where(rows, tokenizer.pad_id if mask is None else mask, ids)
-    positions = Sequences.NOWHERE
+    positions = np.zeros(0, np.int64)
     if call.model.facts.outputs[output] == "position":
         masks = np.flatnonzero(ids == mask)
         if not len(masks):
@@ -122,7 +122,7 @@ def of_tag(
     call: Call, body: schemas.ExplainBody, encoding: Encoding, texts: Sequence[str], logits_KSL: NDArray[np.float32]
 ) -> Chosen:
     """The logit of a word's tag: of the first word with another tag than O, unless `word` names one."""
-    names, words = call.model.pipeline.task.labels, [one for one in words_of(encoding) if one.text is not None]
+    names, words = call.model.pipeline.task.labels, [one for one in text_words(encoding) if one.text is not None]
     outside = names.index("O") if "O" in names else -1
     tagged = [n for n, one in enumerate(words) if int(logits_KSL[0, one.tokens[0]].argmax()) != outside]
     number = (tagged or [0])[0] if body.word is None else body.word - 1

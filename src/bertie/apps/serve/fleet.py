@@ -3,22 +3,27 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertie import Tokenizer
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
 from bertie.apps.serve.errors import ENDS, Refusal
 from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
-from bertie.apps.serve.served import Served
-from bertie.platform import BertieError, DataError, FolderKind, ModelByName, ModelFiles, nearest
+from bertie.apps.serve.served import Call, Served
+from bertie.apps.serve.versions import Versions
+from bertie.apps.serve.watching import Watch
+from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, Traffic, nearest
 
 if TYPE_CHECKING:
     from bertie.apps.serve.searching import ServedIndex
+
+SHADOW_NICE = 19  # of a version that answers nobody
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Reloads:
 class Fleet:
     """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`.
 
+    watch: what is kept of their traffic. versions: two of them that are compared.
     index_paths: folders of indexes, by name. process: that of the server, which SIGHUP tells to load the models again.
     """
 
@@ -69,6 +75,8 @@ class Fleet:
     log: Any = None
     index_paths: Mapping[str, Path] = field(default_factory=dict)
     worker: Callable[[WorkerSettings], Worker] = Worker
+    watch: Watch = field(default_factory=Watch)
+    versions: Versions | None = None
     models: dict[str, Served] = field(default_factory=dict)
     indexes: dict[str, "ServedIndex"] = field(default_factory=dict)
     draining: bool = False
@@ -81,14 +89,62 @@ class Fleet:
         """Loads every model. Raises BertieError for a model that cannot be served, after stopping the others."""
         async with self._reloading:
             indexes = await asyncio.to_thread(self._open_indexes)
-            work = [self.load(name, path) for name, path in self.paths.items()]
-            found = await asyncio.gather(*work, return_exceptions=True)
-            self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
-            for one in found:
+            units = await asyncio.to_thread(self._units)
+            loaded = await asyncio.gather(*(self.load(base, unit) for base, unit in units), return_exceptions=True)
+            models = {name: one for unit in loaded if isinstance(unit, dict) for name, one in unit.items()}
+            self.models = {name: models[name] for name in self.paths if name in models}
+            for one in loaded:
                 if isinstance(one, BaseException):
                     await self.kill()
                     raise one
+            try:
+                self._check_versions(self.models)
+            except BertieError:
+                await self.kill()
+                raise
+            for model in self.models.values():
+                self.watch.add(model)
+            self.watch.start()
             await asyncio.to_thread(self._link, indexes)
+
+    def _units(self) -> list[tuple[Path | None, dict[str, Path]]]:
+        """Returns what is loaded together: models alone, and several adapters with their base."""
+        bases = {name: ModelFolder.adapter_base(path) for name, path in self.paths.items()}
+        together: dict[Path, dict[str, Path]] = {}
+        for name, base in bases.items():
+            if base is not None:
+                together.setdefault(base.resolve(), {})[name] = self.paths[name]
+        several = [(base, unit) for base, unit in together.items() if len(unit) > 1]
+        taken = {name for _, unit in several for name in unit}
+        return [*((None, {name: path}) for name, path in self.paths.items() if name not in taken), *several]
+
+    @property
+    def batchers(self) -> set[Batcher]:
+        """The queues of the models. Adapters on one base have one."""
+        return {model.batcher for model in self.models.values()}
+
+    def _check_versions(self, models: Mapping[str, Served]) -> None:
+        """Raises UsageError for two versions that cannot be compared."""
+        if self.versions is not None:
+            self.versions.check(models[self.versions.old], models[self.versions.new])
+
+    def routed(self, model: Served, request: bytes) -> Served:
+        """Returns the version of a model that answers a request. request: its id."""
+        return model if self.versions is None else self.models[self.versions.version_for(model.name, request)]
+
+    def count(self, call: Call, examples: Sequence[Example], encoded: Sequences, answers: Sequence[Prediction]) -> None:
+        """Counts texts and answers of a request."""
+        self.watch.count(call.model, examples, encoded, answers)
+        if self.versions is not None:
+            self.versions.count(call, examples, answers, self.watch)
+
+    def switch(self) -> None:
+        """Sends all requests to the version that was chosen."""
+        if self.versions is not None:
+            try:
+                self._tell("switched", model=self.versions.switch())
+            except (BertieError, OSError) as error:
+                self._tell("switch_failed", reason=str(error))
 
     def _open_indexes(self) -> dict[str, "ServedIndex"]:
         """Returns the open indexes. Raises DataError."""
@@ -107,26 +163,37 @@ class Fleet:
                 self._tell("index_without_vectors", index=index.name, reason=reason)
         self.indexes = indexes
 
-    async def load(self, name: str, path: Path, generation: int = 1) -> Served:
-        """Loads one model in its own processes and checks it. Raises BertieError."""
-        model = await asyncio.to_thread(ModelByName.folder, path)
-        folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
-        await asyncio.to_thread(ModelFiles.read_public, folder)
-        if generation > 1 and (folder / FolderKind.CHECKSUMS).exists():  # the old model goes on if this one is damaged
-            damage = await asyncio.to_thread(FolderKind.damage, folder)
+    async def load(self, base: Path | None, unit: Mapping[str, Path], generation: int = 1) -> dict[str, Served]:
+        """Loads one model, or several adapters with their base, in processes of their own, and checks them.
+
+        Raises BertieError.
+        """
+        name = next(iter(unit))
+        model = (await asyncio.to_thread(ModelFolder, unit[name] if base is None else base)).path
+        folder = ModelFolder(model.resolve().parent.parent if model.suffix == ".onnx" else model)
+        await asyncio.to_thread(lambda: folder.public)
+        if generation > 1:  # the old model goes on if this one is damaged
+            damage = await asyncio.to_thread(folder.damage)
             if damage:
-                raise DataError(f"{damage[0]} The files in {folder} are not those that its checksums.json lists.")
-        workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
+                raise DataError(f"{damage[0]} The files in {folder.path} are not those that its checksums.json lists.")
+        settings = replace(self.settings, model=str(model))
+        if base is not None:
+            settings = replace(settings, adapters={one: str(path) for one, path in unit.items()})
+        if self.versions is not None and self.versions.shadow and name == self.versions.new:
+            settings = replace(settings, nice=SHADOW_NICE)
+        workers = [self.worker(settings) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]
-            self.admission.add(name)
+            for one in unit:
+                self.admission.add(one)
 
-            def report(tokens: int, sequences: int, seconds: float, full: bool) -> None:
+            def report(adapter: str, tokens: int, sequences: int, seconds: float, full: bool) -> None:
                 if full:
-                    self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
+                    for one in unit:
+                        self.admission.rates[one].add(tokens, seconds / sum(worker.lanes for worker in workers))
                 self.metrics.batch_size.observe(sequences)
                 self.metrics.batch_tokens.observe(tokens)
-                self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)
+                self.metrics.counts.add("bertie_tokens_total", adapter or name, amount=tokens)
 
             most = self.max_batch_tokens or batch_tokens(facts[0].device)
             batcher = Batcher(workers, max_tokens=most, report=report)
@@ -134,18 +201,31 @@ class Fleet:
             await asyncio.gather(*(worker.stop() for worker in workers))
             raise
         batcher.on_restart = lambda why: self._restarted(name, why)
-        served = Served(name, folder, batcher, workers[0].sha, generation)
+        tokenizers: dict[Path, Tokenizer] = {}
+        if base is None:
+            served = {name: Served(name, folder.path, batcher, workers[0].sha, generation)}
+        else:
+            shas = {one: await asyncio.to_thread(Traffic.model_hash, path) for one, path in unit.items()}
+            served = {
+                one: Served(one, path, batcher, shas[one], generation, base=base, tokenizers=tokenizers)
+                for one, path in unit.items()
+            }
         try:
-            # so that requests continue while files are read and the fast encoder is made
-            await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
-            if self.index_paths:  # now, as a failed reload keeps the model and not its files
-                await asyncio.to_thread(lambda: served.content)
-            served.facts.training_facts.check_reads_texts("bertie serve")
-            await check(served)
+            for adapted in served.values():
+                await self._check(adapted)
         except BaseException:
             await batcher.kill()
             raise
         return served
+
+    async def _check(self, served: Served) -> None:
+        """Reads the files of a model, and checks its answers. Raises BertieError."""
+        # so that requests continue while files are read and the fast encoder is made
+        await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
+        if self.index_paths and served.base is None:  # now, as a failed reload keeps the model and not its files
+            await asyncio.to_thread(lambda: served.content)
+        served.facts.training_facts.check_reads_texts("bertie serve")
+        await check(served)
 
     def _restarted(self, name: str, why: str) -> None:
         self.metrics.counts.add("bertie_worker_restarts_total", name)
@@ -158,12 +238,12 @@ class Fleet:
     @property
     def ready(self) -> bool:
         """Whether every model can answer and the server is not stopping."""
-        return bool(self.models) and not self.draining and all(one.batcher.ready for one in self.models.values())
+        return bool(self.models) and not self.draining and all(one.ready for one in self.batchers)
 
     @property
     def busy(self) -> bool:
         """Whether any model has requests in progress."""
-        return any(one.batcher.busy for one in self.models.values())
+        return any(one.busy for one in self.batchers)
 
     def choose(self, name: str | None, kinds: tuple[str, ...], path: str) -> Served:
         """Returns the named model, or the first suitable one. Raises Refusal."""
@@ -177,7 +257,7 @@ class Fleet:
         if slash and own in self.models:  # in an address: /models/NAME/ROUTE
             where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
             raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
-        if name and len(self.models) > 1:
+        if name and len(self.models) > (1 if self.versions is None else 2):
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.
         for kind in kinds or ("",):
@@ -201,9 +281,11 @@ class Fleet:
             self.reloads.number += 1
             self._tell("reload_started", number=self.reloads.number)
             outcomes = {}
-            for name, path in self.paths.items():
-                outcomes[name] = await self._replace(name, path)
-                self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
+            for base, unit in await asyncio.to_thread(self._units):
+                outcome = await self._replace(base, unit)
+                for name in unit:
+                    outcomes[name] = outcome
+                    self.metrics.counts.add("bertie_reloads_total", name, outcome.partition(":")[0])
             try:
                 await asyncio.to_thread(lambda: self._link(self._open_indexes()))
             except (BertieError, OSError) as error:
@@ -212,33 +294,43 @@ class Fleet:
             self.reloads.running, self.reloads.outcomes = False, outcomes
         return outcomes
 
-    async def _replace(self, name: str, path: Path) -> str:
-        """Loads one model again. Returns the outcome."""
-        old = self.models[name]
+    async def _replace(self, base: Path | None, unit: Mapping[str, Path]) -> str:
+        """Loads a model, or adapters with their base, again. Returns the outcome."""
+        old = [self.models[name] for name in unit]
         try:
-            new = await self.load(name, path, old.generation + 1)
+            new = await self.load(base, unit, old[0].generation + 1)
+            try:
+                self._check_versions({**self.models, **new})
+            except BertieError:
+                await next(iter(new.values())).batcher.kill()
+                raise
         except ENDS:
             raise
         except BaseException as error:
             message = error.message if isinstance(error, Refusal) else str(error)
-            self._tell("reload_failed", model=name, reason=message)
+            self._tell("reload_failed", model=", ".join(unit), reason=message)
             return f"failed: {message}"
-        self.models[name] = new
-        self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
+        for name, model in new.items():
+            self.models[name] = model
+            self.watch.add(model)
+            self._tell("reloaded", model=name, sha=model.sha, generation=model.generation)
         task = asyncio.create_task(self._retire(old))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return "done"
 
-    async def _retire(self, old: Served) -> None:
-        """Waits for the requests of a replaced model, then closes it."""
-        while old.calls:
+    async def _retire(self, old: Sequence[Served]) -> None:
+        """Waits for the requests of replaced models, then closes their queues that no other model has."""
+        while any(model.calls for model in old):
             await asyncio.sleep(0.05)
-        await old.batcher.close()
+        await asyncio.gather(*(batcher.close() for batcher in {model.batcher for model in old} - self.batchers))
 
     async def kill(self) -> None:
-        """Ends every process."""
-        await asyncio.gather(*(model.batcher.kill() for model in self.models.values()))
+        """Ends every process, after what was counted is saved."""
+        await self.watch.close()
+        if self.versions is not None:
+            self.versions.close()
+        await asyncio.gather(*(batcher.kill() for batcher in self.batchers))
 
 
 def batch_tokens(device: str) -> int:
@@ -260,9 +352,10 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if not path.exists() and ModelByName.find(str(path)) is None:
-            hint = "" if kind == "an index" else ModelByName.hint(path)
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hint}")
+        if kind == "a model":
+            ModelFolder(path).check_exists()
+        elif not path.exists():
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
         found[name] = path
     return found
 

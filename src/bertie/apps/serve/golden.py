@@ -15,7 +15,7 @@ from bertie.apps.serve.admission import Admission, Budget, Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.routes import BY_PATH, PIPELINE
 from bertie.apps.serve.served import Call
-from bertie.platform import DataError, disk
+from bertie.platform import DataError, read_json
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Served
@@ -44,7 +44,10 @@ def sample(model: "Served") -> tuple[str, Any]:
     """Returns a route and a request that the model must be able to answer."""
     if task := model.pipeline.task_or_none:
         line = task.sample(model.pipeline.texts or 1)
-        return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
+        row = json.loads(line) if line.startswith("{") else line
+        if others := task.sample_columns():
+            row = (row if isinstance(row, dict) else {"text": row}) | others
+        return "/answer", {"inputs": [row]}
     route = BY_PATH[PIPELINE[model.kinds[0]]]
     mask = model.tokenizer.special_tokens.get("mask") or MASK
     return route.path, json.loads(json.dumps(route.example).replace(MASK, mask))
@@ -65,7 +68,7 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
 
 def read_golden(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file. Raises DataError for another form."""
-    rows = disk.read_json(path)
+    rows = read_json(path)
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
     ):

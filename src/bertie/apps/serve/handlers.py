@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
@@ -19,10 +20,8 @@ from bertie.platform import (
     Chooses,
     EmbedTask,
     Example,
-    Facts,
     Masked,
     MaskPrediction,
-    PairHead,
     Parts,
     Prediction,
     RelationExample,
@@ -30,7 +29,7 @@ from bertie.platform import (
     TableFormat,
     TagPrediction,
     TaskPart,
-    VectorMath,
+    tag_entities,
 )
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
@@ -109,7 +108,10 @@ async def vectors(
 ) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
-    return task.finished(await call.logits(encoded, task))
+    finished = task.finished(await call.logits(encoded, task))
+    if call.watch is not None and call.model.kinds[0] == "embed" and all(isinstance(one, str) for one in inputs):
+        call.watch(call, [Example((str(one),)) for one in inputs], encoded, [Prediction([]) for _ in inputs])
+    return finished
 
 
 async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Sequences:
@@ -194,7 +196,7 @@ def layer_named(call: Call, layer: int) -> str:
         raise Refusal("Validation", "This model gives the vectors of its last layer only.", param="layer")
     if not -layers - 1 <= layer <= layers:
         raise Refusal("Validation", f"`layer` is {layer}; the model has 0 to {layers}.", param="layer")
-    return Facts.layer_output(layer % (layers + 1))
+    return call.model.facts.layer_output(layer)
 
 
 async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> object:
@@ -290,7 +292,7 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
     check_filled("query", body.query)
     given = [one if isinstance(one, str) else one.text for one in as_list(call, inputs, name)[0]]
     odds = await relevance(call, examples_of(call, [[body.query, text] for text in given], name=name))
-    scores = odds if body.raw_scores else VectorMath.sigmoid(np.array(odds, np.float32)).tolist()
+    scores = odds if body.raw_scores else expit(np.array(odds, np.float32)).tolist()
     order = sorted(range(len(scores)), key=lambda index: -scores[index])[: body.top_n]
     returned = body.return_text or body.return_documents
     if cohere:
@@ -422,8 +424,8 @@ def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> lis
                     {"entity": tag, "score": p, "index": number, "word": text[start:end], "start": start, "end": end}
                 )
         return found
-    for kind, first, last in TagPrediction.entities_of(prediction.label):
-        if kind not in ignore and kind != TagPrediction.OUTSIDE:
+    for kind, first, last in tag_entities(prediction.label):
+        if kind not in ignore and kind != "O":
             start, end = spans[first][0], spans[last - 1][1]
             score = sum(sure[first:last]) / (last - first)
             found.append({"entity_group": kind, "score": score, "word": text[start:end], "start": start, "end": end})
@@ -501,7 +503,7 @@ async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     examples = examples_of(call, [[one.first, one.second] for one in inputs])
     encoded = await call.begin(examples, call.model.embedder, lambda: list(call.model.pipeline.ids(examples)))
     cut = call.cut(encoded, call.model.embedder)
-    logits = (await call.arrays(encoded, (PairHead.HEAD,)))[PairHead.HEAD]
+    logits = (await call.arrays(encoded, ("pair",)))["pair"]
     found = zip(call.model.pairs.verdicts(logits), encoded.tokens.tolist(), cut, strict=True)
     answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
     return {"model": call.model.name, "answers": answers}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -35,7 +35,9 @@ class BatchFailed(Exception):
 class WorkerSettings:
     """Settings of a worker process.
 
-    threads: of its numerical library; None: the number of cores. attention: whether it also computes that.
+    threads: of its numerical library; None: the number of cores. attention: whether it also computes that. nice: its
+    nice value, with which the event loop of the server, which refuses what is too much, comes before inference.
+    adapters: folders of adapters by name, of which model is the base.
     """
 
     model: str
@@ -44,6 +46,8 @@ class WorkerSettings:
     engine: str = "auto"
     threads: int | None = None
     attention: bool = False
+    nice: int = 5
+    adapters: Mapping[str, str] = field(default_factory=dict)
     start_s: float = 300.0
     batch_s: float = 120.0
 
@@ -54,6 +58,7 @@ class Worker:
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.facts: Facts | None = None
+        self.adapters: Mapping[str, Facts] = {}
         self.starts, self.lanes, self.sha = 0, 1, ""
         self._loaded = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +86,7 @@ class Worker:
         """
         await self.stop()
         ours, theirs = socket.socketpair()
-        names = ("model", "precision", "device", "engine", "threads", "attention")
+        names = ("model", "precision", "device", "engine", "threads", "attention", "nice", "adapters")
         given = {name: getattr(self.settings, name) for name in names}
         command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(given)]
         try:
@@ -113,13 +118,16 @@ class Worker:
                 f"{self.settings.model} contains another model now. Send SIGHUP to the server to load it."
             )
         self.facts, self.sha, self.lanes = Facts.of_json(header["facts"]), header["sha"], header["lanes"]
+        self.adapters = {name: Facts.of_json(facts) for name, facts in header["adapters"].items()}
         self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
 
     async def run(
-        self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None
+        self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None, adapter: str = ""
     ) -> Mapping[str, NDArray[Any]]:
         """Calls `Engine.run` in the process, or `stream` if tokens are wanted as they come.
+
+        adapter: the one to compute with, of several.
 
         Raises BatchFailed, or WorkerDied, which requires a restart.
         """
@@ -127,7 +135,7 @@ class Worker:
             raise WorkerDied
         number, process = next(self._numbers), self._process
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers[number], header = answer, {"number": number, "outputs": list(outputs)}
+        self._answers[number], header = answer, {"number": number, "outputs": list(outputs), "adapter": adapter}
         if on_token is not None:
             self._parts[number], header["stream"] = on_token, True
         try:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from bertie.apps.serve import explaining, generating, handlers, schemas
 from bertie.apps.serve.served import VECTORS, Call
-from bertie.platform import TASKS, PairHead
+from bertie.platform import TASKS
 
 LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 TASK_NAMES = tuple(name for name, _ in TASKS.items())
@@ -118,9 +118,7 @@ ROUTES: tuple[Route, ...] = (
         OWN,
         {"inputs": [["A first text.", "A second text."]]},
     ),
-    Route(
-        "/next_sentence", (PairHead.HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}
-    ),
+    Route("/next_sentence", ("pair",), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
     Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
     Route("/answer", TASK_NAMES, schemas.AnswerBody, handlers.answer, OWN, TEXT),
 )
@@ -133,7 +131,7 @@ PIPELINE = {
         "tagging": "/ner",
         "span": "/qa",
         "mlm": "/fill_mask",
-        PairHead.HEAD: "/next_sentence",
+        "pair": "/next_sentence",
         "embed": "/embed",
         VECTORS: "/embed",
     },

@@ -26,8 +26,7 @@ from bertie.platform import (
     EmbedTask,
     Example,
     Facts,
-    FolderKind,
-    ModelFiles,
+    ModelFolder,
     PairHead,
     Prediction,
     Sequences,
@@ -39,6 +38,7 @@ from bertie.platform import (
 T = TypeVar("T")
 Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
 """For each example its one or two texts as token ids."""
+OnAnswers = Callable[["Call", Sequence[Example], Sequences, Sequence[Prediction]], None]
 INLINE_CHARACTERS = 2_000  # texts that are cut into tokens sooner than a thread would begin to
 INLINE_TOKENS = 2_000  # answers that are decoded sooner
 TOKEN_CHARACTERS = 4  # of English, to estimate the tokens of texts that wait for the tokenizer
@@ -50,7 +50,8 @@ VECTORS = "vectors"  # what every encoder can answer with
 class Served:
     """A model with its name.
 
-    sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now.
+    sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now. base: the
+    folder with its config and its tokenizer, for an adapter on a base that others use too.
     """
 
     name: str
@@ -59,12 +60,22 @@ class Served:
     sha: str = ""
     generation: int = 1
     calls: int = 0
+    base: Path | None = None
+    tokenizers: dict[Path, Tokenizer] = field(default_factory=dict)
+
+    @property
+    def adapter(self) -> str:
+        """The name of the adapter, if it is one on a base that others use too."""
+        return self.name if self.base is not None else ""
 
     @cached_property
     def pipeline(self) -> TextPipeline:
         """What reads texts and answers. Its worker sent the facts of the model that no file of the folder has."""
-        facts = self.batcher.facts.of_folder(self.folder, ModelFiles.read_public(self.folder))
-        return TextPipeline.of(facts, Tokenizer.load(self.folder))
+        home = self.base or self.folder
+        facts = self.batcher.facts_of(self.adapter).of_folder(self.folder, ModelFolder(home).public)
+        return TextPipeline.of(
+            facts, self.tokenizers.get(home) or self.tokenizers.setdefault(home, Tokenizer.load(home))
+        )
 
     @property
     def facts(self) -> Facts:
@@ -96,17 +107,17 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
         vectors = (VECTORS,) if self.embedder.output in self.facts.outputs else ()
-        return (*task, *(head for head in ("mlm", PairHead.HEAD) if head in self.facts.heads), *vectors)
+        return (*task, *(head for head in ("mlm", "pair") if head in self.facts.heads), *vectors)
 
     @cached_property
     def content(self) -> str:
         """The hash of its files when it was loaded, as an index stores it."""
-        return FolderKind.identity(self.folder)
+        return ModelFolder(self.folder).identity
 
     @cached_property
     def pairs(self) -> PairHead:
         """Its head for pairs of texts."""
-        return PairHead(self.folder)
+        return PairHead.of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
@@ -170,7 +181,10 @@ class Answer:
 
 @dataclass(eq=False)
 class Call:
-    """One request: its options and its times in seconds. place: number of an input -> where it is in the body."""
+    """One request: its options and its times in seconds. place: number of an input -> where it is in the body.
+
+    watch: called with the examples that were answered, their ids and their predictions.
+    """
 
     model: Served
     admission: Admission
@@ -186,6 +200,7 @@ class Call:
     queue_s: float = 0.0
     inference_s: float = 0.0
     held: ExitStack = field(default_factory=ExitStack)
+    watch: OnAnswers | None = None
 
     def use(self) -> None:
         """Keeps the model from being stopped until `held` is closed."""
@@ -225,10 +240,10 @@ class Call:
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
         predictions = await self.in_thread(decode, inline=len(encoded.input_ids) <= INLINE_TOKENS)
+        if self.watch is not None and task is self.model.pipeline.task:
+            self.watch(self, examples, encoded, predictions)
         raw = (
-            TextPipeline.averaged(found, encoded)
-            if found.ndim == 2 and len(found) == len(encoded)
-            else [None] * len(examples)
+            encoded.mean_of_windows(found) if found.ndim == 2 and len(found) == len(encoded) else [None] * len(examples)
         )
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         whole = encoded.fits | (self.policy_for(task) != "window")
@@ -250,7 +265,7 @@ class Call:
 
     async def logits(self, encoded: Sequences, task: Task) -> NDArray[np.float32]:
         """Returns the arrays that a task decodes, for all sequences in order."""
-        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs))
+        return self.pipeline(task).logits(await self.arrays(encoded, task.outputs), encoded)
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Sequences:
         """Returns the token ids of examples, with the handling of long texts of `policy_for`."""
@@ -315,7 +330,7 @@ class Call:
         longest = int(ids.lengths.max(initial=0))
         with self.admission.hold(budget, tokens, name), self.first_batch(tokens, longest):
             try:
-                found, job = await self.model.batcher.run(ids, outputs, on_token)
+                found, job = await self.model.batcher.run(ids, outputs, on_token, self.model.adapter)
             except Failed as error:
                 raise Refusal("Backend", str(error)) from None
         self.tokens += tokens

@@ -29,7 +29,9 @@ from bertie.apps.serve.log import LOG, Records, log_line
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.protocol import Protocol, Turns
 from bertie.apps.serve.remote import WorkerSettings
-from bertie.platform import BertieError, TooLong, UsageError
+from bertie.apps.serve.versions import Versions
+from bertie.apps.serve.watching import Watch
+from bertie.platform import BertieError, TooLong, Traffic, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many
@@ -60,6 +62,8 @@ class Options:
     drain_s: float = 30.0
     replicas: int = 1
     access_log: bool = True
+    log: Path | None = None
+    versions: Versions | None = None
     worker: WorkerSettings = field(default_factory=lambda: WorkerSettings(""))
 
     def check(self) -> None:
@@ -90,6 +94,8 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     server = Server(uvicorn.Config(application, **uvicorn_settings(fleet.admission.content)))
     run = Run(server, fleet, options.drain_s)
     fleet.process = Process.this()
+    if options.log is not None:
+        Traffic.add_to(options.log, ())  # so that what cannot be written is refused now
     run.listen_for_reloads()
     await fleet.start()
     gc.collect()
@@ -126,7 +132,12 @@ def build(options: Options) -> tuple[Fleet, Application]:
         replicas=options.replicas,
         log=log_line,
         index_paths=options.indexes,
+        watch=Watch(options.log, log_line),
+        versions=options.versions,
     )
+    fleet.metrics.registry.register(fleet.watch)
+    if options.versions is not None:
+        fleet.metrics.registry.register(options.versions)
     return fleet, Application(fleet, limits_of(options), too_long=options.too_long, log=log)
 
 
@@ -180,6 +191,9 @@ class Run:
         """Installs the handler of SIGHUP. While models load, a reload waits for them, and SIGTERM ends the process."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
+        if self.fleet.versions is not None:
+            self.fleet.versions.open_control()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.fleet.switch)
 
     def listen_for_stops(self) -> None:
         """Installs the handlers of SIGTERM and Ctrl-C. While models load, these end the process at once."""

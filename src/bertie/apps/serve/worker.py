@@ -18,18 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from bertie import platform
 from bertie.apps.serve import wire
-from bertie.platform import Sequences, UsageError, disk
+from bertie.platform import Sequences, UsageError
 
 if TYPE_CHECKING:
     from bertie.platform import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
 Attend = Callable[[Sequences], Mapping[str, object]]
-YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
 def main(descriptor: str, settings: str) -> None:
@@ -37,17 +34,19 @@ def main(descriptor: str, settings: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _prefer_to_die()
-    os.nice(YIELDING)
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
             given = json.loads(settings)
+            os.nice(given.pop("nice"))
             attend = attention_of(Path(given["model"])) if given.pop("attention") else None
-            engine, facts, sha = load(**given)
+            engines, sha = load(**given)
         except BaseException as error:  # a panic of Rust is no Exception
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
-        lanes = Lanes(engine, connection, attend)
-        _send(connection, {"facts": facts, "sha": sha, "lanes": lanes.count}, {})
+        lanes = Lanes(engines, connection, attend)
+        facts = {name: engine.facts.as_json() for name, engine in engines.items()}
+        first = next(iter(facts.values()))
+        _send(connection, {"facts": first, "adapters": facts, "sha": sha, "lanes": lanes.count}, {})
         for lane in range(1, lanes.count):
             threading.Thread(target=lanes.run, args=(lane,), daemon=True).start()
         lanes.run(0)
@@ -59,8 +58,11 @@ class Lanes:
     count: how many at once; 1 for an engine whose batches use all cores.
     """
 
-    def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
-        self.count, self.alone, self.beside = 1, engine, engine
+    def __init__(
+        self, engines: "Mapping[str, Engine]", connection: socket.socket, attend: "Attend | None" = None
+    ) -> None:
+        engine = next(iter(engines.values()))
+        self.count, self.alone, self.beside, self.engines = 1, engine, engine, engines
         if isinstance(engine, platform.FolderEngine):
             self.count, self.beside = engine.threads, replace(engine, threads=1)
         self.connection, self.attend = connection, attend
@@ -79,11 +81,13 @@ class Lanes:
             told = {"number": header["number"]}
             self.running.add(lane)
             engine = self.alone if len(self.running) == 1 else self.beside
+            if header["adapter"]:
+                engine = self.engines[header["adapter"]]
             try:
                 ids = wire.ids_of(arrays)
                 asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
                 if header.get("stream"):
-                    self._stream(ids, header)
+                    self._stream(ids, header, engine)
                 else:
                     found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
             except BaseException as error:  # the server tries the batch's requests one by one
@@ -92,12 +96,12 @@ class Lanes:
             with self.writing:
                 _send(self.connection, told, found)
 
-    def _stream(self, ids: Sequences, header: Mapping[str, Any]) -> None:
+    def _stream(self, ids: Sequences, header: Mapping[str, Any], engine: "Engine") -> None:
         """Sends each token of one text as it is generated. Only the torch engine generates."""
         import numpy as np
 
-        assert isinstance(self.alone, platform.TorchEngine), "its facts say whether a model generates"
-        for token in self.alone.stream(ids, header["outputs"][0]):
+        assert isinstance(engine, platform.TorchEngine), "its facts say whether a model generates"
+        for token in engine.stream(ids, header["outputs"][0]):
             with self.writing:
                 _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
 
@@ -108,13 +112,13 @@ def attention_of(model: Path) -> "Attend":
     Raises UsageError for a graph, and for a family without attention.
     """
 
-    if (graph := platform.OnnxFolder.graph_of(model)) is not None:
+    if (graph := platform.ModelFolder(model).graph) is not None:
         raise UsageError(f"{graph} does not return its attention. Omit --attention.")
     import numpy as np
 
     from bertie.apps.explain.attention import attentions, telling
 
-    loaded = platform.ModelByName.module(model).eval().requires_grad_(False)
+    loaded = platform.ModelFolder(model).load().eval().requires_grad_(False)
     try:
         attentions(loaded, [0, 0], [0, 0])
     except UsageError as error:
@@ -128,21 +132,17 @@ def attention_of(model: Path) -> "Attend":
 
 
 def load(
-    model: str, precision: str, device: str, engine: str, threads: int | None
-) -> tuple["Engine", dict[str, Any], str]:
-    """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
-
-    runner = platform.ModelByName.engine(
-        model, precision=precision, device=device, engine=engine, threads=threads
-    ).engine
-    graph = platform.OnnxFolder.graph_of(Path(model))
-    return runner, runner.facts.as_json(), weights_hash(Path(model)) if graph is None else disk.hash(graph)
-
-
-def weights_hash(folder: Path) -> str:
-    """Returns a hash of a folder's weights and config."""
-    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return xxhash.xxh3_128_hexdigest(" ".join(map(disk.hash, files)).encode())
+    model: str, precision: str, device: str, engine: str, threads: int | None, adapters: Mapping[str, str]
+) -> tuple["Mapping[str, Engine]", str]:
+    """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
+    options = {"precision": precision, "device": device, "engine": engine}
+    if adapters:
+        engines = platform.ModelFolder.open_adapters(model, adapters, threads=threads, **options)
+        shas = [platform.Traffic.model_hash(Path(place)) for place in (model, *adapters.values())]
+        return engines, " ".join(shas)
+    runner = platform.open_engine(model, threads=threads, **options).engine
+    graph = platform.ModelFolder(model).graph
+    return {"": runner}, platform.Traffic.model_hash(graph or Path(model))
 
 
 def _prefer_to_die() -> None:

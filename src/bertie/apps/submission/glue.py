@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.platform import DATASETS, BadRecord, DataError, Predictor, UsageError, disk, nearest
+from bertie.platform import DATASETS, BadRecord, DataError, Predictor, UsageError, atomic_write, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)
@@ -40,7 +40,7 @@ FILES = {
 ANSWERED_BY = {"ax": "mnli"}  # the diagnostic set is for the model of MNLI
 
 
-def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[str], int]:
+def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[str], int]:
     """Returns the prediction for every row of a test set, and the number of unreadable rows, which get the first label
     or 0."""
     dataset = DATASETS[test.data]
@@ -78,7 +78,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
             if predictor is None:
                 notes.append(f"{file} is missing: no model of {test.data}")
                 continue
-            found, unread = answers(predictor, test, data_dir)
+            found, unread = test_answers(predictor, test, data_dir)
             if unread:
                 notes.append(f"{file}: {unread:,} rows cannot be read and have the first label")
             lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(found))]
@@ -87,7 +87,8 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     problems = check(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
-    disk.write_bytes(path, raw.getvalue())
+    with atomic_write(path) as written:
+        written.write(raw.getvalue())
     return notes
 
 

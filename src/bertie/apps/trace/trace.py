@@ -6,34 +6,47 @@ loss. The classes are those of training; forward hooks record their outputs.
 B sequences (1 here) · S tokens · E embedding size · H hidden size · N heads · M masked tokens · V vocabulary
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+import bertie
 from bertie import Tokenizer
 from bertie.apps.sample import table
 from bertie.platform import (
-    Batch,
     DataError,
     EncoderOutput,
     Encoding,
-    Families,
     MaskedLM,
     TorchModel,
     UsageError,
     VocabularyHead,
-    VocabularyTraining,
+    build_model,
 )
 
 SHOWN = 4  # numbers of a vector
 VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
 BEST = 3  # proposals for a masked token
+
+
+class MaskedBatch(Protocol):
+    """A batch with predicted tokens. labels: mlm_positions, mlm_targets"""
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Token ids. (B, S)"""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, Tensor]:
+        """What is predicted, by name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -112,13 +125,8 @@ def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = VocabularyTraining.train(
-        VocabularyTraining.count_words(texts),
-        size=VOCABULARY,
-        min_frequency=1,
-        normalizer=VocabularyTraining.Normalizer(lowercase=True),
-    )
-    model = Families.build("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
+    tokenizer = bertie.train_tokenizer(texts, size=VOCABULARY, min_frequency=1, lowercase=True)
+    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer
     return model
 
@@ -138,7 +146,7 @@ def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
             hook.remove()
 
 
-def _predicted(output: EncoderOutput, batch: Batch) -> Tensor:
+def _predicted(output: EncoderOutput, batch: MaskedBatch) -> Tensor:
     """Returns the hidden states of the predicted tokens, (M, H)."""
     return output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
 
@@ -161,7 +169,7 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
     return Step("tokenizer", "bertie.text.tokenizer:Tokenizer.encode", arrays, tuple(rows))
 
 
-def _masked(tokenizer: Tokenizer, batch: Batch) -> Step:
+def _masked(tokenizer: Tokenizer, batch: MaskedBatch) -> Step:
     """Returns the input of each predicted token: masked, a random token, or unchanged (80%, 10%, 10%)."""
     rows = []
     for position, target in zip(
@@ -175,7 +183,7 @@ def _masked(tokenizer: Tokenizer, batch: Batch) -> Step:
     return Step("masking", "bertie.objectives.mlm:MaskedLM.corrupt", arrays, tuple(rows))
 
 
-def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> Step:
+def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: MaskedBatch) -> Step:
     """The parts whose sum is normalized; values: of the first predicted token."""
     position = int(batch.labels["mlm_positions"][0])
     names = ("word", "position", "segment", "norm")
@@ -188,7 +196,7 @@ def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> 
     return Step("embeddings", "bertie.nn.embeddings:Embeddings.forward", tuple(arrays), tuple(rows))
 
 
-def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterator[Step]:
+def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: MaskedBatch) -> Iterator[Step]:
     """Each layer; values: which token the first predicted one attends to most, on average over heads."""
     position, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
     for i, (probs, hidden) in enumerate(zip(output.attentions or (), output.all_states[1:], strict=True), 1):
@@ -201,7 +209,7 @@ def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterat
         yield Step(f"layer {i}", "bertie.nn.layer:Layer.forward", arrays, (row,))
 
 
-def _guessed(tokenizer: Tokenizer, logits_MV: Tensor, batch: Batch) -> Step:
+def _guessed(tokenizer: Tokenizer, logits_MV: Tensor, batch: MaskedBatch) -> Step:
     """The most probable tokens at each predicted position, and the probability of the original token."""
     probability_MV = logits_MV.float().softmax(-1).cpu().numpy()
     rows = []

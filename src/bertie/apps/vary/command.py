@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import TableOptions, console, ending, option, write_rows
+from bertie.platform import comma_names, console, ending, option, write_rows
 
 
 def vary(
@@ -36,10 +36,8 @@ def vary(
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
 
-    platform.disk.check_new(output, overwrite=overwrite, inputs=[file])
-    format = platform.TableFormat.of(
-        tuple(text or ()), "", TableOptions.names(columns), encoding, format_, labelled=False
-    )
+    platform.check_new_file(output, overwrite=overwrite, inputs=[file])
+    format = platform.TableFormat.of(tuple(text or ()), "", comma_names(columns), encoding, format_, labelled=False)
     found: list[platform.Columns] = []
     examples, skipped = platform.SkipReport.collect(
         platform.Example.stream(file, format, on_columns=found.append), file

@@ -303,7 +303,7 @@ class NativeEncoder:
             ):
                 raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
 
-        parts = chunks(starts, threads)
+        parts = chunks_of_sequences(starts, threads)
         if threads < 2 or not _BUSY.acquire(blocking=False):  # other threads of Python have the others at work
             for part in parts:
                 call(part)
@@ -403,7 +403,7 @@ class NativeEncoder:
         return _Linear(at, *scales, wide(bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
 
 
-def chunks(starts: NDArray[np.int32], threads: int = 1, most: int = CHUNK) -> list[tuple[int, int]]:
+def chunks_of_sequences(starts: NDArray[np.int32], threads: int = 1, most: int = CHUNK) -> list[tuple[int, int]]:
     """Groups sequences to chunks of about the same number of tokens, `most` or a little more; a sequence is never cut.
 
     Their number is a multiple of `threads`, so that no thread waits long for the last one. starts (B + 1,) -> first

@@ -32,7 +32,7 @@ from bertie.infer.native.encoder import (
     Precision,
 )
 from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
-from bertie.infer.native.library import cores
+from bertie.infer.native.library import thread_count
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED, layer_of
@@ -149,7 +149,7 @@ class FolderEngine:
     problem_type: str | None
     sentence: SentenceModules = field(default_factory=SentenceModules)
     training_facts: TrainingFacts = field(default_factory=TrainingFacts)
-    threads: int = field(default_factory=cores)
+    threads: int = field(default_factory=thread_count)
 
     @property
     def facts(self) -> Facts:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from bertie.console import say
+from bertie.console import console
 from bertie.errors import UsageError, nearest
 from bertie.files import user_cache
 
@@ -40,7 +40,7 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Target -> the required features of the processor, and the compiler flags; the fastest first."""
 
 
-def cores() -> int:
+def thread_count() -> int:
     """Returns the number of threads: $OMP_NUM_THREADS, or the cores that this process may use."""
     told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if told.isdigit() and int(told):
@@ -147,7 +147,7 @@ def _open(target: str) -> ctypes.CDLL:
         if (folder / f"{target}.so").is_file():
             return ctypes.CDLL(str(folder / f"{target}.so"))
     if found_compiler() is not None:
-        say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
+        console.say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
     return ctypes.CDLL(str(build(target, cache_folder())))
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.models.biaffine import LAST, RANK, SPACE
+from bertie.models.biaffine import RANK, SPACE
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, label_dropout
@@ -26,12 +26,6 @@ class ParseHead(Head):
     """The input of `arc_scores` and `relation_scores` for each word."""
 
     rows = "token"
-    LAST = LAST
-
-    @staticmethod
-    def with_last_pieces(output: EncoderOutput, last_T: Tensor) -> EncoderOutput:
-        """Returns the output of the last piece of each word. See `with_last_pieces`."""
-        return with_last_pieces(output, last_T)
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()

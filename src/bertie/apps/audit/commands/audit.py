@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import ModelCard, TableOptions, console, grouped, option
+from bertie.platform import ModelCard, TableOptions, comma_names, console, grouped, option
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def audit(
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
     asked = app.run.Asked(
-        tuple(data or ()), TableOptions.names(sets), group_table, group, table.format(), limit, controls, seed
+        tuple(data or ()), comma_names(sets), group_table, group, table.format(), limit, controls, seed
     )
     found = app.run.audit(
         model,
@@ -76,7 +76,7 @@ def audit(
         engine=platform.check_names(machine.precision, machine.engine),
     )
     if card:
-        app.page.add_to_card(model, found)
+        app.page.add_audit_to_card(model, found)
     if console.verbosity.json:
         console.emit(found)
         return

@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import TableOptions, console, ending, grouped, option
+from bertie.platform import console, ending, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -77,12 +77,9 @@ def debias(
     from rich.table import Table
 
     if page is not None:
-        platform.disk.check_new(page, overwrite=overwrite)
+        platform.check_new_file(page, overwrite=overwrite)
     swaps, skipped = app.debias.pairs_of(pairs, list_), platform.SkipReport()
-    tuned = {
-        path.stem: platform.Settings.load(bertie.FinetuneConfig, path, model=str(model))
-        for path in price.finetune or ()
-    }
+    tuned = {path.stem: bertie.FinetuneConfig.read(path, model=str(model)) for path in price.finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
@@ -104,7 +101,7 @@ def debias(
         console.emit(found)
         return
     for one in found["removed"]:
-        console.show(app.remedy_page.sentence(app.remedy.Removed(**one)))
+        console.show(app.remedy_page.removal_sentence(app.remedy.Removed(**one)))
     table = Table("set", app.remedy_page.COLUMNS[0], box=None)
     for name in app.remedy_page.COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -139,9 +136,9 @@ def counterfactual(
     """
 
     swaps = app.debias.pairs_of(pairs, list_)
-    platform.disk.check_new(output, overwrite=overwrite)
+    platform.check_new_file(output, overwrite=overwrite)
     skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
-    with platform.disk.atomic_write(output) as file:
+    with platform.atomic_write(output) as file:
         for one in _texts(texts, text, columns, encoding, skipped):
             forms = dict.fromkeys((one, swaps(one)))
             file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)
@@ -166,7 +163,7 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.Example.stream(file, TableOptions.unlabelled(file, text, columns, encoding, "")):
+    for row in platform.Example.stream(file, platform.unlabelled(file, text, columns, encoding, "")):
         skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)

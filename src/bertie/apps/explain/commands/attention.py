@@ -58,8 +58,8 @@ def attention(
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.ModelByName.module(model)
+        platform.check_new_file(output, overwrite=overwrite)
+    opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
     found = app.attention_page.TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:
@@ -69,7 +69,8 @@ def attention(
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
-        platform.disk.write_bytes(output, file.getvalue())
+        with platform.atomic_write(output) as written:
+            written.write(file.getvalue())
     if card:
         ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
     if console.verbosity.json:

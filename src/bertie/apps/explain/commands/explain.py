@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, TableOptions, console, option
+from bertie.platform import ModelCard, comma_names, console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -50,9 +50,9 @@ def explain(
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
-    chosen = [app.attribution.method(name) for name in TableOptions.names(methods)]  # before the model is opened
-    opened = platform.ModelByName.module(model)
+        platform.check_new_file(output, overwrite=overwrite)
+    chosen = [app.attribution.method(name) for name in comma_names(methods)]  # before the model is opened
+    opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
     explained = app.targets.question_of(opened, texts, label=label, word=word, max_length=max_length)
     if explained.cut:

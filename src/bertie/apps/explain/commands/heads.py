@@ -72,9 +72,9 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        platform.disk.check_new(output, overwrite=overwrite)
-    opened = platform.ModelByName.module(model)
-    opened.training_facts.check_reads_texts("bertie heads")
+        platform.check_new_file(output, overwrite=overwrite)
+    opened = platform.ModelFolder(model).load()
+    opened.training_facts.check_texts_decide("bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
@@ -105,7 +105,7 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
     length, tokenizer = _length(model, max_length), model.text_tokenizer
-    read = _first(platform.SourceFile.lines(file), most, file)
+    read = _first(platform.SourceFile(str(file)).lines(), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
     found = app.attention.HeadStatistics(tokenizer)
@@ -128,16 +128,14 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
     length, tokenizer = _length(model, max_length), model.text_tokenizer
-    examples, skipped = platform.SkipReport.collect(platform.Trees.read(file, platform.TableFormat()), str(file))
+    examples, skipped = platform.SkipReport.collect(platform.AnnotatedFile(file).trees(), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.counted(model, tokenizer, examples, max_length=length)
-    assert model.variant is not None
+    found = app.relations.count_relations(model, tokenizer, examples, max_length=length)
     console.say("The same for random weights.")
-    untrained = platform.Families.build(model.config, variant=model.variant.model_type).eval()
-    untrained.tokenizer = tokenizer
-    rows = app.relations.table(found, app.relations.counted(untrained, tokenizer, examples, max_length=length))
+    untrained = model.randomized().eval()
+    rows = app.relations.table(found, app.relations.count_relations(untrained, tokenizer, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie.apps import probe as app
-from bertie.platform import ModelCard, TableOptions, console, option
+from bertie.platform import ModelCard, comma_names, console, option
 
 
 def probe(
@@ -65,7 +65,7 @@ def probe(
         train,
         output=output,
         test=test or (),
-        probes=TableOptions.names(probes),
+        probes=comma_names(probes),
         format=format_ or (),
         sentences=sentences,
         pooling=pooling,

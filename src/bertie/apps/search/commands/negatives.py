@@ -22,7 +22,7 @@ def negatives(
     ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
-        str, typer.Option("--form", help="lists, for --task choice; pairs, for --task rank and embed.")
+        str, typer.Option("--form", help="lists for --task choice, pairs for rank, triples for embed.")
     ] = "lists",
     count: Annotated[int, typer.Option("--count", min=1, help="Negatives for each question.")] = 3,
     *,
@@ -38,7 +38,7 @@ def negatives(
     Examples:
       bertie negatives index --questions train.json -o lists.jsonl
       bertie finetune MODEL --task choice --train lists.jsonl -o runs/rank max_length=256
-      bertie negatives index --questions train.json --form pairs -o pairs.jsonl
+      bertie negatives index --questions train.json --form triples -o triples.jsonl
     """
     from typing import cast, get_args
 
@@ -46,7 +46,7 @@ def negatives(
         raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    platform.disk.check_new(output, overwrite=overwrite, inputs=[questions])
+    platform.check_new_file(output, overwrite=overwrite, inputs=[questions])
     asked, left = app.questions.read(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.Form", form)
     mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _place(model: Path | None) -> Path | None:
     """Returns the folder of a model, which may be that of a run or a checkpoint."""
-    return model and platform.ModelByName.folder(model)
+    return model and platform.ModelFolder(model).path
 
 
 IndexFolder = Annotated[

@@ -36,12 +36,10 @@ def reload(
       bertie reload
       bertie reload http://127.0.0.1:8080 --key-file keys.txt
     """
-    keys = keys_of(key_file)
-    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-    asked = urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
+    asked = info_request(url, key_file)
     until = time.monotonic() + seconds
     before = info(asked)
-    signal_to(before["process"], url)
+    signal_to(before["process"], url, signal.SIGHUP)
     number = before["reloads"]["number"] + 1
     while True:
         time.sleep(POLL_S)
@@ -57,6 +55,13 @@ def reload(
     failed = [name for name, outcome in reloads["outcomes"].items() if outcome != "done"]
     if failed:
         raise BertieError(f"Not loaded: {', '.join(failed)}. The server continues with the earlier version.")
+
+
+def info_request(url: str, key_file: Path | None) -> urllib.request.Request:
+    """Returns the request for the facts of a server."""
+    keys = keys_of(key_file)
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    return urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
 
 
 def info(asked: urllib.request.Request) -> dict[str, Any]:
@@ -75,14 +80,13 @@ def info(asked: urllib.request.Request) -> dict[str, Any]:
     return found
 
 
-def signal_to(process: dict[str, Any] | None, url: str) -> None:
-    """Tells a server's process to load its models. Raises UsageError if it is not a process of this machine."""
-
+def signal_to(process: dict[str, Any] | None, url: str, number: signal.Signals) -> None:
+    """Sends a signal to a server's process. Raises UsageError if it is not a process of this machine."""
     if process is None:
-        raise UsageError(f"The server at {url} runs on Ray. Send SIGHUP to its command.")
+        raise UsageError(f"The server at {url} runs on Ray. Send {number.name} to its command.")
     if app.fleet.Process.of(process["pid"]) != app.fleet.Process(**process):
         raise UsageError(f"The server at {url} is not a process of this machine. Run the command where it runs.")
     try:
-        os.kill(process["pid"], signal.SIGHUP)
+        os.kill(process["pid"], number)
     except PermissionError:
         raise UsageError("The server belongs to another user. Run the command as that user.") from None

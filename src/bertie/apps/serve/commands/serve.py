@@ -53,12 +53,30 @@ class LimitOptions:
     ] = 30.0
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """What is kept of the models in use."""
+
+    log: Annotated[
+        Path | None, typer.Option("--log", help="File to add counts of texts and answers to, for bertie drift.")
+    ] = None
+    shadow: Annotated[
+        str | None,
+        typer.Option("--shadow", help="Model that reads the requests to the first one after the answer, to compare."),
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option("--split", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
+    ] = None
+
+
 @grouped
 def serve(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],
     limits: LimitOptions,
+    watch: WatchOptions,
     index: Annotated[
         list[str] | None,
         typer.Option("--index", help="Folder of an index to search; NAME=FOLDER gives a name; can be repeated."),
@@ -111,6 +129,8 @@ def serve(
       bertie serve runs/reviews/model
       bertie serve sentiment=runs/reviews search=runs/sts --port 8080
       bertie serve models/minilm runs/squad2 --index notes=index
+      bertie serve runs/reviews --log traffic.json --shadow runs/reviews-2
+      bertie serve runs/reviews --split runs/reviews-2=0.1
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
       bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
@@ -127,8 +147,11 @@ def serve(
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.check_names(precision, engine)
+    if on == "ray" and (watch.shadow or watch.split):
+        raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
+    folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
-        app.fleet.named(models),
+        folders,
         app.fleet.named(index or [], "an index"),
         host=host,
         port=port,
@@ -138,6 +161,8 @@ def serve(
         too_long=too_long,  # type: ignore[arg-type]
         **asdict(limits),
         replicas=replicas,
+        log=watch.log,
+        versions=versions,
         access_log=not no_access_log and console.verbosity.level >= 0,
         worker=app.remote.WorkerSettings("", precision, device, engine, threads, attention),
     )
@@ -152,6 +177,37 @@ def serve(
     if on == "ray":
         raise typer.Exit(app.on_ray.serve_on_ray(options, max_replicas, on_ready=ready))
     raise typer.Exit(app.server.serve(options, on_ready=ready))
+
+
+def versions_of(
+    models: list[str], shadow: str | None, split: str | None
+) -> "tuple[dict[str, Path], app.versions.Versions | None]":
+    """Returns the folders of all models by name, and the two versions that are compared, if any.
+
+    A version is the name of one of the models, or a folder that is served too. Raises UsageError and DataError.
+    """
+    folders = app.fleet.named(models)
+    new, share = shadow, 0.0
+    if split is not None:
+        name, _, number = split.rpartition("=")
+        try:
+            share = float(number)
+        except ValueError:
+            name = ""
+        if not name or not 0 < share < 1:
+            raise UsageError(f"--split {split} is not NEW=SHARE with a share between 0 and 1. Write --split NEW=0.1.")
+        if shadow not in (None, name):
+            raise UsageError(f"--shadow {shadow} and --split {name} are two new versions. Compare one at a time.")
+        new = name
+    if new is None:
+        return folders, None
+    if new not in folders:
+        folders = app.fleet.named([*models, new])
+        new = [*folders][-1]
+    old = next(iter(folders))
+    if old == new:
+        raise UsageError(f"{new} is the first model, which the new version is compared with. Name the new one last.")
+    return folders, app.versions.Versions(old, new, share, shadow is not None)
 
 
 def keys_of(path: Path | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 // The page: choose a model, send a text, see the answer. State is in the address after #, so that a link holds it.
 import { KINDS } from "./kinds.js";
-import { element, fixed, heat, table, weighed } from "./shown.js";
+import { bars, element, fixed, heat, table, weighed } from "./shown.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -35,6 +35,9 @@ function draw() {
   $("task").textContent = words.tasks[state.kind];
   const facts = model.index ? [[words.documents, model.documents], [words.passages, model.passages], [words.kinds.vectors, model.vectors_of ?? words.no]] : [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
   if (model.run) facts.push([words.run, model.run.name]);
+  $("use-box").hidden = Boolean(model.index);
+  $("use").replaceChildren();
+  if ($("use-box").open && !model.index) showUse();
   if (model.calibrated) facts.push([words.probability, words.calibrated]);
   $("facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
   const several = kinds.length > 1 && kinds.some((kind) => words.kinds[kind] && kind !== "vectors") ? kinds : [];
@@ -181,6 +184,36 @@ async function showTokens(text, turn) {
   $("tokens").replaceChildren(element("div", { class: "pieces" }, ...pieces), table([words.piece, words.id, words.start, words.stop], rows));
 }
 
+// What the model has read and answered since the start of the server, and two versions that are compared.
+async function showUse() {
+  const name = state.model;
+  try {
+    const response = await fetch("/traffic", { headers: headers() });
+    if (!response.ok) throw new Error(response.status === 401 ? words.needKey : `HTTP ${response.status}`);
+    const { models, versions } = await response.json(), use = models[name];
+    if (name !== state.model || !use) return;
+    const parts = [element("p", {}, say(words.useRows, { n: use.rows }))];
+    for (const [key, counts] of [...Object.entries(use.names), ...Object.entries(use.bins)]) {
+      const pairs = Object.entries(counts).slice(0, MOST_LABELS).map(([value, count]) => [value, count / Math.max(1, use.rows)]);
+      parts.push(element("h3", {}, words.quantities[key] ?? key), bars(pairs, { best: false }));
+    }
+    const differences = Object.entries(use.differences).map(([key, value]) => [words.quantities[key] ?? key, fixed(value, 3)]);
+    if (differences.length) parts.push(element("h3", {}, words.differences), table([words.quantity, words.index], differences), element("p", { class: "hint" }, words.differencesHint));
+    if (versions && [versions.old, versions.new].includes(name)) parts.push(element("h3", {}, words.versions), ...versionParts(versions));
+    $("use").replaceChildren(...parts);
+  } catch (error) { $("use").replaceChildren(problem(error)); }
+}
+
+function versionParts(versions) {
+  const number = (value, digits) => (value === null || value === undefined ? "" : fixed(value, digits));
+  const rows = [...Object.entries(versions.answered).map(([name, one]) => [name, words.answers, one]), ...(versions.compared ? [[versions.new, words.shadow, versions.shadowed]] : [])];
+  const cells = rows.map(([name, by, one]) => [name, by, one.requests, number(one.confidence, 3), number(one.seconds && 1000 * one.seconds, 1)]);
+  const parts = [table([words.model, "", words.requests, words.probability, "ms"], cells)];
+  if (versions.share) parts.push(element("p", {}, say(words.splitShare, { name: versions.new, p: fixed(100 * versions.share, 1) })));
+  if (versions.compared) parts.push(element("p", {}, say(words.agreement, { n: versions.compared, p: fixed(100 * versions.agreement, 1), low: fixed(100 * versions.agreement_95[0], 1), high: fixed(100 * versions.agreement_95[1], 1) })));
+  return parts;
+}
+
 const link = () => `#${new URLSearchParams({ model: state.model, kind: state.kind, ...state.values })}`;
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const python = (value) => JSON.stringify(value).replace(/("(?:[^"\\]|\\.)*")|\btrue\b|\bfalse\b|\bnull\b/g, (all, text) => text ?? { true: "True", false: "False", null: "None" }[all]);
@@ -220,6 +253,7 @@ async function begin() {
   $("form").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   $("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) { event.preventDefault(); $("form").requestSubmit(); } });
   for (const id of Object.keys(COPIES)) $(id).addEventListener("click", () => copy(id));
+  $("use-box").addEventListener("toggle", () => { if ($("use-box").open) showUse(); });
   $("words-box").addEventListener("toggle", () => { if ($("words-box").open && state.last) showWords(); });
   $("attention-box").addEventListener("toggle", () => { if ($("attention-box").open && state.last && !$("attention").childElementCount) showAttention(); });
   for (const id of ["layer", "head"]) $(id).addEventListener("change", showAttention);

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bertie import EncoderConfig
-from bertie.platform import Full, Residual, Unshared
+from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Full, Residual, Unshared
 
 STEP = 16  # neurons: the native encoder reads as many at once
 
@@ -17,7 +17,7 @@ STEP = 16  # neurons: the native encoder reads as many at once
 class Recipe:
     """The number of layers, heads and neurons to keep (None: all), and the steps that follow.
 
-    learned: how what is left is trained, a row of `compress.learn.LEARNED`; bits: of the weights, None: float;
+    learned: how what is left is trained, a row of `learn.LEARNED`; bits: of the weights, None: float;
     embeddings: bits of the word embeddings beside weights of 4 bits.
     """
 
@@ -56,13 +56,13 @@ class Recipe:
         """Whether something is removed."""
         return bool(self.kept)
 
-
-def recipes(config: EncoderConfig, *, learns: bool, int8: bool, int4: bool = False) -> list[Recipe]:
-    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8, int4: whether to try
-    weights of 8 bits, and weights and word embeddings of 4."""
-    found = [Recipe(), *(_cuts(config) if learns else ())]
-    rounded: list[dict[str, Any]] = [*[{"bits": 8}] * int8, *[{"bits": 4, "embeddings": 4}] * int4]
-    return [one for base in found for one in (base, *(replace(base, **how) for how in rounded)) if one != Recipe()]
+    @classmethod
+    def to_try(cls, config: EncoderConfig, *, learns: bool, int8: bool, int4: bool = False) -> "list[Recipe]":
+        """Returns the recipes to try, the cheapest first. learns: there are training examples; int8, int4: whether to
+        try weights of 8 bits, and weights and word embeddings of 4."""
+        floats = [cls(), *(_cuts(config) if learns else ())]
+        rounded: list[dict[str, Any]] = [*[{"bits": 8}] * int8, *[{"bits": 4, "embeddings": 4}] * int4]
+        return [one for base in floats for one in (base, *(replace(base, **how) for how in rounded)) if one != cls()]
 
 
 def _cuts(config: EncoderConfig) -> Sequence[Recipe]:

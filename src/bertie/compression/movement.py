@@ -19,10 +19,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bertie import EncoderConfig
-from bertie.apps.compress import importance
-from bertie.apps.compress.prune import narrowed
-from bertie.platform import Surgery, TorchModel
+from bertie.compression import importance
+from bertie.compression.prune import narrowed
+from bertie.models.config import EncoderConfig
+from bertie.models.model import TorchModel
+from bertie.models.surgery import take_layers
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
@@ -104,7 +105,7 @@ class Masks(nn.Module):
             for number in range(model.config.num_hidden_layers)
         }
         small = narrowed(model, chosen) if chosen else model
-        return Surgery.take_layers(small, self.kept(LAYERS).tolist()) if LAYERS in self.wanted else small
+        return take_layers(small, self.kept(LAYERS).tolist()) if LAYERS in self.wanted else small
 
     def _narrow(self, name: str, number: int, module: nn.Module, read: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         factors = self.factors(name, number)

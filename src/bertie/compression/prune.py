@@ -7,7 +7,7 @@ Every layer keeps the same number, so a config can describe the model: `intermed
 `num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for heads. The Hugging Face format has
 no key for the last one, so only Bertie opens such a folder, and its model card says so.
 
-Importance: apps/compress/importance.py. Refitting: Kwon et al. 2022, 4.3.
+Importance: compression/importance.py. Refitting: Kwon et al. 2022, 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie.apps.compress.importance import HEADS, NEURONS, Importance, Seen, importance
-from bertie.platform import Batch, Encoder, Full, Residual, Surgery, TorchModel, Trainable, Unshared, UsageError
+from bertie.compression.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie.data.batch import Batch
+from bertie.errors import UsageError
+from bertie.models.encoder import Encoder
+from bertie.models.kinds import Full, Residual, Unshared
+from bertie.models.model import TorchModel
+from bertie.models.surgery import rebuilt, take_layers
+from bertie.train.base import Trainable
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
 
-def spread(layers: int, kept: int) -> list[int]:
+def spread_layers(layers: int, kept: int) -> list[int]:
     """Returns evenly spread layers with the first and the last. 6 of 12: 0 2 4 7 9 11, as in DistilBERT."""
     if not 1 <= kept <= layers:
         raise UsageError(f"{kept} layers cannot be kept of {layers}.")
@@ -43,7 +49,7 @@ def prune(
     cannot be pruned, or for more than it has.
     """
     if layers is not None:
-        model = Surgery.take_layers(model, spread(model.config.num_hidden_layers, layers))
+        model = take_layers(model, spread_layers(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
     check(model, heads, neurons)
@@ -84,7 +90,7 @@ def narrowed(
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
             _refit(state, name, features, found.seen[number, part])
-    return Surgery.rebuilt(model, config.replace(**changes), state)
+    return rebuilt(model, config.replace(**changes), state)
 
 
 def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:

@@ -24,23 +24,19 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie import Callback
-from bertie.platform import (
-    Batch,
-    Batches,
-    Encoder,
-    EncoderOutput,
-    Example,
-    LossTerm,
-    OptimConfig,
-    Sequences,
-    Task,
-    TaskSource,
-    TorchModel,
-    TrainConfig,
-    UsageError,
-    fit,
-)
+from bertie.data.batch import Batch
+from bertie.data.sequences import Sequences
+from bertie.errors import UsageError
+from bertie.infer.batching import batches
+from bertie.io.tables import Example
+from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.loss import LossTerm
+from bertie.models.model import TorchModel
+from bertie.tasks import Task
+from bertie.tasks.source import Targets, TaskSource, batch_of_examples
+from bertie.train.callbacks import Callback
+from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.loop import fit
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
 OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
@@ -168,9 +164,9 @@ def _apart(
     return total
 
 
-def answered(
+def teacher_answers(
     teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
-) -> TaskSource.Targets:
+) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
     for tensor in teacher.state_dict().values():
@@ -181,7 +177,7 @@ def answered(
         _write(teacher, objective, encoded, files, max_tokens)
     arrays = {name: np.load(path, mmap_mode="r") for name, path in files.items()}
     of_tokens = _of_tokens(teacher, objective)
-    return TaskSource.Targets(
+    return Targets(
         {name: array for name, array in arrays.items() if name not in of_tokens},
         {name: array for name, array in arrays.items() if name in of_tokens},
     )
@@ -199,9 +195,9 @@ def _write(
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded, _of_tokens(teacher, objective)
-    for chosen in Batches.of(encoded.lengths, max_tokens=max_tokens):
+    for chosen in batches(encoded.lengths, max_tokens=max_tokens):
         for name, answer in _said(
-            teacher, objective, TaskSource.batch_of(encoded, chosen).to(teacher.device), files
+            teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():
             array = answer.float().clamp(-LARGEST, LARGEST).cpu().numpy().astype(np.float16)
             if name not in parts:
@@ -245,9 +241,9 @@ def distil(
     encoded = objective.task.encode(examples, teacher.text_tokenizer, max_length=max_length, too_long="truncate")
     own, theirs = (
         objective.task.targets(examples, encoded),
-        answered(teacher, objective, encoded, answers or run / "teacher"),
+        teacher_answers(teacher, objective, encoded, answers or run / "teacher"),
     )
-    targets = TaskSource.Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
+    targets = Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.largest_micro_batch, seed=train.seed
     )

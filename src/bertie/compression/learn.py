@@ -17,24 +17,21 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from bertie.apps.compress.distil import Distillation, distil
-from bertie.apps.compress.importance import judged
-from bertie.apps.compress.movement import Masks
-from bertie.apps.compress.prune import check, prune
-from bertie.apps.compress.recipe import Recipe
-from bertie.platform import (
-    EachStep,
-    Example,
-    OptimConfig,
-    Predictor,
-    Surgery,
-    TaskSource,
-    TorchModel,
-    TrainConfig,
-    UsageError,
-    disk,
-    usual_rate,
-)
+from bertie.compression.distil import Distillation, distil
+from bertie.compression.importance import judged
+from bertie.compression.movement import Masks
+from bertie.compression.prune import check, prune
+from bertie.compression.recipe import Recipe
+from bertie.errors import UsageError
+from bertie.files import atomic_write
+from bertie.infer.predict import Predictor
+from bertie.io.tables import Example
+from bertie.models.model import TorchModel
+from bertie.models.surgery import take_layers
+from bertie.tasks.source import steps_of
+from bertie.train.callbacks import EachStep
+from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.rates import usual_rate
 
 BATCH = 32
 OF_A_LAYER = 0.5  # of the epochs: those of each layer
@@ -87,20 +84,20 @@ class Lessons:
 
     def steps(self, epochs: float) -> int:
         """Returns the number of steps of some epochs."""
-        return TaskSource.steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
+        return steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
 
+    def student(self, model: TorchModel, recipe: Recipe, run: Path, answers: Path | None = None) -> TorchModel:
+        """Returns the smaller model of a recipe, before quantization. A training that was stopped is resumed from
+        `run`.
 
-def made(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path | None = None) -> TorchModel:
-    """Returns the smaller model of a recipe, before quantization. A training that was stopped is resumed from `run`.
-
-    answers: a folder for the teacher's answers, if several students share them. Raises UsageError for a recipe that
-    does not suit the model.
-    """
-    if recipe.learned not in LEARNED:
-        raise UsageError(
-            f"A recipe cannot be learned by {recipe.learned!r}. Known: {', '.join(filter(None, LEARNED))}."
-        )
-    return LEARNED[recipe.learned](model, recipe, lessons, run, answers or run / "teacher").eval()
+        answers: a folder for the teacher's answers, if several students share them. Raises UsageError for a recipe
+        that does not suit the model.
+        """
+        if recipe.learned not in LEARNED:
+            raise UsageError(
+                f"A recipe cannot be learned by {recipe.learned!r}. Known: {', '.join(filter(None, LEARNED))}."
+            )
+        return LEARNED[recipe.learned](model, recipe, self, run, answers or run / "teacher").eval()
 
 
 def _cut(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
@@ -146,12 +143,12 @@ def _learn_layer(
     layer = f"encoder.layers.{number}."
     if not done.exists():
         first = range(number + 1)
-        student, teacher = Surgery.take_layers(small, first), Surgery.take_layers(model, first)
+        student, teacher = take_layers(small, first), take_layers(model, first)
         for name, parameter in student.named_parameters():
             parameter.requires_grad_(name.startswith(layer))
         lessons.train(student, teacher, objective, where, epochs=lessons.epochs * OF_A_LAYER)
         learned = {name: tensor for name, tensor in student.state_dict().items() if name.startswith(layer)}
-        with disk.atomic_write(done) as file:
+        with atomic_write(done) as file:
             save_file(learned, file.name)
         shutil.rmtree(where)
     small.load_state_dict(load_file(done), strict=False)
@@ -159,7 +156,7 @@ def _learn_layer(
 
 def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
     check(model, recipe.heads, recipe.neurons)
-    student = Surgery.take_layers(model, range(model.config.num_hidden_layers))  # a copy
+    student = take_layers(model, range(model.config.num_hidden_layers))  # a copy
     masks = Masks(model.config, recipe.kept, lessons.steps(lessons.epochs))
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
     objective = replace(usual(student, model, lessons), relations=0.0, hidden=1.0)

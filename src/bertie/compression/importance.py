@@ -16,18 +16,15 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from bertie import Tokenizer
-from bertie.platform import (
-    Batch,
-    DataError,
-    Example,
-    Task,
-    TaskSource,
-    TorchModel,
-    Trainable,
-    UsageError,
-    console,
-)
+from bertie.console import console
+from bertie.data.batch import Batch
+from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
+from bertie.models.model import TorchModel
+from bertie.tasks import Task
+from bertie.tasks.source import TaskSource
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.base import Trainable
 
 JUDGED, BATCH = 1024, 32  # examples that say what matters
 HEADS, NEURONS = "attention.output", "down"  # the matrices of a layer that read heads and neurons
@@ -61,6 +58,13 @@ class Importance:
         """Returns the mean importance of each head. -> (L, N)"""
         layers = sorted(layer for layer, part in self.seen if part == HEADS)
         return torch.stack([self.seen[layer, HEADS].importance for layer in layers]) / max(1, self.examples)
+
+    @classmethod
+    def for_task(
+        cls, model: TorchModel, task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int
+    ) -> "Importance":
+        """Returns the importance of the heads for labeled examples. Raises DataError if there are none."""
+        return importance(model, task, judged(task, examples, tokenizer, max_length=max_length), parts=(HEADS,))
 
 
 def judged(

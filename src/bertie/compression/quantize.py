@@ -20,18 +20,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.platform import (
-    Encoder,
-    Int4Weight,
-    Int8Weight,
-    Layer,
-    ModelFiles,
-    NativeEngine,
-    Sequences,
-    TorchModel,
-    TurnedAttention,
-    UsageError,
-)
+from bertie.data.sequences import Sequences
+from bertie.errors import UsageError
+from bertie.infer.native.library import open_library
+from bertie.infer.native_engine import unsupported
+from bertie.models.encoder import Encoder
+from bertie.models.int4 import Int4Weight
+from bertie.models.int8 import Int8Weight, added_together, excess
+from bertie.models.model import TorchModel
+from bertie.models.weights import WORD
+from bertie.nn.layer import Layer
+from bertie.nn.rotary import TurnedAttention
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
@@ -59,7 +58,7 @@ class Rounding:
 def rounding() -> Rounding:
     """That of this machine's native encoder; the finest where there is none."""
     try:
-        library, _ = NativeEngine.open_library()
+        library, _ = open_library()
     except OSError:
         return Rounding()
     return Rounding(library.bertie_top(), library.bertie_most())
@@ -77,7 +76,7 @@ def quantize(model: TorchModel, texts: Sequences) -> Quantized:
 
 def check_supported(model: TorchModel) -> None:
     """Raises UsageError for a model that the native encoder does not support."""
-    if reason := NativeEngine.unsupported(model):
+    if reason := unsupported(model):
         raise UsageError(
             f"This model cannot be quantized: {reason}. Only encoders of the native engine can (docs/inference.md)."
         )
@@ -123,7 +122,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights[ModelFiles.WORD] = words
+        self.found.weights[WORD] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)
@@ -255,8 +254,8 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple
     )
     if most:
         nearest = (weight / scale[group].T).round().numpy()
-        for number, sets in enumerate(Int8Weight.added_together(group.numpy())):
-            scale[number] *= torch.from_numpy(Int8Weight.excess(nearest[:, sets], most))
+        for number, sets in enumerate(added_together(group.numpy())):
+            scale[number] *= torch.from_numpy(excess(nearest[:, sets], most))
     values = compensated(weight, hessian, scale[group].T, torch.zeros(1, 1), (-127, 127))
     return values, scale
 

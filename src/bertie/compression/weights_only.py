@@ -17,8 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie.apps.compress.quantize import Quantized, compensated, relative_error
-from bertie.platform import Encoder, Int4Weight, Int8Weight, ModelFiles, Packed, Sequences, TorchModel, UsageError
+from bertie.compression.quantize import Quantized, compensated, relative_error
+from bertie.data.sequences import Sequences
+from bertie.errors import UsageError
+from bertie.models.encoder import Encoder
+from bertie.models.int4 import Int4Weight
+from bertie.models.int8 import Int8Weight
+from bertie.models.model import TorchModel
+from bertie.models.weights import WORD
+from bertie.nn.layout import Packed
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 AT_ONCE = 1 << 13  # rows
@@ -30,7 +37,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     Raises UsageError for a model that is not an encoder of layers with even sizes.
     """
     matrices = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
-    word = dict(model.named_parameters()).get(ModelFiles.WORD)
+    word = dict(model.named_parameters()).get(WORD)
     if type(model.encoder) is not Encoder or word is None or any(m.in_features % 2 for m in matrices):
         raise UsageError(
             "This model cannot be quantized to 4 bits. Encoders of transformer layers with even sizes can."
@@ -39,7 +46,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     with torch.no_grad():
         rows: Int4Weight | Int8Weight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
-        found.weights[ModelFiles.WORD] = rows
+        found.weights[WORD] = rows
         _layers(model, texts, found)
     return found
 

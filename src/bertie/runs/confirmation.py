@@ -1,0 +1,114 @@
+"""Is the best of many trials better than the settings that were given, or is it noise?
+
+    confirm_best      both are trained again with the same new seeds: the difference of each pair of runs
+    nested_search     the search itself is repeated in each fold of cross-validation, without the rows that measure it
+
+The dev examples chose the best trial, so new seeds alone still favor it a little. Nested cross-validation does not
+(Cawley and Talbot 2010).
+"""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertie.checksums import CHECKSUMS
+from bertie.console import console
+from bertie.errors import UsageError
+from bertie.evaluation.compare import SeedSummary
+from bertie.runs.config import FinetuneConfig, LabeledFiles
+from bertie.runs.examples import Examples, split_of
+from bertie.runs.finetune import finetune
+from bertie.runs.folds import Plan, plan_folds
+from bertie.runs.space import Space, varied
+
+RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
+GIVEN, BEST = "given", "best"
+INNER = 0.2  # of the training rows of a fold, on which its search measures trials
+
+Values = Mapping[str, object]
+Search = Callable[[FinetuneConfig, Path, Examples], Mapping[str, Any]]
+"""A search in a folder with these examples -> its results."""
+
+
+def confirm_best(config: FinetuneConfig, best: Values, run: Path, metric: str, seeds: int) -> dict[str, object]:
+    """Trains the given and the best settings with the same new seeds, and returns the comparison on dev."""
+    pairs = []
+    for seed in range(config.train.seed + 1, config.train.seed + 1 + seeds):
+        values = []
+        for name, settings in ((GIVEN, config), (BEST, varied(config, best))):
+            train = settings.train.model_copy(update={"seed": seed})
+            folder = run / f"{name}=seed {seed}"
+            console.say(f"[bold]{name} settings, seed {seed}[/]", markup=True)
+            values.append(_score(settings.model_copy(update={"train": train}), folder, metric, None))
+        pairs.append((values[0], values[1]))
+    return {"seeds": seeds, **_compared(pairs, metric)}
+
+
+def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
+    """Returns the folds. Raises UsageError for what cannot be searched in folds, and as `plan_folds`."""
+    if reading := [name for name in space if name.split(".")[0] in LabeledFiles.model_fields or name == "per_label"]:
+        raise UsageError(
+            f"folds divides the rows once, and {reading[0]} changes how they are read. Vary other settings."
+        )
+    return plan_folds(config, folds)
+
+
+def nested_search(plan: Plan, run: Path, metric: str, search: Search) -> dict[str, object]:
+    """Repeats the search in each fold, and returns the comparison on rows that neither chose nor trained anything."""
+    pairs, chosen = [], []
+    split = split_of(plan.config, type(plan.task))
+    for fold in plan.folds:
+        console.say(f"[bold]{fold.name}: search[/]", markup=True)
+        train, dev = split.hold_out([*fold.examples.train, *fold.examples.select], INNER)
+        inner = replace(fold.examples, train=train, dev=dev, select=[])
+        best = search(plan.config, run / fold.name, inner)["best"]["settings"]
+        chosen.append(best)
+        values = []
+        for name, settings in ((GIVEN, plan.config), (BEST, varied(plan.config, best))):
+            console.say(f"[bold]{fold.name}: {name} settings[/]", markup=True)
+            values.append(_score(settings, run / fold.name / f"{name}=all rows", metric, fold.examples))
+        pairs.append((values[0], values[1]))
+    return {"folds": len(plan.folds), "settings": chosen, **_compared(pairs, metric)}
+
+
+def _score(config: FinetuneConfig, folder: Path, metric: str, examples: Examples | None) -> float:
+    """Returns the dev score of a run, of which only the record is kept."""
+    plain = config.model_copy(update={"baselines": False, "label_check": "none"})
+    score = float(finetune(plain, folder, examples=examples)["dev"][metric])
+    keep_record(folder)
+    return score
+
+
+def keep_record(folder: Path) -> None:
+    """Deletes the weights of a run."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.suffix not in RECORD or path.name == CHECKSUMS:  # which no longer holds
+            path.unlink()
+
+
+def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, object]:
+    given, best = zip(*pairs, strict=True)
+    difference = SeedSummary.over([b - a for a, b in pairs])
+    return {
+        GIVEN: SeedSummary.over(given, metric).mean,
+        BEST: SeedSummary.over(best, metric).mean,
+        "difference": difference.mean,
+        "low": difference.low,
+        "high": difference.high,
+        "better": difference.low is not None and difference.low > 0,
+        "runs": [{GIVEN: a, BEST: b} for a, b in pairs],
+    }
+
+
+def verdict_on_best(found: Mapping[str, Any], metric: str) -> str:
+    """Returns one sentence on what `confirm_best` or `nested_search` found."""
+    where = f"{found['folds']} folds, nested" if "folds" in found else f"{found['seeds']} new seeds"
+    between = "" if found["low"] is None else f", 95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
+    means = f"{metric} {found[BEST]:z.3f} against {found[GIVEN]:z.3f} ({found['difference']:+z.3f}{between})"
+    if found["better"]:
+        return f"Over {where}, the best settings are better than the given ones: {means}."
+    return f"Over {where}, the best settings are not shown to be better than the given ones: {means}."

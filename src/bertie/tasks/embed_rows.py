@@ -1,0 +1,136 @@
+"""The rows that sentence embeddings are learned from, by their columns.
+
+    text, text, score                               "scored"     two texts and how alike they are
+    anchor, positive, negative, negative_2 ...      "positive"   a text, one of the same meaning, others that differ
+    anchor, positive, negative ..., scores          "judged"     the same with a cross-encoder's scores, or their margin
+    text, label                                     "labeled"    texts of a label are alike
+
+The texts of an example are in this order: the anchor, its positive text, and the negative ones.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from bertie.errors import DataError
+from bertie.io.columns import LookAhead, find_columns
+from bertie.io.fields import Fields
+from bertie.io.header import LABELS
+from bertie.io.lines import BadRecord
+from bertie.io.table_format import Columns
+from bertie.io.tables import Example, example
+from bertie.tasks.regression import RegressionTask, number_of
+
+Form: TypeAlias = Literal["scored", "positive", "judged", "labeled"]
+LossName: TypeAlias = Literal["cosine", "cosent", "contrastive", "in_batch_negatives", "triplet", "margin_mse", "kl"]
+ALIKE = 0.8  # of the highest score: from here on, the texts of a pair have one meaning
+FORMS: dict[Form, str] = {
+    "scored": "pairs of texts with a score",
+    "positive": "an anchor and a positive text",
+    "judged": "an anchor, a positive text and negative texts with scores",
+    "labeled": "texts with a label",
+}
+ANCHORS = ("anchor", "query", "question", "text")
+NEGATIVE = re.compile(r"(hard_)?negative(_?\d+)?")
+JUDGMENT_COLUMNS = ("scores", "margin")  # columns of what a cross-encoder says of triples
+
+
+def form_of(row: Example) -> Form:
+    """Returns the form of a row."""
+    if row.group is not None:
+        return "positive"
+    if len(row.texts) == 1:
+        return "labeled"
+    return "judged" if isinstance(row.label, tuple) else "scored"
+
+
+def form_of_all(examples: Sequence[Example]) -> Form:
+    """Returns the form of all rows. Raises DataError for rows of different forms."""
+    forms = {form_of(example): example.line for example in examples}
+    if len(forms) > 1:
+        shown = ", ".join(f"{FORMS[form]} (line {line})" for form, line in forms.items())
+        raise DataError(f"The rows have different forms: {shown}. Use one table for each.")
+    return next(iter(forms))
+
+
+def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: LookAhead) -> Columns:
+    """Returns the columns of the texts, in order, and of the score or the label; label None: there is none.
+
+    Raises DataError with the available names.
+    """
+    text = columns.text or _texts_among(names)
+    usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABELS)
+    label = next((name for name in usual if name and name in names and name not in text), columns.label)
+    if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
+        return find_columns(names, replace(columns, text=text), where, look)
+    if len(text) > 1:
+        for name in (*text, *filter(None, (label,))):  # says which one there is not
+            find_columns(names, replace(columns, text=(name,), label=None), where)
+        return replace(columns, text=text, label=label or None)
+    pair = find_columns(names, replace(columns, label=None), where, look)
+    return pair if len(pair.text) == 2 else find_columns(names, columns, where, look)
+
+
+def _texts_among(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns of an anchor, a positive and the negative texts; none where there are no such names."""
+    first = next((name for name in ANCHORS if name in names), None)
+    if first is None or "positive" not in names:
+        return ()
+    return (first, "positive", *(name for name in names if NEGATIVE.fullmatch(name)))
+
+
+def example_of_row(fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
+    """Returns the example of a row: its label is a score, the scores of its passages, a name, or None."""
+    if len(columns.text) == 2 and columns.label is not None:
+        return RegressionTask.example(fields, columns, line)
+    if len(columns.text) < 3:
+        return example(fields, columns, line)
+    row = example(fields, replace(_without_empty(fields, columns), label=None), line)
+    if isinstance(row, BadRecord) or columns.label is None:
+        return row
+    scores, passages = _scores(fields.get(columns.label)), len(row.texts) - 1
+    if isinstance(scores, str):
+        return BadRecord(line, f"{columns.label} {scores}")
+    if len(scores) == 1 and passages == 2:
+        scores = (scores[0], 0.0)  # of which the difference is learned
+    if len(scores) != passages:
+        return BadRecord(line, f"{columns.label} has {len(scores)} numbers for {passages} texts after the anchor")
+    return replace(row, label=scores)
+
+
+def as_positive(row: Example) -> Example:
+    """Returns a row without a score or a label as one whose second text has the meaning of the first."""
+    return replace(row, label=1.0, group=f"line {row.line}")
+
+
+def _without_empty(fields: Fields, columns: Columns) -> Columns:
+    """Returns the columns without those of negative texts that are empty in this row: rows may have fewer of them."""
+    text = columns.text
+    filled = [name for name in text[2:] if str(fields.get(name) or "").strip() or name not in fields]
+    return replace(columns, text=(*text[:2], *filled))
+
+
+def _scores(value: object) -> tuple[float, ...] | str:
+    """Returns the numbers of a cell: one, or several as a list. What is wrong with it otherwise."""
+    if isinstance(value, str) and value.strip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return "is no list of numbers"
+    numbers = [number_of(str(one)) for one in (value if isinstance(value, list) else [value])]
+    wrong = next((number for number in numbers if isinstance(number, str)), None)
+    return wrong if wrong is not None else tuple(number for number in numbers if isinstance(number, float))
+
+
+def check_labels(examples: Iterable[Example]) -> None:
+    """Raises DataError where no two texts have the same label, or all have."""
+    labels = [example.label for example in examples]
+    if len({*labels}) == len(labels):
+        raise DataError(
+            "Embeddings are trained on pairs of texts, or on texts whose labels repeat: every text has another label. "
+            "Pass --text for both columns of a pair."
+        )
+    if len({*labels}) == 1:
+        raise DataError(f"All texts have the label {labels[0]!r}, so no texts are different.")

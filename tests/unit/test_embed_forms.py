@@ -1,0 +1,153 @@
+"""The forms of rows that sentence embeddings are learned from: columns, losses, other models, prompts, and errors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie.errors import DataError, UsageError
+from bertie.io.table_format import TableFormat
+from bertie.io.tables import Example
+from bertie.metrics.retrieval import Retrieval
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
+from bertie.runs.judges import with_judgments
+from bertie.tasks.embed import EmbedTask, similarity
+from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
+
+FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "batch_size": 4, "precision": "fp32"}
+LETTERS = "abcdefghij"
+
+
+def table(path: Path, header: str, *rows: str) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def config(path: Path, **options: Any) -> FinetuneConfig:
+    return FinetuneConfig(model="m", task="embed", train_file=str(path), task_options=options)
+
+
+def test_a_row_may_have_fewer_negative_texts(tmp_path: Path) -> None:
+    rows = ["a,b,c,d", "e,f,g,", "h,i,,j"]
+    path = table(tmp_path / "t.csv", "anchor,positive,negative_1,negative_2", *rows)
+    texts = [row.texts for row in EmbedTask.rows(path, TableFormat()) if isinstance(row, Example)]
+    assert texts == [("a", "b", "c", "d"), ("e", "f", "g"), ("h", "i", "j")]
+
+
+def test_scores_of_passages_are_a_margin_or_one_for_each(tmp_path: Path) -> None:
+    margins = table(tmp_path / "m.csv", "query,positive,negative,margin", "a,b,c,2.5", "d,e,f,oops", *["g,h,i,1"] * 9)
+    found = [*EmbedTask.rows(margins, TableFormat())]
+    assert isinstance(found[0], Example)
+    assert (found[0].label, getattr(found[1], "reason", "")) == ((2.5, 0.0), "margin is not a number")
+    several = tmp_path / "s.jsonl"
+    rows = [{"anchor": "a", "positive": "b", "negative": "c", "scores": [1, -2]}, {"anchor": "a", "positive": "b"}]
+    several.write_text("\n".join(map(json.dumps, [*rows, rows[0] | {"scores": [1, 2, 3]}])))
+    first, second, third = EmbedTask.rows(several, TableFormat())
+    assert isinstance(first, Example)
+    assert first.label == (1.0, -2.0)
+    assert "scores" in getattr(second, "reason", "")
+    assert getattr(third, "reason", "") == "scores has 3 numbers for 2 texts after the anchor"
+    assert read_examples(config(margins)).task.loss_kind == "margin_mse"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "options", "message"),
+    [
+        ("text1,text2,label", ["a,b,1", "c,d,0"], {"loss_kind": "triplet"}, "does not learn from pairs of texts with"),
+        ("anchor,positive", ["a,b", "c,d"], {"loss_kind": "kl"}, "needs a negative text in every row"),
+        ("anchor,positive,negative", ["a,b,c", "d,e,f"], {"loss_kind": "kl"}, "pass teacher=MODEL"),
+        ("anchor,positive", ["a,b", "c,d"], {"margin": 1.0}, "margin has no effect under loss_kind=in_batch_negatives"),
+        (
+            "text1,text2,label",
+            ["a,b,1", "c,d,0"],
+            {"symmetric": True},
+            "symmetric has no effect under loss_kind=cosine",
+        ),
+        ("text,label", ["a,x", "b,x"], {}, "All texts have the label 'x'"),
+        ("anchor,positive", ["a,b", "c,d"], {"matryoshka": [0]}, "matryoshka has 0"),
+        ("text1,text2,label", ["a,b,1", "c,d,0"], {"loss_kind": "cosnet"}, "loss_kind"),
+    ],
+)
+def test_a_loss_that_cannot_learn_from_the_rows_is_refused(
+    tmp_path: Path, header: str, rows: list[str], options: dict[str, Any], message: str
+) -> None:
+    path = table(tmp_path / "t.csv", header, *rows * 4)
+    with pytest.raises((UsageError, DataError), match=message):
+        read_examples(config(path, **options))
+
+
+def test_texts_with_labels_are_learned_and_measured(tmp_path: Path) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    rows = [f"{LETTERS[i % 10]} {LETTERS[(i // 2) % 10]},{'xyz'[i % 3]}" for i in range(60)]
+    path = table(tmp_path / "t.csv", "text,label", *rows)
+    run = bertie.finetune(start, path, task="embed", output=tmp_path / "run", **FAST)
+    assert set(run.scores.metrics) == {"ndcg@10", "mrr@10", "recall@10", "map"}
+    assert bertie.embed(run.model, ["a b"]).shape == (1, 32)
+
+
+def test_a_guide_and_a_teacher_are_read_once_and_not_saved(tmp_path: Path) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    rows = [",".join(LETTERS[(n * k + k) % 10] for k in (1, 3, 7)) for n in range(24)]
+    triples = table(tmp_path / "t.csv", "anchor,positive,negative", *rows)
+    guided = {"task": "embed", **FAST, "settings": {"task_options": {"guide": str(start)}}}
+    run = bertie.finetune(start, triples, output=tmp_path / "guided", **guided)
+    assert str(start) not in (tmp_path / "guided" / "model" / "bertie.json").read_text()
+    assert 0 < run.scores["mrr@10"] <= 1
+    pairs = table(tmp_path / "p.csv", "text1,text2,label", *(f"{row.rpartition(',')[0]},{len(row)}" for row in rows))
+    teacher = bertie.finetune(start, pairs, task="regression", output=tmp_path / "teacher", **FAST)
+    taught = {"task": "embed", **FAST, "settings": {"task_options": {"teacher": str(tmp_path / "teacher")}}}
+    bertie.finetune(start, triples, output=tmp_path / "taught", **taught)
+    settings = (tmp_path / "taught" / "model" / "bertie.json").read_text()
+    assert "margin_mse" in settings
+    assert str(tmp_path) not in settings
+    examples = [row for row in EmbedTask.rows(triples, TableFormat()) if isinstance(row, Example)]
+    task = EmbedTask(loss_kind="margin_mse", teacher=str(tmp_path / "teacher"), guide="")
+    ids = task.encode(examples, Tokenizer.load(start), max_length=16, too_long="truncate")
+    scores = with_judgments(task, examples, task.targets(examples, ids), "cpu").sequence["score"].reshape(-1, 3)
+    pairs_of = [(one.texts[0], text) for one in examples for text in one.texts[1:]]
+    expected = [float(one.label) for one in teacher.model.predict(pairs_of)]
+    np.testing.assert_allclose(scores, np.pad(np.reshape(expected, (-1, 2)), ((0, 0), (1, 0))), atol=1e-4)
+    task = EmbedTask(loss_kind="in_batch_negatives", guide=str(start))
+    vectors = with_judgments(task, examples, task.targets(examples, ids), "cpu").sequence["guide"]
+    np.testing.assert_allclose(vectors[:3], bertie.embed(start, [*examples[0].texts]), atol=1e-2)
+    taught["settings"]["task_options"]["teacher"] = str(tmp_path / "guided")
+    with pytest.raises(UsageError, match="does not score pairs"):
+        bertie.finetune(start, triples, output=tmp_path / "wrong", **taught)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_anchors_and_passages_have_their_prompts(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(toy_model(tmp_path / "start", LETTERS))
+    task = EmbedTask(prompts={"query": "a ", "passage": "b "})
+    positive, scored = Example(("c", "d", "e"), 1.0, group=1), Example(("c", "d"), 0.5)
+    ids = task.encode([positive, scored], tokenizer, max_length=16, too_long="truncate")
+    starts = [tokenizer.decode([i]) for i in ids.input_ids[ids.starts[:-1] + 1].tolist()]
+    assert starts == ["a", "b", "b", "c", "d"]
+
+
+def test_measures_of_retrieval_are_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    counter, gains = Retrieval(similarity), []
+    vectors = rng.normal(size=(30, 2, 8)).astype(np.float32)
+    for i, own in enumerate(vectors):
+        counter.add(f"q{i // 2}", [(f"p{i}", True)], np.array([vectors[i // 2 * 2, 0], own[1]]))
+    alike = similarity(vectors[::2, 0], vectors[:, 1])
+    for query, row in enumerate(alike):
+        order = np.argsort(-row).tolist()
+        ranks = sorted(order.index(passage) + 1 for passage in (2 * query, 2 * query + 1))
+        ideal = 1 + 1 / np.log2(3)
+        gains.append(
+            (
+                sum(1 / np.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
+                1 / ranks[0] if ranks[0] <= 10 else 0.0,
+                sum(rank <= 10 for rank in ranks) / 2,
+                (1 / ranks[0] + 2 / ranks[1]) / 2,
+            )
+        )
+    np.testing.assert_allclose([*counter.compute().values()], np.mean(gains, 0), rtol=1e-6)
+    assert (counter.report()["questions"], counter.report()["passages"]) == (15, 30)

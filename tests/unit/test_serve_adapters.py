@@ -1,0 +1,132 @@
+"""Several adapters of LoRA on one base in one process: as numbers, as models of the server, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import families
+from bertie.errors import DataError, UsageError
+from bertie.infer.predict import Predictor
+from bertie.infer.traffic import Traffic
+from bertie.runs.adapters import on_one_base
+from bertie.runs.models import load
+from bertie.runs.opening import open_adapters
+from serving import Process, until
+from toys import toy_model
+
+FAST: dict[str, Any] = {"epochs": 1, "lr": 3e-3, "max_length": 16, "precision": "fp32", "batch_size": 16}
+SETTINGS = {"label_check": "none", "baselines": False}
+TEXTS = ["c a d", "d b e f", "g", "h a a b"]
+
+
+def rows(labels: str) -> list[tuple[str, str]]:
+    letters = "cdefghij"
+    return [(f"{letters[i % 8]} {'ab'[i % 2]}", labels[i % len(labels)]) for i in range(48)]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base, and runs of adapters with 2, 3 and 2 labels."""
+    home = tmp_path_factory.mktemp("adapters")
+    toy_model(home / "base", "abcdefghij", num_hidden_layers=2)
+    for name, labels, targets in (
+        ("x", "xy", ["attention"]),
+        ("y", "pqr", ["attention", "feed_forward", "embeddings"]),
+    ):
+        settings = {**SETTINGS, "lora.targets": targets, "train.seed": len(labels)}
+        bertie.finetune(home / "base", rows(labels), lora=4, settings=settings, output=home / name, **FAST)
+    return home
+
+
+def test_the_numbers_are_those_of_the_merged_models_and_the_base_is_in_memory_once(home: Path):
+    folders = {name: home / name / "model" / "adapter" for name in ("x", "y", "again")}
+    folders["again"] = folders["x"]
+    engines = on_one_base(home / "base", folders, device="cpu")
+    for _ in range(2):
+        for name, engine in engines.items():
+            merged = Predictor(load(home / ("x" if name == "again" else name)))
+            own = Predictor(engine, merged.tokenizer)
+            for one, two in zip(own.predict(TEXTS), merged.predict(TEXTS), strict=True):
+                assert one.label == two.label
+                assert [*one.scores.values()] == pytest.approx([*two.scores.values()], abs=1e-6)
+    weights = [dict(engine.model.encoder.named_parameters()) for engine in engines.values()]
+    place = (
+        "layers.1.down.weight"
+        if "layers.1.down.weight" in weights[0]
+        else next(n for n in weights[0] if "layers.1" in n)
+    )
+    assert len({one[place].data_ptr() for one in weights}) == 1
+    base = dict(families.load(home / "base")[0].encoder.named_parameters())
+    assert all(torch.equal(one[name], base[name]) for one in weights for name in base if "layers" in name)
+
+
+def test_a_layer_that_fails_leaves_the_weights_of_the_base(home: Path):
+    engines = on_one_base(home / "base", {"x": home / "x" / "model" / "adapter"}, device="cpu")
+    base = dict(families.load(home / "base")[0].encoder.named_parameters())
+    with pytest.raises(Exception, match=r"\w"):
+        engines["x"].model.encoder(torch.full((1, 4), 10**6), attention_mask=torch.ones(1, 4))
+    layer = engines["x"].model.encoder.layers[0]
+    with pytest.raises(Exception, match=r"\w"):
+        layer(None)
+    own = dict(engines["x"].model.encoder.named_parameters())
+    assert all(torch.equal(own[name], base[name]) for name in own if "layers" in name)
+
+
+def test_an_adapter_of_another_base_is_refused_by_its_hash(home: Path, tmp_path: Path):
+    other = toy_model(tmp_path / "base", "abcdefghij", num_hidden_layers=2, initializer_range=0.2)
+    with pytest.raises(DataError, match="another hash"):
+        on_one_base(other, {"x": home / "x" / "model" / "adapter"}, device="cpu")
+    with pytest.raises(UsageError, match="run in torch"):
+        open_adapters(home / "base", {"x": home / "x" / "model" / "adapter"}, engine="native")
+
+
+def test_training_leaves_traffic_for_the_adapter(home: Path):
+    adapter = home / "x" / "model" / "adapter"
+    (traffic,) = Traffic.read(adapter / Traffic.FILE).values()
+    assert traffic.model == Traffic.model_hash(adapter)
+    assert traffic.rows > 0
+
+
+def test_adapters_are_models_of_a_server_and_are_loaded_again_together(home: Path, tmp_path: Path):
+    places = {name: tmp_path / name for name in ("x", "y")}
+    for name, place in places.items():
+        shutil.copytree(home / name / "model" / "adapter", place)
+    arguments = [f"{name}={place}" for name, place in places.items()]
+    log = tmp_path / "traffic.json"
+    with Process(tmp_path / "log", *arguments, "--threads", "1", "--device", "cpu", "--log", log) as server:
+        assert len(server.workers()) == 1
+        for name in ("x", "y", "x"):
+            answers = server.client.post("/answer", json={"inputs": TEXTS, "model": name}).json()["answers"]
+            merged = bertie.predict(home / name / "model", TEXTS)
+            for one, two in zip(answers, merged, strict=True):
+                assert one["label"] == two.label
+                assert np.allclose([*one["scores"].values()], [*two.scores.values()], atol=1e-5)
+        answer = server.client.post("/predict", json={"inputs": "c a", "model": "y"})
+        assert answer.headers["x-bertie-model"] == "y"
+        assert {one["label"] for one in answer.json()} == {*"pqr"}
+        info = server.client.get("/info").json()["models"]
+        assert info["x"]["model_sha"] != info["y"]["model_sha"]
+        server.process.send_signal(1)
+        until(lambda: {*server.client.get("/info").json()["reloads"]["outcomes"].values()} == {"done"})
+        assert server.client.get("/info").json()["models"]["y"]["generation"] == 2
+        assert server.client.post("/predict", json={"inputs": "c a", "model": "y"}).status_code == 200
+        own = json.loads((places["y"] / "bertie_adapter.json").read_text())
+        (places["y"] / "bertie_adapter.json").write_text(json.dumps({**own, "base": "0" * 32}))
+        server.process.send_signal(1)
+        until(lambda: server.client.get("/info").json()["reloads"]["number"] == 2)
+        outcomes = until(
+            lambda: (r := server.client.get("/info").json()["reloads"]) and not r["running"] and r["outcomes"]
+        )
+        assert all("another hash" in outcome for outcome in outcomes.values())
+        assert server.client.post("/predict", json={"inputs": "c a", "model": "y"}).status_code == 200
+        server.process.terminate()
+        server.process.wait(30)
+    assert {one.model for one in Traffic.read(log).values()} == {
+        Traffic.model_hash(home / n / "model" / "adapter") for n in "xy"
+    }

@@ -1,0 +1,122 @@
+"""Columns of numbers and categories beside the text: learned, saved, and needed again."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bertie
+from bertie.errors import DataError, UsageError
+from bertie.tasks.tabular import TabularColumn
+from toys import CommandLine, toy_model
+
+FAST: dict[str, Any] = {"epochs": 2, "max_length": 16, "batch_size": 16, "precision": "fp32", "lr": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("model"), "abcdefghz")
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    """The label depends on the price and the region alone, the number on the price."""
+    rng = random.Random(0)
+    table = []
+    for number in range(240):
+        price, region = rng.gauss(50, 10), rng.choice(["north", "south"])
+        high = (price > 50) == (region == "north")
+        text = " ".join(rng.choices("abcdefgh", k=4))
+        cell = None if number % 40 == 7 else round(price, 2)
+        table.append((text, cell, region, "yes" if high else "no", 2 * price + 1, "p" if price > 50 else "q"))
+    return pd.DataFrame(table, columns=["text", "price", "region", "label", "number", "side"])
+
+
+def test_numbers_are_standardized_and_categories_are_one_of_their_values() -> None:
+    price = TabularColumn.fitted("price", ["1", 3, None, " ", float("nan"), "2.0"])
+    assert (price.mean, price.width) == (2.0, 1)
+    assert price.encode(3) == [pytest.approx(1 / price.deviation)]
+    assert price.encode(None) == price.encode("") == [0.0]
+    region = TabularColumn.fitted("region", ["b", "a ", None, "b"])
+    assert (region.values, region.encode("b"), region.encode(" a"), region.encode("new")) == (
+        ("a", "b"),
+        [0.0, 1.0],
+        [1.0, 0.0],
+        [0.0, 0.0],
+    )
+    with pytest.raises(DataError, match="'price' has 'dear', and a number was expected"):
+        price.encode("dear")
+    with pytest.raises(DataError, match="is empty in all training rows"):
+        TabularColumn.fitted("empty", [None, ""])
+    with pytest.raises(DataError, match="300 different values"):
+        TabularColumn.fitted("name", [f"n{i}" for i in range(300)])
+    assert TabularColumn.fitted("same", [1, 1]).encode(1) == [0.0]
+
+
+def test_a_classification_reads_them_in_every_engine(start: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
+    before = rows.copy()
+    train, dev = rows[:200], rows[200:]
+    own = {"text": "text", "label": "side", "output": tmp_path / "run"}
+    run = bertie.finetune(start, train, dev, tabular=["price", "region"], metric="accuracy", **own, **FAST)
+    pd.testing.assert_frame_equal(rows, before)
+    assert run.scores["accuracy"] > 0.85
+    plain = bertie.finetune(start, train, dev, text="text", label="side", **FAST)
+    assert plain.scores["accuracy"] < 0.75
+    answers = [bertie.load(run.folder, engine=engine).predict(dev, text="text") for engine in ("torch", "native")]
+    np.testing.assert_allclose(answers[0].probabilities, answers[1].probabilities, atol=1e-5)
+    assert bertie.evaluate(run.folder, dev)["accuracy"] == run.scores["accuracy"]
+    with pytest.raises(UsageError, match="also reads the columns price, region, and texts alone have none"):
+        run.model.predict(["a b c"])
+    with pytest.raises(DataError, match="no column 'price'"):
+        run.model.predict(dev[["text", "region"]])
+    odd = dev.assign(region="west", price=None)
+    assert len(run.model.predict(odd, text="text")) == len(odd)
+
+
+@pytest.mark.parametrize("task", ["regression", "multilabel"])
+def test_numbers_and_sets_of_labels_depend_on_them(start: Path, rows: pd.DataFrame, task: str) -> None:
+    label = "number" if task == "regression" else "side"
+    run = bertie.finetune(start, rows, text="text", label=label, task=task, tabular=["price"], **FAST)
+    assert run.scores["spearman" if task == "regression" else "micro_f1"] > 0.8
+    again = run.model.evaluate(rows, text="text", label=label)
+    assert again["spearman" if task == "regression" else "micro_f1"] > 0.8
+
+
+@pytest.mark.parametrize("more", [{"calibrate": "temperature"}, {"lora": 2}, {"settings": {"select": "best"}}], ids=str)
+def test_calibration_lora_and_the_best_weights_keep_them(
+    start: Path, rows: pd.DataFrame, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    run = bertie.finetune(
+        start,
+        rows[:200],
+        rows[200:],
+        text="text",
+        label="side",
+        tabular=["price"],
+        output=tmp_path / "r",
+        **FAST,
+        **more,
+    )
+    assert run.scores["accuracy"] > 0.85
+    assert bertie.evaluate(tmp_path / "r", rows[200:])["accuracy"] == run.scores["accuracy"]
+
+
+def test_folds_and_the_command(start: Path, rows: pd.DataFrame, tmp_path: Path, bertie: CommandLine) -> None:
+    table = tmp_path / "t.csv"
+    rows.drop(columns=["label", "number"]).to_csv(table, index=False)
+    fast = ("--epochs", 1, "--max-length", 16, "--batch-size", 16, "--lr", 1e-3, "--text", "text", "--label", "side")
+    bertie.good(
+        "finetune", start, "--train", table, "--tabular", "price,region", "--folds", 2, "-o", tmp_path / "r", *fast
+    )
+    assert "side" not in bertie.good("predict", tmp_path / "r", table, "--text", "text").splitlines()[0].split(",")[0]
+    assert "accuracy" in bertie.good("evaluate", tmp_path / "r", table)
+    absent = ("finetune", start, "--train", table, "--tabular", "cost", "-o", tmp_path / "x", *fast)
+    assert "no column 'cost'" in bertie(*absent)[2]
+    wrong = ("finetune", start, "--train", table, "--tabular", "price", "--task", "tagging", "-o", tmp_path / "x")
+    assert "tabular has no effect under task=tagging" in bertie(*wrong)[2]
+    leak = ("finetune", start, "--train", table, "--tabular", "side", "-o", tmp_path / "x", *fast)
+    assert "the model would read the answer" in " ".join(bertie(*leak)[2].split())
+    assert not (tmp_path / "x").exists()
