@@ -200,6 +200,9 @@ def test_what_drift_refuses(model: Path, tmp_path: Path):
             bertie.drift(model, SHORT, level=level)
     with pytest.raises(DataError, match="damaged"):
         bertie.predict(model, SHORT[:5], log=damaged)
+    with pytest.raises(DataError, match="cannot be written"):
+        bertie.predict(model, SHORT[:5], log=table / "log.json", output=tmp_path / "labels.csv")
+    assert not (tmp_path / "labels.csv").exists()
     with pytest.raises(UsageError, match="ensemble"):
         bertie.predict(model, SHORT[:5], ensemble=[model], log=tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()
