@@ -133,6 +133,10 @@ def test_a_shadow_that_fails_or_is_slow_delays_no_answer(folders: dict[str, Path
         assert server.fleet.watch.dropped > 0
         until(lambda: server.get("/traffic").json()["versions"]["failed"])
         assert server.ok("/predict", {"inputs": "ab", "model": "old"})
+        server.fleet.models["new"].batcher.workers[0].facts = None  # as if its process had ended
+        assert server.get("/readyz").status_code == 200
+        versions.share = 0.999
+        assert {*asked(server)} == {"old"}
 
 
 def test_versions_of_other_tasks_or_labels_are_refused(folders: dict[str, Path]):

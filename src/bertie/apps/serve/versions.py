@@ -79,6 +79,11 @@ class Versions(Collector):
         """The file that names the version to answer, which only the server's user can write."""
         return None if self.folder is None else Path(self.folder.name) / "version"
 
+    @property
+    def reading_along(self) -> str:
+        """The name of the new version, if it answers no requests to the old one; otherwise ""."""
+        return self.new if self.shadow and not self.share else ""
+
     def open_control(self) -> None:
         """Makes the private folder of the file."""
         self.folder = tempfile.TemporaryDirectory(prefix="bertie-serve-")

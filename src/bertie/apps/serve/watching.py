@@ -98,7 +98,9 @@ class Watch(Collector):
             self._tasks.append(asyncio.create_task(self._save_often()))
 
     async def close(self) -> None:
-        """Ends the background, and adds what is fresh to the file."""
+        """Ends the background, if it was started, and adds what is fresh to the file."""
+        if not self._tasks:
+            return
         for task in self._tasks:
             task.cancel()
         await self.save()
