@@ -15,7 +15,7 @@ TOPICS = {  # the public names, in the order in which they are used
         *("load", "Model", "predict", "Predictions", "Written", "evaluate", "embed", "similarity", "rank", "fill_mask"),
         *("write", "perplexity", "next_sentence"),
     ),
-    "Search and serve": ("build_index", "open_index", "serve", "drift"),
+    "Search, serve, and watch what is served": ("build_index", "open_index", "serve", "drift"),
     "Watch a run": (
         "Callback",
         "StopTraining",
@@ -50,6 +50,7 @@ RESULTS = (
     *("bertie.models.convert.Converted", "bertie.api.change.ChangedModel"),
     *("bertie.apps.probe.api.ProbeResults", "bertie.apps.probe.api.WordContexts"),
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
+    *("bertie.apps.drift.api.Drift", "bertie.apps.drift.api.UnlikeRow", "bertie.apps.drift.compare.QuantityDrift"),
     *("bertie.api.hub.NamedModel", "bertie.api.hub.PublishedSet", "bertie.api.hub.Uploaded"),
     *("bertie.hub.remote.Downloaded", "bertie.hub.remote.Remote", "bertie.api.hub.CheckedFile"),
     *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),

@@ -337,7 +337,7 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     for key, value in chosen.items():
         if isinstance(value, Path):
             chosen[key] = str(value)
-        elif key in ("text", "columns", "train.track") and value is not None:
+        elif key in ("text", "columns", "tabular", "train.track") and value is not None:
             chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
         elif value == "":
             chosen[key] = None
