@@ -181,9 +181,9 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     uses_of_any: (954, 600),
     asserts: (46, 50),
     longest_function: (73, 80),
-    names_in_several_modules: (408, 60),
+    names_in_several_modules: (407, 60),
     participles_as_names: (3_462, 0),
-    names_of_the_waist: (217, 120),
+    names_of_the_waist: (214, 120),
     joined_packages: (41, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

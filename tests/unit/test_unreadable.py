@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 def test_a_closed_folder_is_named_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     closed = f"{folder}/d/closed (Permission denied)"
     for pattern in (folder / "d", f"{folder}/d/**/*.txt"):
-        for found in (sources.expand([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
+        for found in (sources.SourceFiles.of([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
             assert (found.names, found.unreadable) == ([f"{folder}/d/a.txt"], [closed])
     shards = build([folder / "d"], folder / "corpus")
     assert shards.manifest["inputs"]["unreadable"] == 1

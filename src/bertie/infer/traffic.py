@@ -271,11 +271,6 @@ class Traffic:
                 "bertie serve --log wrote."
             ) from None
 
-    @staticmethod
-    def write(path: Path, traffic: "Iterable[Traffic]") -> None:
-        """Writes a file with the traffic of some models."""
-        write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
-
     @classmethod
     def add_to(cls, path: Path, traffic: "Iterable[Traffic]") -> None:
         """Adds the traffic of some models to a file, which other processes may add to. Raises DataError as `read`."""
@@ -286,7 +281,12 @@ class Traffic:
             every: dict[str, Traffic] = dict(cls.read(path)) if path.exists() else {}
             for one in traffic:
                 every[one.model] = every[one.model] + one if one.model in every else one
-            cls.write(path, every.values())
+            write_traffic(path, every.values())
+
+
+def write_traffic(path: Path, traffic: Iterable[Traffic]) -> None:
+    """Writes a file with the traffic of some models."""
+    write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
 
 
 def label_of(answer: Prediction, known: set[str]) -> str | None:
