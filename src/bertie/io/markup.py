@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-INLINE = frozenset(
+INLINE_TAGS = frozenset(
     (
         *("a", "abbr", "b", "bdi", "bdo", "cite", "code", "del", "dfn", "em", "font", "i", "ins", "kbd", "mark"),
         *("q", "s", "samp", "small", "span", "strong", "sub", "sup", "u", "var"),
@@ -33,11 +33,11 @@ class _Text(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.hidden += tag in HIDDEN
-        self.parts.append("" if tag in INLINE else " ")
+        self.parts.append("" if tag in INLINE_TAGS else " ")
 
     def handle_endtag(self, tag: str) -> None:
         self.hidden = max(0, self.hidden - (tag in HIDDEN))
-        self.parts.append("" if tag in INLINE else " ")
+        self.parts.append("" if tag in INLINE_TAGS else " ")
 
     def handle_data(self, data: str) -> None:
         if not self.hidden:
