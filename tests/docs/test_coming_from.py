@@ -73,7 +73,7 @@ class World:
         )
         self.base = folder / "models" / "bert"
         model = families.build("bert-tiny", heads=MaskedLM().heads, vocab_size=tokenizer.vocab_size)
-        families.save_model(model, self.base, tokenizer=tokenizer)
+        families.save(model, self.base, tokenizer=tokenizer)
         self.tokenizer, self.runs = tokenizer, 0
         for task, file in (("sequence", "reviews.csv"), ("embed", PAIRS), ("regression", PAIRS)):
             setattr(

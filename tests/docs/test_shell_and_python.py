@@ -35,7 +35,7 @@ def world(folder: Path) -> None:
         head = {"classifier": "sequence", "masked": "mlm", "follows": "pair"}[name]
         config = families.config(encoder)
         model = families.build(config, heads={head: HEADS[head](config, len(labels))}, seed=1)
-        families.save_model(model, folder / name, tokenizer=Tokenizer.load(encoder), labels=labels)
+        families.save(model, folder / name, tokenizer=Tokenizer.load(encoder), labels=labels)
     toy_writer(folder / "writer")
     lines = [" ".join("abcdefghijkl"[(i + j) % 12] for j in range(3 + i % 4)) for i in range(40)]
     documents = ["\n".join(lines[i : i + 8]) for i in range(0, len(lines), 8)]

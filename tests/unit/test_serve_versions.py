@@ -15,7 +15,7 @@ import bertie
 from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import Traffic
+from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ def asked(server, name: str = "old", **headers: str) -> list[str]:
 def test_the_traffic_is_in_metrics_and_compared_with_training(folders: dict[str, Path]):
     traffic = Traffic(Traffic.model_hash(folders["sequence"]))
     [*Predictor(load(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
-    Traffic.write(folders["sequence"] / Traffic.FILE, [traffic])
+    write_traffic(folders["sequence"] / Traffic.FILE, [traffic])
     with live({"a": folders["sequence"], "tags": folders["tagging"], "vectors": folders["embed"]}) as server:
         for text in TEXTS:
             server.ok("/predict", {"inputs": text, "model": "a"})

@@ -272,11 +272,6 @@ class Traffic:
                 "bertie serve --log wrote."
             ) from None
 
-    @staticmethod
-    def write(path: Path, traffic: "Iterable[Traffic]") -> None:
-        """Writes a file with the traffic of some models."""
-        write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
-
     @classmethod
     def check_file(cls, path: Path) -> None:
         """Raises DataError for a file that is no log, and for a place where none can be written."""
@@ -298,7 +293,12 @@ class Traffic:
             every: dict[str, Traffic] = dict(cls.read(path)) if path.exists() else {}
             for one in traffic:
                 every[one.model] = every[one.model] + one if one.model in every else one
-            cls.write(path, every.values())
+            write_traffic(path, every.values())
+
+
+def write_traffic(path: Path, traffic: Iterable[Traffic]) -> None:
+    """Writes a file with the traffic of some models."""
+    write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
 
 
 def label_of(answer: Prediction, known: set[str]) -> str | None:
