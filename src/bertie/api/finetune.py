@@ -19,6 +19,7 @@ from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.folds import finetune_folds
+from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
@@ -314,9 +315,11 @@ def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
         raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
         files: dict[str, object] = {}
+        task = config.task if isinstance(config, FinetuneConfig) else str(chosen.get("task"))
+        row_of = TASKS[task].row_of if task in TASKS else None
         for name in ("train", "dev"):
             if call[name] is not None:
-                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name]))
+                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name], row_of=row_of))
                 if memory.in_memory(path):
                     files["format"] = "jsonl"
         if isinstance(config, FinetuneConfig):
@@ -337,7 +340,7 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     for key, value in chosen.items():
         if isinstance(value, Path):
             chosen[key] = str(value)
-        elif key in ("text", "columns", "train.track") and value is not None:
+        elif key in ("text", "columns", "tabular", "train.track") and value is not None:
             chosen[key] = ((value,) if isinstance(value, str) else (*value,)) if len(value) else None
         elif value == "":
             chosen[key] = None
