@@ -15,7 +15,7 @@ TOPICS = {  # the public names, in the order in which they are used
         *("load", "Model", "predict", "Predictions", "Written", "evaluate", "embed", "similarity", "rank", "fill_mask"),
         *("write", "perplexity", "next_sentence"),
     ),
-    "Search and serve": ("build_index", "open_index", "serve"),
+    "Search and serve": ("build_index", "open_index", "serve", "drift"),
     "Watch a run": (
         "Callback",
         "StopTraining",
@@ -37,6 +37,7 @@ TOPICS = {  # the public names, in the order in which they are used
 }
 RESULTS = (
     *("bertie.tasks.answerer.Prediction", "bertie.api.results.Ranked", "bertie.api.results.Explanation"),
+    *("bertie.apps.drift.api.Drift", "bertie.apps.drift.compare.QuantityDrift", "bertie.apps.drift.api.UnlikeRow"),
     *("bertie.infer.fill.MaskPrediction", "bertie.infer.layers.TokenVectors", "bertie.infer.predict.Predictor"),
     *(
         "bertie.api.run.Plan",

@@ -52,12 +52,12 @@ def unread() -> Iterator[None]:
         hush(sys.stderr)
 
 
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of which some move the cursor, or begin a terminal's commands
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # cursor, commands, direction of text
 
 
 def harmless(text: str) -> str:
     """Returns a text with its control characters written as codes: names in files of others may contain any."""
-    return shown(CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text))
+    return shown(CONTROL.sub(lambda match: ascii(match[0])[1:-1], text))
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, read_small, write_json
-from bertie.io.markup import Markup
 from bertie.settings import Config
 
+Markup: TypeAlias = Literal["", "html", "markdown"]
 FILE = "bertie.json"
 TRAFFIC = "traffic.json"  # the dev examples as counts, which bertie drift compares with (infer/traffic.py)
 DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others

@@ -84,6 +84,16 @@ def test_a_loss_that_cannot_learn_from_the_rows_is_refused(
         read_examples(config(path, **options))
 
 
+def test_matryoshka_names_parts_of_a_vector(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "anchor,positive", *["a,b", "c,d"] * 8)
+    start = toy_model(tmp_path / "start", LETTERS)
+    with pytest.raises(UsageError, match="its numbers must be below 32"):
+        bertie.finetune(start, path, task="embed", settings={"task_options": {"matryoshka": [16, 32]}}, **FAST)
+    options = {"matryoshka": [16, 8], "truncate_dim": 8}
+    run = bertie.finetune(start, path, task="embed", settings={"task_options": options}, **FAST)
+    assert bertie.embed(run.model, ["a"]).shape == (1, 8)
+
+
 def test_texts_with_labels_are_learned_and_measured(tmp_path: Path) -> None:
     start = toy_model(tmp_path / "start", LETTERS)
     rows = [f"{LETTERS[i % 10]} {LETTERS[(i // 2) % 10]},{'xyz'[i % 3]}" for i in range(60)]

@@ -94,6 +94,7 @@ def test_each_row_is_predicted_once_and_the_final_model_learned_all(model: Path,
     table = pd.read_csv(run.out_of_fold)
     assert len(table) == len(rows)
     assert [*table["text"]] == [*rows["text"]]
+    assert [*table["who"].astype(str)] == [*rows["who"].astype(str)]
     fold_of = table["fold"].to_numpy()
     assert (pd.Series(fold_of).groupby(rows["who"]).nunique() == 1).all(), "a group is in one fold"
     results = run.results

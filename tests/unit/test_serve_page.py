@@ -360,3 +360,24 @@ def test_a_server_with_a_key_asks_for_it(browser, server):
             done = subprocess.run([*program, text], capture_output=True, timeout=60, check=True, env=environment)
             assert b"answers" in done.stdout
             assert "secret" not in text
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_a_model_in_use_and_two_versions(browser, tmp_path, language):
+    from bertie.apps.serve.versions import Versions
+
+    models = make_models(tmp_path, ["sequence"])
+    versions = Versions("old", "new", shadow=True)
+    with live({"old": models["sequence"], "new": models["sequence"]}, versions=versions) as running:
+        for text in ("ab cd", "ef", "gh ij kl"):
+            running.ok("/predict", {"inputs": text, "model": "old"})
+        until(lambda: running.get("/traffic").json()["versions"]["compared"] == 3)
+        browser.get(running.url + "/")
+        until(lambda: browser.find_elements("css selector", "#model option"))
+        choose(browser, "language", language)
+        browser.execute_script("document.querySelector('#use-box').open = true")
+        text = until(lambda: browser.find_element("id", "use").text)
+        assert "100.0%" in text
+        assert ("agree" if language == "en" else "일치") in text
+        shot(browser, f"use-{language}")
+        assert complaints(browser) == []

@@ -177,13 +177,13 @@ def checks_for_classes_of_tasks() -> int:
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     core_lines: (72_000, 45_000),
     core_files: (460, 290),
-    imports_inside_functions: (123, 60),
-    uses_of_any: (953, 600),
+    imports_inside_functions: (118, 60),
+    uses_of_any: (954, 600),
     asserts: (46, 50),
     longest_function: (73, 80),
-    names_in_several_modules: (406, 60),
-    participles_as_names: (3_465, 0),
-    names_of_the_waist: (215, 120),
+    names_in_several_modules: (408, 60),
+    participles_as_names: (3_462, 0),
+    names_of_the_waist: (217, 120),
     joined_packages: (41, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

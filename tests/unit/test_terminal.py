@@ -73,8 +73,8 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_cells(monkeypatch, capsys, columns,
 
 
 def test_no_name_in_a_file_commands_the_terminal(monkeypatch, capsys):
-    """Escape codes could write to the clipboard or hide a message. Bertie's own colors stay."""
-    name = "a\x1b]52;c;aGk=\x07b\rc\x9b2J"
+    """Escape codes could write to the clipboard or hide a message, and turn its direction. Bertie's own colors stay."""
+    name = "a\x1b]52;c;aGk=\x07b\rc\x9b2J\u202ed\u2067"
     monkeypatch.setenv("FORCE_COLOR", "1")
     for tell in (console.say, console.warn, console.show):
         tell(f"Unknown weight {name}")
@@ -84,7 +84,7 @@ def test_no_name_in_a_file_commands_the_terminal(monkeypatch, capsys):
     console.show(table)
     printed = "".join(capsys.readouterr())
     assert "\x1b[31m" in printed
-    assert not set(re.sub("\x1b\\[[0-9;]*m", "", printed)) & set("\x1b\x07\r\x9b")
+    assert not set(re.sub("\x1b\\[[0-9;]*m", "", printed)) & set("\x1b\x07\r\x9b\u202e\u2067")
 
 
 @pytest.mark.parametrize(

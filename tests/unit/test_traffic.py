@@ -168,6 +168,14 @@ def test_the_adjusted_p_values_are_those_of_holm():
     assert shift.adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
+def test_a_model_that_is_made_of_another_has_the_traffic_of_its_training(model: Path, tmp_path: Path):
+    (tmp_path / "made").mkdir()
+    ModelFolder(model).write_like(load(model), tmp_path / "made")
+    result = bertie.drift(tmp_path / "made", SHORT[150:])
+    assert result.reference_rows == 150
+    assert not result.drifted
+
+
 def test_what_drift_refuses(model: Path, tmp_path: Path):
     other = make_model(toy_model(tmp_path / "start", LETTERS[:40]), tmp_path / "other", "sequence", {}, 1)
     log, empty, damaged = (tmp_path / name for name in ("log.json", "empty.json", "damaged.json"))

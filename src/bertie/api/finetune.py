@@ -358,7 +358,7 @@ def _by_names(value: Mapping[object, object]) -> dict[str, object]:
 
 def check_alone(config: object, chosen: Mapping[str, object]) -> None:
     """Raises UsageError for a whole config beside settings by name."""
-    if config is not None and (both := [name for name, value in chosen.items() if value is not None]):
+    if config is not None and (both := [name for name, value in chosen.items() if value not in (None, ())]):
         raise UsageError(f"{both[0]} and config exclude each other. Omit one of them.")
 
 

@@ -1,7 +1,7 @@
 """`ModelHandle`: what an opened model is, apart from what one can do with it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -205,6 +205,11 @@ class ModelHandle:
         """The name of the task: sequence, tagging, span ...; None for a pre-trained model."""
         task = task_of(self._engine.facts)
         return None if task is None else name_of(task)
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The texts that `embed` puts before a text, by the name of the prompt; empty for a model without prompts."""
+        return self._engine.facts.sentence.prompts
 
     @property
     def max_length(self) -> int:

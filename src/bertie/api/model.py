@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
@@ -83,7 +83,7 @@ class Model(ModelHandle):
         ('embed', 'similarity', 'fill_mask', 'perplexity')
     """
 
-    def like(self, model: "Model | str | Path") -> "Model":
+    def like(self, model: "Model | str | PathLike[str]") -> "Model":
         """Returns another model, which is opened as this one was.
 
         Example:
@@ -99,7 +99,7 @@ class Model(ModelHandle):
         texts: Rows,
         *,
         output: None = None,
-        ensemble: "Sequence[Model | str | Path]" = (),
+        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
         **options: Unpack[PredictOptions],
     ) -> Predictions: ...
     @overload
@@ -108,7 +108,7 @@ class Model(ModelHandle):
         texts: Rows,
         *,
         output: Output | ReceivePrediction,
-        ensemble: "Sequence[Model | str | Path]" = (),
+        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
         **options: Unpack[PredictOptions],
     ) -> Written: ...
     @arguments(**THEIRS)
@@ -122,7 +122,7 @@ class Model(ModelHandle):
         multi: bool = False,
         pattern: str = "",
         words: Mapping[str, str] | None = None,
-        ensemble: "Sequence[Model | str | Path]" = (),
+        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
         head: str = "",
         threshold: float | None = None,
         abstain: float | None = None,
@@ -212,7 +212,7 @@ class Model(ModelHandle):
 
     def _answering(
         self,
-        ensemble: "Sequence[Model | str | Path]",
+        ensemble: "Sequence[Model | str | PathLike[str]]",
         head: str,
         pattern: str,
         words: Mapping[str, str] | None,
@@ -247,8 +247,8 @@ class Model(ModelHandle):
         label_names: Mapping[str, str] | None = None,
         weight: str = "",
         positive: str = "",
-        ensemble: "Sequence[Model | str | Path]" = (),
-        against: "Model | str | Path | None" = None,
+        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
+        against: "Model | str | PathLike[str] | None" = None,
         perturb: Sequence[str] = (),
         head: str = "",
         pattern: str = "",
@@ -329,7 +329,9 @@ class Model(ModelHandle):
             positive,
             None if second is None else second._answering((), head, pattern, words, max_length, too_long),
             perturb,
-            second="" if second is None else str(against if isinstance(against, str | Path) else second.folder or ""),
+            second=""
+            if second is None
+            else str(against if isinstance(against, str | PathLike) else second.folder or ""),
             output=None if output is None else Path(output),
             report=None if report is None else Path(report),
             name=str(self.folder or self),
@@ -771,7 +773,7 @@ def _score(answer: Prediction, labels: Sequence[str]) -> float:
 
 @arguments(**WHERE)
 def load(
-    model: str | Path,
+    model: str | PathLike[str],
     device: str = "auto",
     precision: str = "fp32",
     engine: str = "auto",
@@ -797,7 +799,7 @@ def load(
         >>> model.labels, model.task
         (('bad', 'good'), 'sequence')
     """
-    return Model.open(model, Where(device, precision, engine))
+    return Model.open(fspath(model), Where(device, precision, engine))
 
 
 def usable(model: object, *, device: str = "auto", precision: str = "fp32", engine: str = "auto") -> Model:

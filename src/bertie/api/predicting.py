@@ -193,6 +193,8 @@ def predictions(predictor: Predictor, source: Source, traffic: Traffic | None = 
     columns, index = predictor.task.table_columns, memory.index_of(source.rows)
     if not source.check_texts():
         plain = tuple(predictor.predict(source.rows, traffic=traffic))  # type: ignore[arg-type]  # it checks
+        if not plain and isinstance(source.rows, Iterator):
+            console.warn("There are no texts. An iterator can be read only once: pass a list to use it twice.")
         return Predictions(plain, columns=columns, row_index=index)
 
     def check(columns: Columns) -> None:

@@ -18,6 +18,7 @@ from bertie.infer.records import Form, flattened
 from bertie.tasks import Prediction
 
 if TYPE_CHECKING:
+    import datasets
     import pandas
     import polars
     import pyarrow
@@ -118,6 +119,12 @@ class Predictions(Sequence[Prediction]):
         import polars
 
         return polars.DataFrame(self.to_dicts(), infer_schema_length=None)
+
+    def to_datasets(self) -> "datasets.Dataset":
+        """Returns `to_dicts` as a data set of `datasets`."""
+        import datasets
+
+        return datasets.Dataset.from_list(self.to_dicts())
 
     def __repr__(self) -> str:
         labels = [repr(label) for label in self.labels[:SHOWN]]

@@ -36,7 +36,7 @@ UNKEPT = "Nothing is kept without output. Pass a folder, and the same call resum
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its folder, and what it gave.
+    """A finished run: its folder, and what it gave. It is a path: what takes a model or a run takes this value too.
 
     Attributes:
         folder: The run folder. Without `output`, it is temporary, and lasts as long as this value.
@@ -59,6 +59,9 @@ class Run:
     def of(cls, folder: str | Path) -> "Run":
         """Returns the run in a folder. Raises DataError where it is not finished."""
         return cls(Path(folder), read_results(Path(folder)))
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     @property
     def _facts(self) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ The options are those of the method and of the command of that name; `device`, `
 """
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from bertie.api.embedding import readable_texts
@@ -51,8 +51,8 @@ __all__ = [
     "write",
 ]
 
-AnyModel = Model | str | Path
-"""An open model, or the name or the folder of one."""
+AnyModel = Model | str | PathLike[str]
+"""An open model, or the name or the folder of one, or a run."""
 
 
 class _Predict(PredictOptions, WhereOptions, total=False):

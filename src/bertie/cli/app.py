@@ -14,9 +14,11 @@ import typer
 import typer.core
 from typer.models import OptionInfo
 
+from bertie.checksums import content_hashes
 from bertie.cli.parsing import Command
 from bertie.console import console
 from bertie.errors import BertieError
+from bertie.files import seal
 
 
 def _quiet(value: bool) -> None:
@@ -131,9 +133,6 @@ OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"
 
 def call_hash(ctx: typer.Context) -> str:
     """Hash of a command, its settings and what its input files hold, for folders.made_once; "" for standard input."""
-    from bertie.checksums import content_hashes
-    from bertie.files import seal
-
     inputs: dict[str, Any] = {}
     for name, value in ctx.params.items():
         paths = value if isinstance(value, list) else [value]

@@ -11,6 +11,7 @@ import typer
 import bertie
 from bertie.console import console
 from bertie.errors import DataError, UsageError
+from bertie.files import atomic_write
 from bertie.hub.names import shared
 
 if TYPE_CHECKING:
@@ -237,8 +238,6 @@ def write_rows(
     total: the number of rows, where it is known. empty: returns the message of the DataError that is raised instead of
     an empty file. form: gives a row's text in the file, with its line ends.
     """
-    from bertie.files import atomic_write
-
     written = 0
     with atomic_write(path) as file, console.progress(description, total, unit="rows") as advance:
         for row in rows:

@@ -6,14 +6,15 @@ What is escaped in a text, such as &lt;b&gt;, is markup too, so that nothing cha
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
+
+from bertie.training_facts import Markup
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-Markup: TypeAlias = Literal["", "html", "markdown"]
-INLINE = frozenset(
+INLINE_TAGS = frozenset(
     (
         *("a", "abbr", "b", "bdi", "bdo", "cite", "code", "del", "dfn", "em", "font", "i", "ins", "kbd", "mark"),
         *("q", "s", "samp", "small", "span", "strong", "sub", "sup", "u", "var"),
@@ -32,11 +33,11 @@ class _Text(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.hidden += tag in HIDDEN
-        self.parts.append("" if tag in INLINE else " ")
+        self.parts.append("" if tag in INLINE_TAGS else " ")
 
     def handle_endtag(self, tag: str) -> None:
         self.hidden = max(0, self.hidden - (tag in HIDDEN))
-        self.parts.append("" if tag in INLINE else " ")
+        self.parts.append("" if tag in INLINE_TAGS else " ")
 
     def handle_data(self, data: str) -> None:
         if not self.hidden:

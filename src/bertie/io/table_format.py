@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
 from bertie.io.fields import composed, flat, source_of
-from bertie.io.markup import Markup
+from bertie.training_facts import Markup
 
 if TYPE_CHECKING:
     from bertie.training_facts import FeatureConfig

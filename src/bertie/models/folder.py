@@ -157,10 +157,13 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
 
 
 def copy_other_files(source: Path, target: Path) -> None:
-    """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
+    """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each.
+
+    And what is known of the training's texts, which bertie drift compares with.
+    """
     folders = (path for path in module_folders(source) if path != source)
     modules = [f"{path.name}/{name}" for path in folders for name in (CONFIG, WEIGHTS)]
-    for name in (*BESIDE, *modules):
+    for name in (*BESIDE, TRAFFIC, *modules):
         if (source / name).is_file():
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, target / name)

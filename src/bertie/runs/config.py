@@ -9,11 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
-from bertie.io.markup import Markup
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
-from bertie.training_facts import FeatureConfig
+from bertie.training_facts import FeatureConfig, Markup
 
 MOST_EPOCHS = 100_000
 HELD_OUT = 0.1  # of the training examples, where there is no dev file

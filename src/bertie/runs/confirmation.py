@@ -27,12 +27,12 @@ RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is 
 GIVEN, BEST = "given", "best"
 INNER = 0.2  # of the training rows of a fold, on which its search measures trials
 
-Values = Mapping[str, object]
-Search = Callable[[FinetuneConfig, Path, Examples], Mapping[str, Any]]
+SettingValues = Mapping[str, object]
+FoldSearch = Callable[[FinetuneConfig, Path, Examples], Mapping[str, Any]]
 """A search in a folder with these examples -> its results."""
 
 
-def confirm_best(config: FinetuneConfig, best: Values, run: Path, metric: str, seeds: int) -> dict[str, object]:
+def confirm_best(config: FinetuneConfig, best: SettingValues, run: Path, metric: str, seeds: int) -> dict[str, object]:
     """Trains the given and the best settings with the same new seeds, and returns the comparison on dev."""
     pairs = []
     for seed in range(config.train.seed + 1, config.train.seed + 1 + seeds):
@@ -55,7 +55,7 @@ def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
     return plan_folds(config, folds)
 
 
-def nested_search(plan: Plan, run: Path, metric: str, search: Search) -> dict[str, object]:
+def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dict[str, object]:
     """Repeats the search in each fold, and returns the comparison on rows that neither chose nor trained anything."""
     pairs, chosen = [], []
     split = split_of(plan.config, type(plan.task))

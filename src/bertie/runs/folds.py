@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,15 @@ def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
     return replace(plain, low=max(lowest, plain.mean - half), high=min(highest, plain.mean + half))
 
 
+def _split_cells(plan: Plan, row: Example) -> dict[str, object]:
+    """Returns by what a row was put into its fold: its group, and when it was written."""
+    cells: dict[str, object] = {plan.config.group: row.group} if plan.config.group else {}
+    if row.time is not None:
+        dated, number = row.time
+        cells[plan.config.time] = datetime.fromtimestamp(number, UTC).isoformat() if dated else number
+    return cells
+
+
 def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
     """Returns the rows with the out-of-fold answers as csv, in the order of the file."""
     numbers = [(i, fold.name.removeprefix("fold-")) for fold in plan.folds for i in fold.predicted]
@@ -267,7 +277,7 @@ def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
         tags = answer.label if isinstance(answer.label, tuple) else None  # which are in `words`
         own = {"predicted_label": values.pop("label", tags), **values}
         own.pop("scores", None)
-        record = {"line": row.line, "fold": fold, **texts, "label": row.label, **own}
+        record = {"line": row.line, "fold": fold, **_split_cells(plan, row), **texts, "label": row.label, **own}
         records.append({name: _cell(value) for name, value in record.items()})
     out = io.StringIO()
     table = csv.DictWriter(out, list(dict.fromkeys(name for one in records for name in one)), lineterminator="\n")

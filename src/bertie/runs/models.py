@@ -14,8 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertie.checksums import content_hashes
 from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
+from bertie.files import read_json, seal
+from bertie.folders import made_once
 from bertie.hub import names
 from bertie.models.beside import ADAPTER, base_of, check_adapter
 
@@ -113,9 +116,6 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
-    from bertie.checksums import content_hashes
-    from bertie.files import seal
-    from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER
 
     found = _checkpoint(Path(path))
@@ -143,8 +143,6 @@ def _is_checkpoint(folder: Path) -> bool:
 
 def _best(folder: Path) -> Path:
 
-    from bertie.files import read_json
-
     score = ", ".join(f"{name} {value:z.3f}" for name, value in read_json(folder / BEST / SCORE).items())
     console.warn(
         f"{folder}: not finished; resume it, or use its best weights on dev so far ({score}), {folder / BEST}."
@@ -153,8 +151,6 @@ def _best(folder: Path) -> Path:
 
 
 def _opened(folder: Path) -> Path:
-
-    from bertie.console import console
 
     found = _checkpoint(folder)
     more = "" if (found.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"

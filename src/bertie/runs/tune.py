@@ -25,7 +25,7 @@ from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_journal
 from bertie.models.folder import fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
-from bertie.runs.confirmation import Search, confirm_best, keep_record, nested_search, plan_nested
+from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_prepare import check_run
@@ -136,7 +136,7 @@ def _confirmed(
     metric: str,
     confirm: int,
     plan: Plan | None,
-    search: Search,
+    search: FoldSearch,
 ) -> dict[str, object]:
     """Returns what the comparison of the best and the given settings adds to the results."""
     if not _complete(study):

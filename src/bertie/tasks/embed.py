@@ -326,7 +326,10 @@ class EmbedTask(Task):
         return replace(self, **own), notes
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
-        """Returns no head, since the vectors are the encoder's."""
+        """Returns no head: the vectors are the encoder's. Raises UsageError for more dimensions than they have."""
+        whole = len(self.outputs) * config.hidden_size
+        if wide := [width for width in self.matryoshka if width >= whole]:
+            raise UsageError(f"matryoshka has {max(wide)}; its numbers must be below {whole}, the size of a vector.")
         return {}
 
     def encode(

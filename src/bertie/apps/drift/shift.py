@@ -83,8 +83,8 @@ def compare_vectors(
 ) -> ShiftTest:
     """Compares two samples of vectors (n, D), (m, D). The interval is that of the separability.
 
-    Separability is the probability that the kernel's witness function, learned from one half of the rows, ranks a row
-    of the other half from the second sample above one from the first: 0.5 for equal samples, 1 for disjoint ones.
+    The kernel's witness function is learned from one half of the rows. Separability is the probability that it ranks a
+    row of the second sample, from the other half, above one of the first: 0.5 for equal samples, 1 for disjoint ones.
     """
     rng = np.random.default_rng(seed)
     kernel = gaussian_kernel(np.concatenate([first, second]).astype(float))

@@ -1,6 +1,6 @@
 """The functions `bertie.build_index` and `bertie.open_index`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -12,6 +12,7 @@ from bertie.apps.search.engine import ENGINES
 from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
+from bertie.apps.search.rows import LazyRows, as_files
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
 from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
@@ -29,7 +30,7 @@ class WhereModels(NamedTuple):
 
 @checked_arguments()
 def build_index(
-    documents: str | Path | Sequence[str | Path],
+    documents: str | Path | Iterable[object] | LazyRows,
     output: str | Path,
     *,
     embed: AnyModel | None = None,
@@ -50,7 +51,8 @@ def build_index(
     """Indexes documents for search, or brings an index up to date.
 
     Args:
-        documents: Files, folders and globs, or "python:PACKAGE,...", the documentation of installed packages.
+        documents: Files, folders and globs, or "python:PACKAGE,...", the documentation of installed packages; or rows
+            in memory: a DataFrame, a data set, dicts, or an iterator of texts. A list of texts names files.
         output: The folder of the index. Files with the same content are skipped, and changed ones replaced.
         embed: A model of sentence embeddings, for search by meaning beside words.
         text: Column of the text of tables. Default: recognized by name.
@@ -79,12 +81,6 @@ def build_index(
         >>> index.search("rain", top=3).hits[0].passage.text[:16]
         'Note 0 is short.'
     """
-    documents = [documents] if isinstance(documents, str | Path) else documents
-    if not isinstance(documents, Sequence) or not all(isinstance(one, str | Path) for one in documents):
-        raise UsageError(
-            "`documents` are files, folders or globs, not rows in memory. Write a table first (frame.to_csv(FILE)), "
-            "and pass its path."
-        )
     folder, where = Path(output), WhereModels(precision, model_engine, device)
     copy, model = server_of(folder, engine, url), None if embed is None else embedder_of(embed, where)
     own = (None if overwrite else stored_config(folder)) or IndexConfig()
@@ -94,7 +90,8 @@ def build_index(
         replace(own.reading, **{name: value for name, value in reading.items() if value is not None}),
         size or own.size,
     )
-    changes = index.index(documents, folder, config, embedder=model, vectors=vectors, overwrite=overwrite)
+    with as_files(documents) as files:
+        changes = index.index(files, folder, config, embedder=model, vectors=vectors, overwrite=overwrite)
     changes.copy = publish(folder, copy, overwrite=overwrite)
     return Searcher(ENGINES[engine](folder, url), embedder=model, changes=changes)
 

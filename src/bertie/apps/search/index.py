@@ -21,6 +21,7 @@ from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
 from bertie.apps.search.passages import SIZE, passages
 from bertie.apps.search.readers import Document, Reading
+from bertie.apps.search.rows import source_name
 from bertie.apps.search.store import DATABASE, INDEX, Store
 from bertie.apps.search.terms import Terms
 from bertie.apps.search.vectors import ROWS, write
@@ -325,7 +326,7 @@ def _embed(store: Store, embedder: Embedder) -> int:
 
 def _stored(name: str) -> str:
     """Returns the name of a file as the database has it: bytes that are not UTF-8 are written as \\xff."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return os.fsencode(source_name(name)).decode("utf-8", "backslashreplace")
 
 
 def _content(name: str) -> str:

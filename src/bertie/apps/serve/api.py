@@ -65,6 +65,9 @@ def serve(
     precision: str = "fp32",
     engine: str = "auto",
     threads: int | None = None,
+    log: str | Path | None = None,
+    shadow: str | Path | None = None,
+    split: Mapping[str, float] | None = None,
 ) -> Server:
     """Starts a server of models over HTTP, with a page for the browser, and returns when it answers.
 
@@ -77,6 +80,9 @@ def serve(
         precision: fp32, bf16 or auto.
         engine: On a CPU native, torch or auto.
         threads: Threads of each model. Default: all cores.
+        log: File to add counts of texts and answers to, without any text, for `drift`.
+        shadow: Name or folder of a model that reads the requests to the first one after the answer, to compare.
+        split: Part of the requests to the first model that another model answers, by its name or folder.
 
     Returns:
         The server, in processes of its own.
@@ -114,8 +120,11 @@ def serve(
         ]
         options += [] if threads is None else ["--threads", str(threads)]
         options += [f"--index={name}={folder}" for name, folder in (index or {}).items()]
-        log = Path(files.name) / "log"
-        with log.open("wb") as stderr:
+        options += [] if log is None else ["--log", str(log)]
+        options += [] if shadow is None else ["--shadow", str(shadow)]
+        options += [f"--split={name}={share}" for name, share in (split or {}).items()]
+        messages = Path(files.name) / "log"
+        with messages.open("wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-m", "bertie", "serve", *places, *options, "--json"],
                 stdin=subprocess.DEVNULL,
@@ -127,7 +136,7 @@ def serve(
         line = process.stdout.readline()
         if not line:
             process.wait()
-            raise BertieError(_reason(log.read_text(encoding="utf-8", errors="replace")))
+            raise BertieError(_reason(messages.read_text(encoding="utf-8", errors="replace")))
         ready = json.loads(line)
         return Server(process, ready["url"], tuple(ready["models"]), files)
     except BaseException:
