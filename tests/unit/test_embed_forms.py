@@ -12,15 +12,18 @@ from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.retrieval import Retrieval
+from bertie.models.config import EncoderConfig
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.judges import with_judgments
 from bertie.tasks.embed import EmbedTask, similarity
+from bertie.tasks.embed_rows import row_of_tuple
 from bertie.text.tokenizer import Tokenizer
-from toys import toy_model
+from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "batch_size": 4, "precision": "fp32"}
 LETTERS = "abcdefghij"
+TRIPLES = [*zip(LETTERS, LETTERS[1:], LETTERS[2:], strict=False)]
 
 
 def table(path: Path, header: str, *rows: str) -> Path:
@@ -135,9 +138,12 @@ def test_anchors_and_passages_have_their_prompts(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(toy_model(tmp_path / "start", LETTERS))
     task = EmbedTask(prompts={"query": "a ", "passage": "b "})
     positive, scored = Example(("c", "d", "e"), 1.0, group=1), Example(("c", "d"), 0.5)
-    ids = task.encode([positive, scored], tokenizer, max_length=16, too_long="truncate")
+    judged = Example(("c", "d", "e"), (1.0, 0.0))
+    ids = task.encode([positive, scored, judged], tokenizer, max_length=16, too_long="truncate")
     starts = [tokenizer.decode([i]) for i in ids.input_ids[ids.starts[:-1] + 1].tolist()]
-    assert starts == ["a", "b", "b", "c", "d"]
+    assert starts == ["a", "b", "b", "c", "d", "a", "b", "b"]
+    saved = json.loads(json.dumps(task.files(EncoderConfig(vocab_size=9), 16)))["config_sentence_transformers.json"]
+    assert saved["prompts"] == {"query": "a ", "passage": "b ", "document": "b "}
 
 
 def test_measures_of_retrieval_are_their_definitions() -> None:
@@ -161,3 +167,60 @@ def test_measures_of_retrieval_are_their_definitions() -> None:
         )
     np.testing.assert_allclose([*counter.compute().values()], np.mean(gains, 0), rtol=1e-6)
     assert (counter.report()["questions"], counter.report()["passages"]) == (15, 30)
+
+
+def test_texts_of_a_row_may_be_a_list_and_the_first_row_may_have_fewer(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [
+        {"query": "a", "positive": ["b"]},
+        {"query": "c", "positive": "d", "negatives": ["e", "f"]},
+        {"query": "g", "positive": ["h", "i"], "negatives": []},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    first, second, third = EmbedTask.rows(path, TableFormat())
+    assert isinstance(first, Example)
+    assert isinstance(second, Example)
+    assert (first.texts, second.texts) == (("a", "b"), ("c", "d", "e", "f"))
+    assert getattr(third, "reason", "") == "positive has several texts; one was expected"
+
+
+@pytest.mark.parametrize(
+    ("values", "row"),
+    [
+        (("a", "b"), {"anchor": "a", "positive": "b"}),
+        (("a", "b", "c", "d"), {"anchor": "a", "positive": "b", "negative_1": "c", "negative_2": "d"}),
+        (("a", "b", 0.5), {"text": "a", "text_pair": "b", "label": 0.5}),
+        ((("a", "b"), 1), {"text": "a", "text_pair": "b", "label": 1}),
+        (("a", "b", "c", [2, 1]), {"anchor": "a", "positive": "b", "negative_1": "c", "scores": [2, 1]}),
+        (("a", "b", "c", 0.5), {"anchor": "a", "positive": "b", "negative_1": "c", "scores": 0.5}),
+    ],
+)
+def test_the_values_of_a_tuple_are_texts_and_scores(values: tuple[Any, ...], row: dict[str, Any]) -> None:
+    assert row_of_tuple(values) == row
+
+
+def test_tuples_of_texts_are_learned_and_measured_from_python(tmp_path: Path) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    run = bertie.finetune(start, TRIPLES, TRIPLES, task="embed", output=tmp_path / "run", **FAST)
+    assert run.scores["ndcg@10"] > 0
+    assert bertie.evaluate(run.model, [one[:2] for one in TRIPLES])["map"] > 0
+    with pytest.raises(UsageError, match="two texts or more"):
+        bertie.finetune(start, [("a", 1)], task="embed", **FAST)
+
+
+def test_a_table_of_triples_has_a_page_of_scores_and_similarities(tmp_path: Path, bertie: CommandLine) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    path = table(tmp_path / "t.csv", "q,p,n", *(",".join(one) for one in TRIPLES))
+    texts = [f"--text={name}" for name in "qpn"]
+    run = tmp_path / "run"
+    code, _, error = bertie(
+        "finetune", start, "--task=embed", "--train", path, *texts, "-o", run, "epochs=1", "max_length=16"
+    )
+    assert code == 0, error
+    code, out, error = bertie("evaluate", run, path, "--report", tmp_path / "r.html", "--against", run)
+    assert code == 0, error
+    assert "ndcg@10" in out
+    assert "<html" in (tmp_path / "r.html").read_text()
+    code, out, error = bertie("predict", run, path)
+    assert code == 0, error
+    assert len(out.splitlines()) == 8

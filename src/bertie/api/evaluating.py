@@ -113,7 +113,7 @@ def measured_scores(predictor: Predictor, examples: Examples, measures: Measures
     if measures.against:  # what is wrong with the second is said before the first is measured
         compare.check_comparable(predictor, measures.against)
     perturb.chosen_perturbations(task, measures.perturb)
-    with memory.open_as("examples", source.rows) as path_of_rows:
+    with memory.open_as("examples", source.rows, row_of=task.row_of) as path_of_rows:
         if memory.in_memory(path_of_rows):
             format = replace(format, file=replace(format.file, kind="jsonl"))
         return _scores(predictor, path_of_rows, format, source, metrics, measures)

@@ -19,6 +19,7 @@ from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS, FinetuneConfig
 from bertie.runs.folds import finetune_folds
+from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
@@ -314,9 +315,11 @@ def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
         raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
         files: dict[str, object] = {}
+        task = config.task if isinstance(config, FinetuneConfig) else str(chosen.get("task"))
+        row_of = TASKS[task].row_of if task in TASKS else None
         for name in ("train", "dev"):
             if call[name] is not None:
-                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name]))
+                files[f"{name}_file"] = path = stack.enter_context(memory.open_as(name, call[name], row_of=row_of))
                 if memory.in_memory(path):
                     files["format"] = "jsonl"
         if isinstance(config, FinetuneConfig):

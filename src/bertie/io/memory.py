@@ -27,6 +27,8 @@ NUMBERED = re.compile(r"\bline (\d)")
 PAIR = ("text", "text_pair")
 _tables: "dict[str, Table]" = {}  # those that can be read now, by their path
 _numbers = itertools.count(1)
+RowOf = Callable[[Sequence[object]], Mapping[str, object] | None]
+"""Returns the values of a tuple by column; None: the last one is a label. Raises UsageError for what is no row."""
 
 
 @runtime_checkable
@@ -93,13 +95,14 @@ def _table_of_frame(frame: Any) -> Table:
     return Table(lambda: frame.iter_rows(named=True))
 
 
-def table_of(data: Any, *, labeled: bool) -> Table:
+def table_of(data: Any, *, labeled: bool, row_of: RowOf | None = None) -> Table:
     """Returns a table of data in memory.
 
     Args:
         data: A DataFrame of pandas, polars or another library that narwhals knows, an Arrow table, a data set of
             `datasets`, a dict of columns, an iterable of dicts, of tuples or of texts, or a tuple (texts, labels).
         labeled: Whether the second value of a tuple is its label; otherwise, it is the second text of a pair.
+        row_of: What the values of a tuple are, where the task says so.
 
     Raises:
         UsageError: The data have another form.
@@ -128,7 +131,7 @@ def table_of(data: Any, *, labeled: bool) -> Table:
             raise UsageError(f"There are {len(texts):,} texts and {len(labels):,} labels. Give each text its label.")
         return Table(lambda: (_row((text, label), labeled=True) for text, label in zip(texts, labels, strict=True)))
     if isinstance(data, Sequence):
-        return Table(lambda: (_row(one, labeled=labeled) for one in data))
+        return Table(lambda: (_row(one, labeled=labeled, row_of=row_of) for one in data))
     once = iter(data)
 
     def rest() -> Iterator[Mapping[str, Any]]:
@@ -136,7 +139,7 @@ def table_of(data: Any, *, labeled: bool) -> Table:
         if once is None:
             raise UsageError("An iterator of rows can be read once. Pass a list, or a new iterator.")
         source, once = once, None  # type: ignore[assignment]
-        return (_row(one, labeled=labeled) for one in source)
+        return (_row(one, labeled=labeled, row_of=row_of) for one in source)
 
     return Table(rest)
 
@@ -177,11 +180,13 @@ def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict
     }
 
 
-def _row(one: Any, *, labeled: bool) -> Mapping[str, Any]:
+def _row(one: Any, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[str, Any]:
     """Returns a row by column name: of a dict, a text, or a tuple of text, second text and label."""
     if isinstance(one, Mapping):
         return one
     parts = (*one,) if isinstance(one, tuple | list) else (one,)
+    if row_of is not None and len(parts) > 1 and (row := row_of(parts)) is not None:
+        return row
     texts, label = (parts[:-1], {"label": parts[-1]}) if labeled and len(parts) > 1 else (parts, {})
     if len(texts) == 1 and isinstance(texts[0], tuple | list):
         texts = (*texts[0],)
@@ -218,16 +223,16 @@ def _within(value: Any) -> Any:
 
 
 @contextmanager
-def open_as(name: str, data: Any, *, labeled: bool = True) -> Iterator[str]:
+def open_as(name: str, data: Any, *, labeled: bool = True, row_of: RowOf | None = None) -> Iterator[str]:
     """Context with a path under which data can be read: a table in memory, or a file, whose path is unchanged.
 
-    name: of the argument, such as `train`, which messages show instead of the path.
+    name: of the argument, such as `train`, which messages show instead of the path. labeled, row_of: as for `table_of`.
     """
     if is_path(data):
         yield str(data)
         return
     path = f"{SCHEME}{next(_numbers)}/{name}"
-    _tables[path] = table_of(data, labeled=labeled)
+    _tables[path] = table_of(data, labeled=labeled, row_of=row_of)
     try:
         yield path
     except BertieError as error:

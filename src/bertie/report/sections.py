@@ -229,10 +229,10 @@ def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:
 
 def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
     metric, kinds = findings["metric"], findings["slices"]
-    whole = scores[metric]
     bounds = [one[end] for parts in kinds.values() for one in parts for end in ("low", "high") if one[end] is not None]
     if not bounds:
         return
+    whole = scores[metric]
     span = min(0.0, *bounds), max(1.0, *bounds) if max(bounds) <= 1 else max(bounds)
     rows = []
     for kind, parts in kinds.items():

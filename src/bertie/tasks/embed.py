@@ -56,6 +56,7 @@ from bertie.tasks.embed_rows import (
     example_of_row,
     form_of,
     form_of_all,
+    row_of_tuple,
 )
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
@@ -201,6 +202,11 @@ class EmbedTask(Task):
         return columns_of_rows(names, columns, where, look)
 
     @classmethod
+    def row_of(cls, values: Sequence[object]) -> Mapping[str, object]:
+        """Returns the texts of a tuple, and the score or the scores after them, by column."""
+        return row_of_tuple(values)
+
+    @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of a row of one of the forms."""
         return example_of_row(fields, columns, line)
@@ -333,7 +339,7 @@ class EmbedTask(Task):
         self.check_windows(too_long)
         query, passage = self.side_prompts
         texts = [
-            Example(((passage if place else query) + text,) if example.group is not None else (self.prompt + text,))
+            Example((((passage if place else query) if form_of(example) in RETRIEVED else self.prompt) + text,))
             for example in examples
             for place, text in enumerate(example.texts)
         ]
@@ -514,6 +520,8 @@ class EmbedTask(Task):
         prompts = {**self.prompts}
         if self.prompt and self.prompt not in prompts.values():
             prompts["default"] = self.prompt
+        if "passage" in prompts:  # encode_document of `sentence-transformers` knows it by this name only
+            prompts.setdefault("document", prompts["passage"])
         default = next((name for name, text in prompts.items() if text and text == self.prompt), None)
         return {
             MODULES: [

@@ -10,15 +10,18 @@ The texts of an example are in this order: the anchor, its positive text, and th
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from numbers import Real
 from typing import Literal, TypeAlias
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.io.columns import LookAhead, find_columns
-from bertie.io.fields import Fields
+from bertie.io.fields import Fields, Template, columns_in, is_template
 from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
+from bertie.io.memory import PAIR
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.tasks.regression import RegressionTask, number_of
@@ -33,7 +36,7 @@ FORMS: dict[Form, str] = {
     "labeled": "texts with a label",
 }
 ANCHORS = ("anchor", "query", "question", "text")
-NEGATIVE = re.compile(r"(hard_)?negative(_?\d+)?")
+NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?")
 JUDGMENT_COLUMNS = ("scores", "margin")  # columns of what a cross-encoder says of triples
 
 
@@ -60,7 +63,13 @@ def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: Lo
 
     Raises DataError with the available names.
     """
+    if columns.labelled:  # an object of JSON may leave out a negative text, and the first one may do so too
+        names = tuple(dict.fromkeys(chain(names, *look())))
     text = columns.text or _texts_among(names)
+    if not text and {*chain(*map(columns_in, columns.usual_text))} <= {*names}:
+        text = columns.usual_text
+    if not columns.labelled and not columns.text:
+        text = text[:2]  # a similarity is that of two texts
     usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABELS)
     label = next((name for name in usual if name and name in names and name not in text), columns.label)
     if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
@@ -85,19 +94,43 @@ def example_of_row(fields: Fields, columns: Columns, line: int) -> Example | Bad
     """Returns the example of a row: its label is a score, the scores of its passages, a name, or None."""
     if len(columns.text) == 2 and columns.label is not None:
         return RegressionTask.example(fields, columns, line)
-    if len(columns.text) < 3:
+    if len(columns.text) < 2:
         return example(fields, columns, line)
-    row = example(fields, replace(_without_empty(fields, columns), label=None), line)
+    anchor, positive, *_ = columns.text
+    passages = [(name, cell) for name in columns.text[1:] for cell in _cells(fields, name)]
+    filled = [(name, cell) for name, cell in passages if name == positive or str(cell or "").strip()]
+    if sum(name == positive for name, _ in filled) > 1:
+        return BadRecord(line, f"{positive} has several texts; one was expected")
+    own = {f"{name} {n}" if n else name: cell for n, (name, cell) in enumerate(filled)}
+    row = example({**fields, **own}, replace(columns, text=(anchor, *own), label=None), line)
     if isinstance(row, BadRecord) or columns.label is None:
         return row
-    scores, passages = _scores(fields.get(columns.label)), len(row.texts) - 1
+    scores, count = _scores(fields.get(columns.label)), len(filled)
     if isinstance(scores, str):
         return BadRecord(line, f"{columns.label} {scores}")
-    if len(scores) == 1 and passages == 2:
+    if len(scores) == 1 and count == 2:
         scores = (scores[0], 0.0)  # of which the difference is learned
-    if len(scores) != passages:
-        return BadRecord(line, f"{columns.label} has {len(scores)} numbers for {passages} texts after the anchor")
+    if len(scores) != count:
+        return BadRecord(line, f"{columns.label} has {len(scores)} numbers for {count} texts after the anchor")
     return replace(row, label=scores)
+
+
+def row_of_tuple(values: Sequence[object]) -> Mapping[str, object]:
+    """Returns the values of a tuple by column: texts, and after them a score or the scores of the passages."""
+    if isinstance(values[0], tuple | list):  # ((text, text), score)
+        values = (*values[0], *values[1:])
+    judged = isinstance(values[-1], list | tuple | Real)
+    texts = values[: len(values) - judged]
+    if len(texts) < 2 or not all(isinstance(text, str | None) for text in texts):
+        raise UsageError(
+            f"A row is {str(tuple(values))[:80]}; two texts or more, and after them scores, were expected."
+        )
+    names = ("anchor", "positive", *(f"negative_{n}" for n in range(1, len(texts) - 1)))
+    if not judged:
+        return dict(zip(names, texts, strict=True))
+    if len(texts) == 2:
+        return dict(zip((*PAIR, "label"), values, strict=True))
+    return dict(zip(names, texts, strict=True)) | {"scores": values[-1]}
 
 
 def as_positive(row: Example) -> Example:
@@ -105,11 +138,10 @@ def as_positive(row: Example) -> Example:
     return replace(row, label=1.0, group=f"line {row.line}")
 
 
-def _without_empty(fields: Fields, columns: Columns) -> Columns:
-    """Returns the columns without those of negative texts that are empty in this row: rows may have fewer of them."""
-    text = columns.text
-    filled = [name for name in text[2:] if str(fields.get(name) or "").strip() or name not in fields]
-    return replace(columns, text=(*text[:2], *filled))
+def _cells(fields: Fields, name: str) -> Sequence[object]:
+    """Returns the texts of a column or of a template: one, or those of a list."""
+    value = Template.of(name).fill(fields) if name not in fields and is_template(name) else fields.get(name)
+    return value if isinstance(value, list) and value else [value]
 
 
 def _scores(value: object) -> tuple[float, ...] | str:

@@ -3,7 +3,7 @@
 rows -> Example, or `BadRecord`
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -36,6 +36,11 @@ class Reader:
         `on_columns` is called with the columns. By default, the file is a table (io/tables.py).
         """
         return stream_examples(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
+
+    @classmethod
+    def row_of(cls, values: Sequence[object]) -> Mapping[str, object] | None:
+        """Returns the values of a tuple in Python by column; None: the last one is the label of a text or of two."""
+        return None
 
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
