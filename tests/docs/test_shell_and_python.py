@@ -13,6 +13,7 @@ import pytest
 
 import bertie
 from bertie import families
+from bertie.api.results import Written
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model, toy_writer
@@ -70,7 +71,7 @@ def plain(result: Any) -> Any:
         return result.fingerprint
     if isinstance(result, bertie.Run):
         return dict(result.results)
-    if isinstance(result, bertie.Written):
+    if isinstance(result, Written):
         return [path.read_bytes().hex() for path in result.files]
     if isinstance(result, list):
         return [plain(one) for one in result]
