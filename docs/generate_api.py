@@ -50,7 +50,6 @@ RESULTS = (
     *("bertie.models.convert.Converted", "bertie.api.change.ChangedModel"),
     *("bertie.apps.probe.api.ProbeResults", "bertie.apps.probe.api.WordContexts"),
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
-    *("bertie.apps.drift.api.Drift", "bertie.apps.drift.api.UnlikeRow", "bertie.apps.drift.compare.QuantityDrift"),
     *("bertie.api.hub.NamedModel", "bertie.api.hub.PublishedSet", "bertie.api.hub.Uploaded"),
     *("bertie.hub.remote.Downloaded", "bertie.hub.remote.Remote", "bertie.api.hub.CheckedFile"),
     *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),
