@@ -29,6 +29,7 @@ from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
+from bertie.train.callbacks import TrainingRun
 
 RESULTS = Path(__file__).parent / "results" / "certainty.jsonl"
 Rows = list[tuple[str, str]]
@@ -51,7 +52,7 @@ class AveragedWeights(bertie.Callback):
     def __init__(self, decay: float = 0.99) -> None:
         self.decay, self.weights = decay, dict[str, torch.Tensor]()
 
-    def on_step(self, run: bertie.TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+    def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
         """Adds the weights after a step."""
         for name, value in run.model.state_dict().items():
             before = self.weights.get(name, value)

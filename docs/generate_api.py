@@ -19,12 +19,12 @@ TOPICS = {  # the public names, in the order in which they are used
     "Watch a run": (
         "Callback",
         "StopTraining",
-        "TrainingRun",
         "EarlyStopping",
         "TensorBoard",
         "MLflow",
         "WandB",
         "Trackio",
+        "progress",
     ),
     "Pre-train": (
         *("build_corpus", "Corpus", "train_tokenizer", "load_tokenizer", "report_tokenizer", "Tokenizer"),
@@ -50,6 +50,7 @@ RESULTS = (
     *("bertie.models.convert.Converted", "bertie.api.change.ChangedModel"),
     *("bertie.apps.probe.api.ProbeResults", "bertie.apps.probe.api.WordContexts"),
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
+    *("bertie.train.callbacks.TrainingRun",),
     *("bertie.api.hub.NamedModel", "bertie.api.hub.PublishedSet", "bertie.api.hub.Uploaded"),
     *("bertie.hub.remote.Downloaded", "bertie.hub.remote.Remote", "bertie.api.hub.CheckedFile"),
     *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import compare, export_checkpoint, verify, write_report
     from bertie.api.hub import data_sets, download, list_models, upload
+    from bertie.api.messages import progress
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from bertie.models.config import EncoderConfig
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.text.tokenizer import Tokenizer
-    from bertie.train.callbacks import Callback, EarlyStopping, StopTraining, TrainingRun
+    from bertie.train.callbacks import Callback, EarlyStopping, StopTraining
     from bertie.train.trackers import MLflow, TensorBoard, Trackio, WandB
 
 _HOMES = {
@@ -58,7 +59,6 @@ _HOMES = {
     "TensorBoard": "bertie.train.trackers",
     "Tokenizer": "bertie.text.tokenizer",
     "Trackio": "bertie.train.trackers",
-    "TrainingRun": "bertie.train.callbacks",
     "WandB": "bertie.train.trackers",
     "build_corpus": "bertie.api.corpus",
     "build_index": "bertie.apps.search.api",
@@ -89,6 +89,7 @@ _HOMES = {
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
     "presets": "bertie.api.describe",
+    "progress": "bertie.api.messages",
     "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",
@@ -120,7 +121,6 @@ __all__ = [
     "TensorBoard",
     "Tokenizer",
     "Trackio",
-    "TrainingRun",
     "WandB",
     "build_corpus",
     "build_index",
@@ -151,6 +151,7 @@ __all__ = [
     "presets",
     "pretrain",
     "probe",
+    "progress",
     "rank",
     "register",
     "report_tokenizer",

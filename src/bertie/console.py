@@ -6,6 +6,7 @@ stderr and results to stdout, so that output can be piped. NO_COLOR and FORCE_CO
 
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -13,12 +14,14 @@ import stat
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
+from bertie.errors import in_python, speech
 from bertie.files import shown
 
 if TYPE_CHECKING:
@@ -35,12 +38,14 @@ class Verbosity:
     """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON.
 
     asks: whether a command runs on a terminal, where somebody can answer. answers: to questions of this command.
+    progress: whether it is shown.
     """
 
     level: int = 0
     json: bool = False
     asks: bool = False
     answers: dict[str, str] = field(default_factory=dict)
+    progress: bool = True
 
 
 @contextmanager
@@ -52,6 +57,7 @@ def unread() -> Iterator[None]:
         hush(sys.stderr)
 
 
+LOGGER = logging.getLogger("bertie")  # of messages in Python
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # cursor, commands, direction of text
 
 
@@ -152,6 +158,14 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             print(line(), file=sys.stderr, flush=True)
 
 
+def _outside() -> int:
+    """Returns how many calls above `warn` the caller of the library is."""
+    frame, calls = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "bertie":
+        frame, calls = frame.f_back, calls + 1
+    return calls
+
+
 class Console:
     """What a program tells its user: results to stdout, messages and progress to stderr."""
 
@@ -162,17 +176,22 @@ class Console:
         self._busy = False
 
     def say(self, message: str, *, level: int = 0, markup: bool = False) -> None:
-        """Prints one message to stderr when the user's -v/-q allows it.
+        """Prints one message to stderr when the user's -v/-q allows it; in Python, the logger "bertie" gets it.
 
         markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
         """
-        if self.verbosity.level >= level and self._notes.get():
+        if not speech.shell:
+            plain = re.sub(r"\[/?[a-z ]*\]", "", message) if markup else message
+            LOGGER.log(logging.DEBUG if level else logging.INFO, "%s", in_python(plain))
+        elif self.verbosity.level >= level and self._notes.get():
             with unread():
                 self.stderr().print(harmless(message), markup=markup)
 
     def warn(self, message: str) -> None:
-        """Prints a warning to stderr, also under --json, but not under --quiet."""
-        if self.verbosity.level >= 0:
+        """Prints a warning to stderr, also under --json, but not under --quiet; in Python, it is a warning."""
+        if not speech.shell:
+            warnings.warn(in_python(message), UserWarning, stacklevel=_outside())
+        elif self.verbosity.level >= 0:
             with unread():
                 self.stderr().print("warning:", style="yellow", end=" ")
                 self.stderr().print(harmless(message))
@@ -208,7 +227,7 @@ class Console:
         `total` None means unknown; `done` is the start of a resumed run; `info` (loss=2.31, rate="22k tok/s") is shown
         next to the bar. Only one bar is shown at a time: nested calls show nothing.
         """
-        if self.verbosity.level < 0 or self.verbosity.json or self._busy:
+        if self.verbosity.level < 0 or self.verbosity.json or not self.verbosity.progress or self._busy:
             yield lambda amount=1, **info: None
             return
         self._busy = True

@@ -93,6 +93,7 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.sentences": "load_kiwi sentence_boundaries=boundaries unwrap_lines=unwrap",
     "text.swaps": "Swaps",
+    "train.callbacks": "TrainingRun",
     "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
@@ -108,7 +109,7 @@ __all__ = [
     "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
     "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction", "SpanTask",
     "Spans", "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
-    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "UsageError",
+    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "TrainingRun", "UsageError",
     "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
     "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
     "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of", "load_kiwi",
@@ -221,6 +222,7 @@ if TYPE_CHECKING:
     from bertie.text.sentences import load_kiwi
     from bertie.text.sentences import unwrap as unwrap_lines
     from bertie.text.swaps import Swaps
+    from bertie.train.callbacks import TrainingRun
     from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong

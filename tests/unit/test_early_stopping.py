@@ -12,6 +12,7 @@ from bertie.api.options import FinetuneOptions, PretrainOptions
 from bertie.errors import UsageError
 from bertie.runs.arguments import FINETUNE, PRETRAIN
 from bertie.train import log
+from bertie.train.callbacks import TrainingRun
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"label_check": "none", "baselines": False}
@@ -89,7 +90,7 @@ def test_each_of_several_seeds_has_the_callbacks(model: Path, tmp_path: Path) ->
     starts: list[str] = []
 
     class Starts(library.Callback):
-        def on_start(self, run: library.TrainingRun) -> None:
+        def on_start(self, run: TrainingRun) -> None:
             starts.append(run.folder.name)
 
     trained(model, 100, epochs=1, seeds=2, patience=None, callbacks=[Starts()], output=tmp_path / "run")

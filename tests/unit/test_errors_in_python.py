@@ -1,10 +1,13 @@
 """An error that a call from Python raises names arguments; that of a command names options."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
 
+import bertie
+from bertie.console import console as messages
 from bertie.errors import BertieError, DataError, Stopped, UsageError, in_python, speech
 from toys import CommandLine, toy_model
 
@@ -53,3 +56,26 @@ def test_a_call_and_a_command_name_the_same_thing(tmp_path: Path, bertie: Comman
     assert (code, "Pass --text COLUMN" in " ".join(told.split())) == (3, True), told
     with pytest.raises(UsageError, match="overwrite=True"):
         library.train_tokenizer(iter(["a b"] * 9), tmp_path / "model")
+
+
+def test_a_call_warns_and_logs_and_prints_progress_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    start = toy_model(tmp_path / "start", "abcd")
+    caplog.set_level("INFO", "bertie")
+    options: dict[str, Any] = {"text": "one", "label": "label", "epochs": 1, "max_length": 8}
+    bertie.progress(False)
+    try:
+        run = bertie.finetune(start, FRAME, **options)
+        with pytest.warns(UserWarning, match="1 of 2 texts have no answer") as warned:
+            bertie.predict(run, ["a b", ""])
+    finally:
+        bertie.progress(True)
+    assert warned[0].filename == __file__
+    assert "text column `one`, label column `label`" in caplog.text
+    assert capfd.readouterr() == ("", "")
+    with messages.progress("reading", 2) as advance:
+        advance(2)
+    speech.shell = True
+    messages.warn("as in a shell")
+    assert "warning: as in a shell" in capfd.readouterr().err

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie import Model, Tokenizer, TrainingRun
-from bertie.platform import atomic_write
+from bertie import Model, Tokenizer
+from bertie.platform import TrainingRun, atomic_write
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"

@@ -16,7 +16,7 @@ from typing import Any
 import xxhash
 
 import bertie
-from bertie import Callback, Corpus, PretrainConfig, Tokenizer, TrainingRun
+from bertie import Callback, Corpus, PretrainConfig, Tokenizer
 from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
@@ -24,6 +24,7 @@ from bertie.apps.demo.page import page
 from bertie.platform import (
     FolderKind,
     SourceFiles,
+    TrainingRun,
     UsageError,
     check_unchanged,
     console,
