@@ -216,8 +216,12 @@ class TextPipeline:
         return counts, "single texts or pairs of texts"
 
     def readable(self, row: Row) -> Row:
-        """Returns a row, as an invalid one where the model cannot read its feature vectors."""
-        if isinstance(row, BadRecord) or row.vectors is None:
+        """Returns a row, as an invalid one where the model cannot read its columns or its feature vectors."""
+        if isinstance(row, BadRecord):
+            return row
+        if isinstance(self.task_or_none, TabularTask) and (why := self.task_or_none.unreadable(row)):
+            return BadRecord(row.line, why, source=row.source)
+        if row.vectors is None:
             return row
         facts, (count, size), reason = self.facts, row.vectors.shape, ""
         reads, most = facts.feature_size, facts.max_together

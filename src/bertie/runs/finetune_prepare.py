@@ -300,9 +300,12 @@ def _encode(
     """Returns examples with their token ids. name: as messages call them. `notes` gets what is to be said of them."""
     tokenizer, too_long = pipeline.tokenizer, _too_long(config, pipeline.task)
     if bad := [row for row in map(pipeline.readable, examples) if isinstance(row, BadRecord)]:
+        change = (
+            ", or change features.patch_size, features.picture_size or max_length" if config.features.column else ""
+        )
         raise DataError(
             f"{len(bad):,} of {len(examples):,} {name} examples cannot be read. Line {bad[0].line}: "
-            f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
+            f"{bad[0].reason}. Remove them{change}."
         )
     ids = pipeline.task.encode(examples, tokenizer, max_length=config.max_length, too_long=too_long)
     count = TextCount(too_long, config.max_length)
