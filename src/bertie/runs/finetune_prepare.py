@@ -135,7 +135,9 @@ def prepare_run(
     metric = selecting_metric(config, examples)
     all_callbacks = Callbacks([*callbacks_of(config.train, metric), *callbacks])
     if config.train.metric:  # refused now, not at the first evaluation
-        metric_of(dict.fromkeys((LOSS, *examples.task.scores().compute()), 0.0), metric)
+        computed, usual = examples.task.scores().compute(), examples.task.metrics_for(examples.dev)
+        known = computed if {*usual} <= {*computed} else usual  # other rows have other metrics
+        metric_of(dict.fromkeys((LOSS, *known), 0.0), metric)
     start = model_folder(config.model)
     task, continued = examples.task.continued(read_sentence(start, {}), config.task_options)
     _check_batch_size(config, task)

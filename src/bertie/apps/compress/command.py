@@ -230,7 +230,8 @@ class _Asked:
         """The examples of --train."""
 
         assert self.train is not None
-        examples, skipped = platform.SkipReport.collect(predictor.task.rows(self.train, self.format()), str(self.train))
+        rows = predictor.task.rows(self.train, predictor.pipeline.reading(self.format()))
+        examples, skipped = platform.SkipReport.collect(rows, str(self.train))
         if skipped.total:
             console.warn(f"{self.train}: {skipped}")
         return examples
