@@ -155,7 +155,7 @@ class TextPipeline:
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
-        return ids_of(self._without_markup(examples), self.tokenizer)
+        return ids_of(self.without_markup(examples), self.tokenizer)
 
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
@@ -238,10 +238,10 @@ class TextPipeline:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        plain = self._without_markup(examples)
+        plain = self.without_markup(examples)
         return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
-    def _without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
+    def without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
         """Returns examples without the markup that was removed from those of training."""
         if not (markup := self.facts.training_facts.markup):
             return examples
