@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bertie import checksums
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs import confirmation
 from bertie.runs import tune as module
@@ -319,13 +320,14 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
     monkeypatch.setattr(confirmation, "finetune", watched)
     space = {"optim.lr": (1e-6, 1e-2)}
     results = tune(config, tmp_path / "run", space, folds=2)
+    assert not checksums.check(tmp_path / "run").uncovered
     nested = results["nested"]
     assert (nested["folds"], len(nested["settings"])) == (2, 2)
-    outer = [measured[f"fold-{k}/best=all rows"] for k in (1, 2)]
+    outer = [measured[f"run/best=fold-{k}"] for k in (1, 2)]
     assert outer[0][1].isdisjoint(outer[1][1])
     assert len(outer[0][1] | outer[1][1]) == 120
     for k in (1, 2):
-        learned, tested = measured[f"fold-{k}/best=all rows"]
+        learned, tested = measured[f"run/best=fold-{k}"]
         assert learned.isdisjoint(tested)
         for lr in ("1e-06", "0.01"):
             inner = measured[f"fold-{k}/lr={lr}"]
