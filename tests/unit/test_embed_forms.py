@@ -142,6 +142,8 @@ def test_anchors_and_passages_have_their_prompts(tmp_path: Path) -> None:
     ids = task.encode([positive, scored, judged], tokenizer, max_length=16, too_long="truncate")
     starts = [tokenizer.decode([i]) for i in ids.input_ids[ids.starts[:-1] + 1].tolist()]
     assert starts == ["a", "b", "b", "c", "d", "a", "b", "b"]
+    query = EmbedTask(prompts={"query": "a "}).encode([positive], tokenizer, max_length=16, too_long="truncate")
+    assert [tokenizer.decode([i]) for i in query.input_ids[query.starts[:-1] + 1].tolist()] == ["a", "d", "e"]
     saved = json.loads(json.dumps(task.files(EncoderConfig(vocab_size=9), 16)))["config_sentence_transformers.json"]
     assert saved["prompts"] == {"query": "a ", "passage": "b ", "document": "b "}
 
@@ -229,6 +231,8 @@ def test_a_table_of_triples_has_a_page_of_scores_and_similarities(tmp_path: Path
     assert code == 0, error
     assert "ndcg@10" in out
     assert "<html" in (tmp_path / "r.html").read_text()
+    compressed = bertie("compress", run / "model", "--int8", "--texts", path, "--text", "q", "-o", tmp_path / "int8")
+    assert "texts with 24 tokens are too few" in compressed[2]  # and not: pairs are read
     code, out, error = bertie("predict", run, path)
     assert code == 0, error
     assert len(out.splitlines()) == 8
