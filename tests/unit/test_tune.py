@@ -3,10 +3,12 @@
 import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import bertie
 from bertie import checksums
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs import confirmation
@@ -358,3 +360,16 @@ def test_what_mattered_is_told_from_enough_trials(config: FinetuneConfig, tmp_pa
                 assert module._importance(library, study) == {}
     shares = module._importance(library, study)["importance"]
     assert shares["optim.lr"] > 0.9 > 0.1 > shares["epochs"]
+
+
+def test_one_comparison_is_made(config: FinetuneConfig, tmp_path: Path):
+    with pytest.raises(UsageError, match="`folds` and `confirm` exclude each other"):
+        bertie.tune(config=config, output=tmp_path / "run", confirm=2, folds=2)
+
+
+def test_trials_of_other_columns_beside_the_texts_are_others(config: FinetuneConfig):
+    examples = module.read_examples(config)
+    cheap, dear = ([replace(one, tabular=(price,)) for one in examples.train] for price in (1, 2))
+    of_cheap, of_dear = (module._contents(config, replace(examples, train=train)) for train in (cheap, dear))
+    assert of_cheap["train_file"] != of_dear["train_file"]
+    assert of_cheap["model"] == of_dear["model"]
