@@ -127,7 +127,7 @@ def measure(preset: str, *, layers: int, rounds: int) -> list[dict[str, Any]]:
     config = families.config(preset, num_hidden_layers=layers, vocab_size=VOCABULARY, **ids)
     model = families.build(config, heads=lambda config: {"mlm": HEADS["mlm"](config)}, seed=0, variant=_family(preset))
     with tempfile.TemporaryDirectory() as place:
-        families.save_model(model, Path(place))
+        families.save(model, Path(place))
         peer = transformers.AutoModelForMaskedLM.from_pretrained(place)
     texts, lines = texts_of(config.vocab_size), list[dict[str, Any]]()
     _same(model, peer, texts)

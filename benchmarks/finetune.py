@@ -191,7 +191,7 @@ def write_problem(setup: Setup, folder: Path) -> FinetuneConfig:
     config = families.config(setup.model)
     vocabulary = (*SPECIAL, *(f"w{n}" for n in range(config.vocab_size - len(SPECIAL))))
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    families.save_model(families.build(config), folder)
+    families.save(families.build(config), folder)
     rng = np.random.default_rng(0)
     for name, count in (("train.tsv", TRAIN), ("dev.tsv", DEV)):
         lines = [f"{text}\t{label}" for text, label in made_up(rng, count, len(vocabulary) - len(SPECIAL))]

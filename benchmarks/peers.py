@@ -201,7 +201,7 @@ class FinetunePeer:
         if self.head not in CLASSES:
             raise UsageError(f"transformers has no class for the head {self.head!r}. Known: {', '.join(CLASSES)}")
         with tempfile.TemporaryDirectory() as folder:
-            families.save_model(model, Path(folder))
+            families.save(model, Path(folder))
             self.model: Any = getattr(transformers, CLASSES[self.head]).from_pretrained(folder)
 
     def train(

@@ -161,7 +161,7 @@ def vocabulary(size: int) -> Vocabulary:
 def write_model(setup: Setup, folder: Path) -> None:
     """A model folder with random weights that every runner opens."""
     config = families.config(SIZES[setup.model], pooler=False)
-    families.save_model(families.build(config, heads=MaskedLM().heads), folder)
+    families.save(families.build(config, heads=MaskedLM().heads), folder)
 
 
 def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner]]:

@@ -12,10 +12,10 @@ from generate_tables import dataclass_table, page, plain, table
 TOPICS = {  # the public names, in the order in which they are used
     "Fine-tune": ("finetune", "finetune_against", "plan_finetune", "tune", "FinetuneConfig", "Run", "Scores"),
     "Use a model": (
-        *("load", "Model", "predict", "Predictions", "Written", "evaluate", "embed", "similarity", "rank", "fill_mask"),
+        *("load", "Model", "predict", "Predictions", "evaluate", "embed", "similarity", "rank", "fill_mask"),
         *("write", "perplexity", "next_sentence"),
     ),
-    "Search and serve": ("build_index", "open_index", "serve", "drift"),
+    "Search, serve, and watch what is served": ("build_index", "open_index", "serve", "drift"),
     "Watch a run": (
         "Callback",
         "StopTraining",

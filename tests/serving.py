@@ -57,7 +57,7 @@ def make_models(home: Path, tasks: Sequence[str] = TASK_NAMES) -> dict[str, Path
         found[name] = make_model(start, home / name, name, TASK_OPTIONS.get(name, {}), 2 if name in PAIRS else 1)
     start = home / "start"
     model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
-    families.save_model(model, home / "pretrained", tokenizer=Tokenizer.load(start))
+    families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
     return found | {"pretrained": home / "pretrained"}
 
 
@@ -68,7 +68,7 @@ def make_model(start: Path, folder: Path, name: str, options: Mapping[str, Any],
     model, _ = families.load(start, heads=task.heads, seed=0)
     model.labels, model.problem_type = task.labels, task.problem_type
     model.training_facts = with_task(TrainingFacts(max_length=MAX_LENGTH, too_long=task.too_long, texts=texts), task)
-    families.save_model(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

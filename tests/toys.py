@@ -40,7 +40,7 @@ def toy_model(folder: Path, pieces: Iterable[str], **config: Any) -> Path:
         "max_position_embeddings": 64,
         "initializer_range": 0.1,
     }
-    families.save_model(
+    families.save(
         families.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
     )
     return folder
@@ -68,7 +68,7 @@ def toy_writer(folder: Path, family: str = "t5") -> Path:
         **own[family],
     )
     model = families.build(shape, heads=Text2TextTask().heads, variant=family, seed=1)
-    families.save_model(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

@@ -39,7 +39,7 @@ def prepared(tmp_path: Path) -> bench.Prepared:
     """
     words = SHAPE.vocab_size - len(bench.SPECIAL)
     (tmp_path / "vocab.txt").write_text("\n".join([*bench.SPECIAL, *(f"w{n}" for n in range(words))]) + "\n")
-    families.save_model(families.build(SHAPE), tmp_path)
+    families.save(families.build(SHAPE), tmp_path)
     lines = [
         f"{' '.join(text.split()[:40])}\t{label}" for text, label in bench.made_up(np.random.default_rng(0), 8, words)
     ]

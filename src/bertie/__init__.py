@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
-    from bertie.api.results import Predictions, Written
+    from bertie.api.results import Predictions
     from bertie.api.run import Run
     from bertie.api.scores import Scores
     from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
@@ -60,7 +60,6 @@ _HOMES = {
     "Trackio": "bertie.train.trackers",
     "TrainingRun": "bertie.train.callbacks",
     "WandB": "bertie.train.trackers",
-    "Written": "bertie.api.results",
     "build_corpus": "bertie.api.corpus",
     "build_index": "bertie.apps.search.api",
     "compare": "bertie.api.folders",
@@ -123,7 +122,6 @@ __all__ = [
     "Trackio",
     "TrainingRun",
     "WandB",
-    "Written",
     "build_corpus",
     "build_index",
     "compare",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "FOREIGN_ARGUMENTS=THEIRS readable_texts",
-    "checksums": "content_hashes",
     "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
@@ -56,7 +55,7 @@ _MODULES = {
     "io.markup": "without_markup",
     "io.pydocs": "PythonModule=Module PythonPackage",
     "io.questions": "read_questions=questions",
-    "io.sources": "SourceFile",
+    "io.sources": "SourceFile SourceFiles",
     "io.table_format": "Columns TableFormat",
     "io.tables": "Example SkipReport",
     "io.tagged": "AnnotatedFile",
@@ -108,14 +107,14 @@ __all__ = [
     "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead",
     "PairedDifference", "Parts", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
     "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
-    "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SpanPrediction", "SpanTask", "Spans",
-    "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
+    "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction", "SpanTask",
+    "Spans", "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
     "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "UsageError",
     "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
-    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console",
-    "content_hashes", "counted", "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped",
-    "job_of", "load_kiwi", "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation",
-    "prune", "quantity", "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
+    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
+    "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of", "load_kiwi",
+    "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune", "quantity",
+    "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
     "sentence_boundaries", "settings_of", "some_of", "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors",
     "unlabelled", "unwrap_lines", "utilizations", "without_heads", "without_markup", "word_places", "write_json",
     "write_rows",
@@ -125,7 +124,6 @@ __all__ = [
 if TYPE_CHECKING:
     from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
     from bertie.api.use import readable_texts
-    from bertie.checksums import content_hashes
     from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
@@ -184,7 +182,7 @@ if TYPE_CHECKING:
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.pydocs import PythonPackage
     from bertie.io.questions import questions as read_questions
-    from bertie.io.sources import SourceFile
+    from bertie.io.sources import SourceFile, SourceFiles
     from bertie.io.table_format import Columns, TableFormat
     from bertie.io.tables import Example, SkipReport
     from bertie.io.tagged import AnnotatedFile

@@ -50,7 +50,7 @@ def models(tmp_path_factory) -> Path:
         model.labels, model.problem_type = task.labels, task.problem_type
         texts = 2 if name in PAIRS else 1
         model.training_facts = with_task(TrainingFacts(max_length=24, too_long=task.too_long, texts=texts), task)
-        families.save_model(model, home / name, tokenizer=tokenizer)
+        families.save(model, home / name, tokenizer=tokenizer)
     return home
 
 

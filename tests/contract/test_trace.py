@@ -35,7 +35,7 @@ def test_the_numbers_are_those_of_transformers(tmp_path: Path):
     from transformers import BertForMaskedLM
 
     model = untrained(TEXT)
-    families.save_model(model, tmp_path, tokenizer=model.tokenizer)
+    families.save(model, tmp_path, tokenizer=model.tokenizer)
     steps = by_name(trace(model, TEXT, seed=1))
     tokens, masks = steps["tokenizer"].values, steps["masking"].values
     ids = torch.tensor([[row["id"] for row in tokens]])
@@ -87,7 +87,7 @@ def test_every_family_is_traced_or_refused(variant: Variant, tmp_path: Path):
 def test_the_command_prints_what_the_function_returns(bertie: CommandLine, tmp_path: Path):
     folder = toy_model(tmp_path / "bare", ["the", "cat"])
     model = untrained(TEXT, seed=3)
-    families.save_model(model, tmp_path / "model", tokenizer=model.tokenizer)
+    families.save(model, tmp_path / "model", tokenizer=model.tokenizer)
     out = bertie.good("trace", TEXT, "--model", tmp_path / "model", "--json", "--seed", 3)
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["name"] for line in lines] == [step.name for step in trace(model, TEXT, seed=3)]

@@ -30,7 +30,7 @@ def pretrained(folder: Path) -> Path:
         max_position_embeddings=32,
         initializer_range=0.1,
     )
-    families.save_model(families.build(config), folder, tokenizer=tokenizer)
+    families.save(families.build(config), folder, tokenizer=tokenizer)
     return folder
 
 

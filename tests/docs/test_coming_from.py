@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from typer.testing import CliRunner
 
 import bertie
@@ -73,7 +74,7 @@ class World:
         )
         self.base = folder / "models" / "bert"
         model = families.build("bert-tiny", heads=MaskedLM().heads, vocab_size=tokenizer.vocab_size)
-        families.save_model(model, self.base, tokenizer=tokenizer)
+        families.save(model, self.base, tokenizer=tokenizer)
         self.tokenizer, self.runs = tokenizer, 0
         for task, file in (("sequence", "reviews.csv"), ("embed", PAIRS), ("regression", PAIRS)):
             setattr(
@@ -380,15 +381,27 @@ def training_vectors(world: World, left: str):
     assert "spearman" in json.loads((run / "results.json").read_text())["dev"]
 
 
-@row("CosineSimilarityLoss", "MultipleNegativesRankingLoss", 'Pooling(pooling_mode="mean")')
+LOSSES = {  # the first loss of a row -> the loss here that its option is for
+    "CosineSimilarityLoss": "",
+    "ContrastiveLoss": "",
+    "MultipleNegativesRankingLoss": "",
+    "GISTEmbedLoss": "in_batch_negatives",
+    "MarginMSELoss": "",
+    "MatryoshkaLoss": "cosent",
+}
+
+
+@row(*LOSSES, 'Pooling(pooling_mode="mean")')
 def options_of_vectors(world: World, left: str):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import losses
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     option, _, value = spans(RIGHT[left])[0].removeprefix("task_options.").partition("=")
-    assert getattr(EmbedTask(**{option: value}), option) == value
     name = left.partition("(")[0]
+    chosen = yaml.safe_load(value)
+    task = EmbedTask.make((), {option: chosen} | ({"loss_kind": LOSSES[name]} if LOSSES.get(name) else {}))
+    assert getattr(task, option) == (tuple(chosen) if isinstance(chosen, list) else chosen)
     if name == "Pooling":
         saved = SentenceTransformer(str(world.embed), device="cpu")[1].get_config_dict()
         assert saved["pooling_mode"] == Pooling(8, pooling_mode="mean").get_config_dict()["pooling_mode"]

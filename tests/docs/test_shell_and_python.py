@@ -13,6 +13,7 @@ import pytest
 
 import bertie
 from bertie import families
+from bertie.api.results import Written
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model, toy_writer
@@ -35,7 +36,7 @@ def world(folder: Path) -> None:
         head = {"classifier": "sequence", "masked": "mlm", "follows": "pair"}[name]
         config = families.config(encoder)
         model = families.build(config, heads={head: HEADS[head](config, len(labels))}, seed=1)
-        families.save_model(model, folder / name, tokenizer=Tokenizer.load(encoder), labels=labels)
+        families.save(model, folder / name, tokenizer=Tokenizer.load(encoder), labels=labels)
     toy_writer(folder / "writer")
     lines = [" ".join("abcdefghijkl"[(i + j) % 12] for j in range(3 + i % 4)) for i in range(40)]
     documents = ["\n".join(lines[i : i + 8]) for i in range(0, len(lines), 8)]
@@ -70,7 +71,7 @@ def plain(result: Any) -> Any:
         return result.fingerprint
     if isinstance(result, bertie.Run):
         return dict(result.results)
-    if isinstance(result, bertie.Written):
+    if isinstance(result, Written):
         return [path.read_bytes().hex() for path in result.files]
     if isinstance(result, list):
         return [plain(one) for one in result]

@@ -26,7 +26,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_labels(encoder: Path, folder: Path, *labels: str) -> Path:
     """A random classifier with labels of these names."""
     model = families.build(families.config(encoder), heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
-    families.save_model(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
+    families.save(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
     return folder
 
 
@@ -63,7 +63,7 @@ def test_as_the_pipeline(
 def sentence_model(encoder: Path, folder: Path) -> Path:
     """The encoder with the files of `sentence-transformers`."""
     told = {"pooling_mode": "mean"}
-    families.save_model(families.load(encoder)[0], folder, tokenizer=Tokenizer.load(encoder))
+    families.save(families.load(encoder)[0], folder, tokenizer=Tokenizer.load(encoder))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(told))
     modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}]

@@ -53,7 +53,7 @@ def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
     made = (lambda config: {head: HEADS[head](config, 3)}) if head else None
     narrow = {"embedding_size": 32} if families.config(preset).embedding_size else {}
     model = families.build(preset, heads=made, intermediate_size=128, initializer_range=0.1, **SMALL, **narrow)
-    families.save_model(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
+    families.save(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
     engine, reference = opened(tmp_path / "model", "fp32"), TorchEngine(load(tmp_path / "model"))
     assert isinstance(engine, FolderEngine)
     ours, theirs = engine.facts, reference.facts
@@ -68,15 +68,15 @@ def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
 
 def test_what_torch_alone_reads_is_left_to_it(tmp_path):
     heads = {"choice": lambda config: {"choice": HEADS["choice"](config, 0)}}
-    families.save_model(
+    families.save(
         families.build("bert-base", heads=heads["choice"], intermediate_size=128, **SMALL), tmp_path / "choice"
     )
-    families.save_model(families.build("mobilebert-uncased", vocab_size=90, num_hidden_layers=1), tmp_path / "other")
+    families.save(families.build("mobilebert-uncased", vocab_size=90, num_hidden_layers=1), tmp_path / "other")
     for preset in ("ModernBERT-base", "nomic-bert-2048"):
-        families.save_model(
+        families.save(
             families.build(preset, intermediate_size=128, **SMALL | {"num_attention_heads": 2}), tmp_path / preset
         )
-    families.save_model(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
+    families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
     assert opened(tmp_path / "cut", "fp32") is not None
     weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
     (tmp_path / "cut" / "model.safetensors").write_bytes(weights[:-10])
@@ -91,7 +91,7 @@ def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
     masked = families.build(
         "bert-base", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)}, intermediate_size=128, **SMALL
     )
-    families.save_model(masked, tmp_path / "whole")
+    families.save(masked, tmp_path / "whole")
     for name, changes in {"layers": {"num_hidden_layers": 1}, "untied": {"tie_word_embeddings": False}}.items():
         shutil.copytree(tmp_path / "whole", tmp_path / name)
         config = json.loads((tmp_path / name / "config.json").read_text())
@@ -111,7 +111,7 @@ def test_int8(sizes, tmp_path):
     folder = toy_model(tmp_path / "float", words)
     tokenizer = Tokenizer.load(folder)
     shape = {"vocab_size": tokenizer.vocab_size, "intermediate_size": 256, "initializer_range": 0.1, **sizes}
-    families.save_model(families.build("bert-tiny", **shape), folder, tokenizer=tokenizer)
+    families.save(families.build("bert-tiny", **shape), folder, tokenizer=tokenizer)
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
     texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]

@@ -62,7 +62,7 @@ def test_there_and_back_the_weights_are_the_same_bits(name: str) -> None:
 def test_a_model_with_its_tokenizer_predicts_and_is_saved(tmp_path: Path) -> None:
     encoder = toy_model(tmp_path / "encoder", "abcdefghijkl")
     ours = families.build(families.config(encoder), heads=lambda config: {"sequence": HEADS["sequence"](config, 2)})
-    families.save_model(ours, tmp_path / "m", tokenizer=Tokenizer.load(encoder), labels=("bad", "good"))
+    families.save(ours, tmp_path / "m", tokenizer=Tokenizer.load(encoder), labels=("bad", "good"))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     model = bertie.Model.from_transformers(theirs, tokenizer)

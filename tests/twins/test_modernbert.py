@@ -80,7 +80,7 @@ def test_a_small_vocabulary_opens_without_warnings(tmp_path: Path, caplog: pytes
     config = families.config("ModernBERT-base", vocab_size=tokenizer.vocab_size, hidden_size=32, num_attention_heads=4)
     config = config.replace(num_hidden_layers=2, pad_token_id=0, sep_token_id=tokenizer.sep_id)
     model = families.build(config, variant="modernbert")
-    families.save_model(model, tmp_path / "model", tokenizer=tokenizer)
+    families.save(model, tmp_path / "model", tokenizer=tokenizer)
     told = json.loads((tmp_path / "model" / "config.json").read_text())
     ids = {"bos_token_id": tokenizer.cls_id, "cls_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     assert {key: told[key] for key in ids} == ids
@@ -89,7 +89,7 @@ def test_a_small_vocabulary_opens_without_warnings(tmp_path: Path, caplog: pytes
     assert opened.eos_token_id == tokenizer.sep_id
     assert not caplog.records
     model.public = {**told, "bos_token_id": 7}
-    families.save_model(model, tmp_path / "again", tokenizer=tokenizer)
+    families.save(model, tmp_path / "again", tokenizer=tokenizer)
     assert json.loads((tmp_path / "again" / "config.json").read_text())["bos_token_id"] == 7
 
 

@@ -243,7 +243,7 @@ def test_the_command(base: Path, tmp_path: Path, bertie: CommandLine):
 @pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
 def test_scores_of_cross_encoders(base: Path, tmp_path: Path, place: str, activation: str):
     model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
-    families.save_model(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
     named = f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}.{activation}"
     told = json.loads((tmp_path / "config.json").read_text())
     told |= {
@@ -261,7 +261,7 @@ def test_scores_of_cross_encoders(base: Path, tmp_path: Path, place: str, activa
 
 def test_a_default_prompt_of_a_cross_encoder_is_refused(base: Path, tmp_path: Path):
     model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
-    families.save_model(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
     prompts = {"query": "a b "}
     peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu", prompts=prompts, default_prompt_name="query")
     peer.save(str(tmp_path))
@@ -276,7 +276,7 @@ def test_a_default_prompt_of_a_cross_encoder_is_refused(base: Path, tmp_path: Pa
 def test_numbers_of_pairs_are_the_same_in_a_cross_encoder(base: Path, tmp_path: Path, pairs: Path, bertie: CommandLine):
     """Which would apply a sigmoid to them. A model of single texts names no activation, since it is none."""
     model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
-    families.save_model(model, tmp_path / "m", tokenizer=Tokenizer.load(base), labels=("score",))
+    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(base), labels=("score",))
     config = tmp_path / "m" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), **with_activation({}, "Sigmoid")}))
     tuned, _ = tune(bertie, tmp_path / "m", pairs, "regression")
@@ -296,7 +296,7 @@ def test_numbers_of_pairs_are_the_same_in_a_cross_encoder(base: Path, tmp_path: 
 def test_a_cross_encoder_reads_pairs(base: Path, tmp_path: Path, bertie: CommandLine):
     """A line of two texts is a pair; a single text has no score."""
     model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
-    families.save_model(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
     peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu")
     peer.save(str(tmp_path))
     found = json.loads(bertie.good("predict", tmp_path, "-", stdin="a b\tc d\n"))

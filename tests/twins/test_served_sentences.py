@@ -48,7 +48,7 @@ def scorer(base, tmp_path_factory):
     """A cross-encoder whose score is the output itself."""
     model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
     folder = tmp_path_factory.mktemp("scorer")
-    families.save_model(model, folder, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    families.save(model, folder, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
     found = sentence_transformers.CrossEncoder(str(folder), device="cpu", activation_fn=torch.nn.Identity())
     found.save(str(folder))
     return folder, found

@@ -20,7 +20,7 @@ def models(tmp_path):
     first = toy_model(tmp_path / "a", LETTERS, max_position_embeddings=32)
     model, _ = families.load(first)
     bare = families.build(model.config.replace(pooler=False), heads={}, seed=1)
-    families.save_model(bare, tmp_path / "b", tokenizer=Tokenizer.load(first))
+    families.save(bare, tmp_path / "b", tokenizer=Tokenizer.load(first))
     return first, tmp_path / "b"
 
 

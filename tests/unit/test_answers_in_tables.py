@@ -33,7 +33,7 @@ def model(tmp_path_factory) -> Path:
     model, _ = families.load(start, heads=task.heads, seed=0)
     model.labels, model.problem_type = task.labels, task.problem_type
     model.training_facts = with_task(TrainingFacts(max_length=24, too_long="truncate", texts=1), task)
-    families.save_model(model, home / "saved", tokenizer=tokenizer)
+    families.save(model, home / "saved", tokenizer=tokenizer)
     return home / "saved"
 
 
@@ -45,7 +45,7 @@ def test_the_columns_of_training_are_read_without_options(model, tmp_path, cli) 
         TrainingFacts(max_length=24, too_long="truncate", texts=1, text_columns=("review",), label_column="stars"), task
     )
     trained.labels, trained.problem_type = task.labels, task.problem_type
-    families.save_model(trained, tmp_path / "m", tokenizer=tokenizer)
+    families.save(trained, tmp_path / "m", tokenizer=tokenizer)
     file, other = tmp_path / "t.csv", tmp_path / "o.csv"
     file.write_text("text,review,label,stars\nx,a b,good,bad\n", "utf-8")
     other.write_text("text,label\na b,bad\n", "utf-8")
@@ -63,7 +63,7 @@ def test_the_encoding_of_training_is_read_without_options(model, tmp_path, cli, 
         TrainingFacts(max_length=24, too_long="truncate", texts=1, encoding="cp949"), task
     )
     trained.labels, trained.problem_type = task.labels, task.problem_type
-    families.save_model(trained, tmp_path / "m", tokenizer=tokenizer)
+    families.save(trained, tmp_path / "m", tokenizer=tokenizer)
     told = []
     for name in ("cp949", "utf-8"):
         for kind, separator in (("csv", ","), ("tsv", "\t")):

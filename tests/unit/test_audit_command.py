@@ -68,7 +68,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config, tokenizer, labels = families.config(folder), Tokenizer.load(folder), ("no", "yes")
     built = families.build(config, heads={"sequence": HEADS["sequence"](config, 2)}, seed=1)
     built.training_facts = with_task(TrainingFacts(max_length=32, too_long="truncate", texts=1), SequenceTask(labels))
-    families.save_model(built, folder, tokenizer=tokenizer, labels=labels)
+    families.save(built, folder, tokenizer=tokenizer, labels=labels)
     return folder
 
 

@@ -51,7 +51,7 @@ def pretrained(folder: Path, pieces: Sequence[str] = WORDS) -> Path:
     toy_model(folder, pieces)
     config = families.config(folder).replace(num_hidden_layers=2)
     heads = {name: HEADS[name](config) for name in ("mlm", "pair")}
-    families.save_model(families.build(config, heads=heads), folder, tokenizer=Tokenizer.load(folder))
+    families.save(families.build(config, heads=heads), folder, tokenizer=Tokenizer.load(folder))
     return folder
 
 

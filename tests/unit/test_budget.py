@@ -114,7 +114,7 @@ def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path)
     pretrain(settings(home), tmp_path / "run")
     model = load_module(tmp_path / "run")
     bare = families.build(model.config)
-    families.save_model(bare, tmp_path / "bare", tokenizer=model.tokenizer)
+    families.save(bare, tmp_path / "bare", tokenizer=model.tokenizer)
     config = settings(home, "pseudo_perplexity=4", model=str(tmp_path / "bare"), tokenizer="")
     config = config.model_copy(update={"model_overrides": {}})
     found = pretrain(config, tmp_path / "domain")["pseudo_perplexity"]

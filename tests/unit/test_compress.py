@@ -114,7 +114,7 @@ def test_gates_windows_and_matrices_without_biases(folder, tmp_path, bertie):
     sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256, "num_hidden_layers": 3}
     tokenizer = load(folder).tokenizer
     model = families.build("ModernBERT-base", vocab_size=tokenizer.vocab_size, local_attention=8, **sizes)
-    families.save_model(model, tmp_path / "modern", tokenizer=tokenizer)
+    families.save(model, tmp_path / "modern", tokenizer=tokenizer)
     bertie.good("compress", tmp_path / "modern", "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
     found = load(tmp_path / "int8")
     engine = engine_of(found)

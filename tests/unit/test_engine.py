@@ -183,7 +183,7 @@ def test_the_engine_of_a_folder_answers_as_its_model(tmp_path: Path):
     model, _ = families.load(folder, heads=task.heads, seed=0)
     model.labels = task.labels
     model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=1), task)
-    families.save_model(model, tmp_path / "tuned", tokenizer=tokenizer)
+    families.save(model, tmp_path / "tuned", tokenizer=tokenizer)
     model = load(tmp_path / "tuned")
     facts = TorchEngine(model).facts
     assert (facts.heads, facts.labels, facts.max_length) == ({"sequence": 2}, ("x", "y"), 64)

@@ -33,7 +33,7 @@ def folder(path, seed, labels=("neg", "pos"), pieces="abc", features=None):
     model.training_facts = with_task(
         TrainingFacts(max_length=32, too_long="truncate", texts=1, features=features), task
     )
-    families.save_model(model, path, tokenizer=tokenizer, labels=labels, problem_type=task.problem_type)
+    families.save(model, path, tokenizer=tokenizer, labels=labels, problem_type=task.problem_type)
     return path
 
 

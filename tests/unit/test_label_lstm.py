@@ -52,7 +52,7 @@ def test_its_formula(folder: Path, head: str) -> None:
 
 def test_its_folder_and_what_it_refuses(folder: Path, tmp_path: Path) -> None:
     model = with_lstm(folder, "sequence", label_pooling="max")
-    families.save_model(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
     texts = ["a b c d", "h", "g a"]
     again = load(tmp_path)
     assert again.config.heads.label.label_lstm == 2

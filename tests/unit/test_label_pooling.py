@@ -59,7 +59,7 @@ def test_its_formula(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_folder_and_its_gradients(folder: Path, tmp_path: Path, kind: str) -> None:
     model = classifier(folder, kind)
-    families.save_model(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
     texts = ["a b c d", "h", "g a"]
     found = bertie.predict(tmp_path, texts)
     for answer, of_torch in zip(found, bertie.predict(bertie.load(tmp_path), texts), strict=True):
@@ -78,7 +78,7 @@ def test_another_family(tmp_path: Path) -> None:
     config = families.config("roberta-base", vocab_size=60, label_pooling="mean", **sizes)
     model = families.build(config, variant="roberta", heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
     assert "heads.sequence.dense.weight" in model.own_parameters()
-    families.save_model(model, tmp_path, labels=("a", "b", "c"))
+    families.save(model, tmp_path, labels=("a", "b", "c"))
     again = families.load(tmp_path)[0]
     ids = torch.tensor([[5, 6, 7]])
     torch.testing.assert_close(again(ids), model.eval()(ids))

@@ -43,7 +43,7 @@ def of_family(name: str, tmp_path: Path) -> tuple[Any, Any]:
     implied = {key: n * sizes[of] for key, (n, of) in variant.implied.items() if key in sizes.keys() - variant.keys}
     kept = {key: value for key, value in sizes.items() if key not in lacking} | implied | narrow
     model = families.build(variant.base.replace(**kept), variant=name)
-    families.save_model(model, tmp_path / name)
+    families.save(model, tmp_path / name)
     public = transformers.AutoModel.from_pretrained(tmp_path / name, attn_implementation="eager")
     return model, public.eval()
 

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = toy_model(home / "encoder", "abcdefghijkl")
     config = families.config(encoder)
     model = families.build(config, heads={"sequence": HEADS["sequence"](config, 2)}, seed=1)
-    families.save_model(model, home / "m", tokenizer=Tokenizer.load(encoder), labels=("bad", "good"))
+    families.save(model, home / "m", tokenizer=Tokenizer.load(encoder), labels=("bad", "good"))
     return home / "m"
 
 

@@ -28,10 +28,10 @@ def test_python_and_the_command_have_the_same_numbers(precision, bertie):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_python_and_the_server_run_the_same_engine(name):
-    served, _, _ = load(str(bundled()[name]), "fp32", "auto", "auto", None)
+    engines, _ = load(str(bundled()[name]), "fp32", "auto", "auto", None, {})
     engine, tokenizer = open_engine(name)
-    assert type(engine) is type(served)
-    ours, theirs = (platform.Predictor(one, tokenizer).predict([TEXTS[name]]) for one in (engine, served))
+    assert type(engine) is type(engines[""])
+    ours, theirs = (platform.Predictor(one, tokenizer).predict([TEXTS[name]]) for one in (engine, engines[""]))
     assert ours == theirs
 
 

@@ -35,7 +35,7 @@ PATTERN = "it was [MASK] ."
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = toy_model(tmp_path_factory.mktemp("start"), PIECES)
     tokenizer = Tokenizer.load(folder)
-    families.save_model(families.build(folder, heads=MaskedLM().heads, seed=2), folder, tokenizer=tokenizer)
+    families.save(families.build(folder, heads=MaskedLM().heads, seed=2), folder, tokenizer=tokenizer)
     return folder
 
 
@@ -104,7 +104,7 @@ def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: 
             for parameter in one.parameters():
                 if parameter.grad is not None:
                     parameter -= 0.5 * parameter.grad
-    families.save_model(found, tmp_path / "stepped", tokenizer=tokenizer)
+    families.save(found, tmp_path / "stepped", tokenizer=tokenizer)
     stepped = transformers.BertForMaskedLM.from_pretrained(tmp_path / "stepped").state_dict()
     before = transformers.BertForMaskedLM.from_pretrained(model).state_dict()
     for name, weight in theirs.state_dict().items():

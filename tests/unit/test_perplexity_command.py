@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     model = families.build(
         "bert-tiny", heads=objectives.build({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
     )
-    families.save_model(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

@@ -58,7 +58,7 @@ def save_model(folder: Path, *, texts: int = 1, too_long: str = "truncate", head
         model.training_facts = with_task(
             TrainingFacts(max_length=32, too_long=too_long, texts=texts), SequenceTask(LABELS)
         )
-    families.save_model(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     config = EncoderConfig(vocab_size=10, max_position_embeddings=16, **sizes)
     built = families.build(config, heads={"sequence": HEADS["sequence"](config, 2)})
-    families.save_model(built, folder, tokenizer=Tokenizer.load(folder), labels=("bad", "good"))
+    families.save(built, folder, tokenizer=Tokenizer.load(folder), labels=("bad", "good"))
     return folder
 
 

@@ -26,7 +26,7 @@ def folders(home):
     tokenizer = Tokenizer.load(home / "tokenizer")
     shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
     model = families.build(shape, heads=objectives.build({"mlm": {}}).heads)
-    families.save_model(model, home / "model", tokenizer=tokenizer)
+    families.save(model, home / "model", tokenizer=tokenizer)
     return home
 
 

@@ -11,9 +11,12 @@ import torch
 
 import bertie
 from bertie import families
+from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
+from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
+from bertie.models.lora import Adapter, Lora
 from bertie.runs.adapters import on_one_base
 from bertie.runs.models import load
 from bertie.runs.opening import open_adapters
@@ -130,3 +133,26 @@ def test_adapters_are_models_of_a_server_and_are_loaded_again_together(home: Pat
     assert {one.model for one in Traffic.read(log).values()} == {
         Traffic.model_hash(home / n / "model" / "adapter") for n in "xy"
     }
+
+
+@pytest.mark.parametrize(
+    "family", ["albert", "roberta", "distilbert", "deberta-v2", "modernbert", "xlnet", "mpnet", "electra", "gpt2", "t5"]
+)
+def test_an_attached_adapter_computes_as_a_merged_one_in_every_family(family: str, tmp_path: Path):
+    base = families.VARIANTS[family].base
+    config = base.replace(
+        vocab_size=40, hidden_size=32, num_attention_heads=2, intermediate_size=64, num_hidden_layers=2
+    )
+    trained, merged, attached = (families.build(config, variant=family, seed=0).eval() for _ in range(3))
+    lora = Lora(trained, 4, 8.0, ("attention", "feed_forward"), (), 0)
+    torch.manual_seed(0)
+    for _, _, b in lora.pairs:
+        b.data.normal_(0, 0.05)
+    lora.write(trained, tmp_path / "adapter", "base", "0" * 32)
+    adapter, ids = Adapter.read(tmp_path / "adapter"), Sequences.of([list(range(6, 20)), [7, 8, 9]])
+    plain = TorchEngine(merged).run(ids, ("mean",))["mean"]
+    adapter.merge_into(merged)
+    adapter.attach(attached.requires_grad_(False))
+    one, two = (TorchEngine(model).run(ids, ("mean",))["mean"] for model in (merged, attached))
+    assert np.array_equal(one, two)
+    assert not np.allclose(one, plain, atol=1e-3)

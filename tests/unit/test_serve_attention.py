@@ -69,7 +69,7 @@ def test_a_family_without_attention_is_refused_at_the_start(tmp_path):
     sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 8, "intermediate_size": 8, "filters": ((1, 4),)}
     elmo = families.build("elmo-small", **sizes)
     elmo.encoder.spell([tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)])
-    families.save_model(elmo, tmp_path / "elmo", tokenizer=tokenizer)
+    families.save(elmo, tmp_path / "elmo", tokenizer=tokenizer)
     with pytest.raises(UsageError, match="Omit --attention"):
         attention_of(tmp_path / "elmo")
 

@@ -40,7 +40,7 @@ def folders(tmp_path_factory):
     model.training_facts = with_task(
         TrainingFacts(max_length=30, too_long="truncate", texts=1), Text2TextTask(max_target_length=12)
     )
-    families.save_model(model, causal, tokenizer=tokenizer)
+    families.save(model, causal, tokenizer=tokenizer)
     return {**{name: made[name] for name in names}, "causal": causal}
 
 

@@ -15,7 +15,7 @@ import bertie
 from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import Traffic
+from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.models import load
 from bertie.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with torch.no_grad():
         model.heads["sequence"].classifier.weight.neg_()
         model.heads["sequence"].classifier.bias.neg_()
-    families.save(model, home / "reversed", tokenizer=Tokenizer.load(models["sequence"]))
+    families.save_model(model, home / "reversed", tokenizer=Tokenizer.load(models["sequence"]))
     return models | {"reversed": home / "reversed"}
 
 
@@ -53,7 +53,7 @@ def asked(server, name: str = "old", **headers: str) -> list[str]:
 def test_the_traffic_is_in_metrics_and_compared_with_training(folders: dict[str, Path]):
     traffic = Traffic(Traffic.model_hash(folders["sequence"]))
     [*Predictor(load(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
-    Traffic.write(folders["sequence"] / Traffic.FILE, [traffic])
+    write_traffic(folders["sequence"] / Traffic.FILE, [traffic])
     with live({"a": folders["sequence"], "tags": folders["tagging"], "vectors": folders["embed"]}) as server:
         for text in TEXTS:
             server.ok("/predict", {"inputs": text, "model": "a"})
@@ -133,6 +133,10 @@ def test_a_shadow_that_fails_or_is_slow_delays_no_answer(folders: dict[str, Path
         assert server.fleet.watch.dropped > 0
         until(lambda: server.get("/traffic").json()["versions"]["failed"])
         assert server.ok("/predict", {"inputs": "ab", "model": "old"})
+        server.fleet.models["new"].batcher.workers[0].facts = None  # as if its process had ended
+        assert server.get("/readyz").status_code == 200
+        versions.share = 0.999
+        assert {*asked(server)} == {"old"}
 
 
 def test_versions_of_other_tasks_or_labels_are_refused(folders: dict[str, Path]):

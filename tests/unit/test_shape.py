@@ -175,15 +175,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (72_000, 45_000),
-    core_files: (460, 290),
+    core_lines: (71_651, 45_000),
+    core_files: (457, 290),
     imports_inside_functions: (118, 60),
     uses_of_any: (954, 600),
     asserts: (46, 50),
-    longest_function: (73, 80),
-    names_in_several_modules: (408, 60),
+    longest_function: (72, 80),
+    names_in_several_modules: (402, 60),
     participles_as_names: (3_462, 0),
-    names_of_the_waist: (217, 120),
+    names_of_the_waist: (213, 120),
     joined_packages: (41, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

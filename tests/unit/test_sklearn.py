@@ -179,6 +179,13 @@ def test_scikit_learn_permutes_and_joins_columns(start: Path) -> None:
     assert [*columns.fit(frame).get_feature_names_out()[[0, -1]]] == ["vectors__textembedder0", "number__size"]
 
 
+def test_rows_without_weight_teach_nothing(start: Path) -> None:
+    wrong = [SIGNS[(i + 1) % 2] if i % 3 == 0 else sign for i, sign in enumerate(SIGNS)]
+    weights = [float(one == sign) for one, sign in zip(wrong, SIGNS, strict=True)]
+    assert min(weights) == 0
+    assert TextClassifier(start, **QUICK).fit(TEXTS, wrong, sample_weight=weights).predict(TEXTS).tolist() == SIGNS
+
+
 def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
 

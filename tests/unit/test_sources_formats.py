@@ -292,7 +292,7 @@ def test_folders_and_globs_give_known_files_in_order_once(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.jsonl", ".hidden.txt", "d.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "in c"}\n' if name.endswith("jsonl") else f"in {name}")
-    names, passed_over, _ = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], sources.formats())
+    names, passed_over, _ = sources.SourceFiles.of([str(tmp_path), str(tmp_path / "*.txt")], sources.formats())
     assert [name.removeprefix(f"{tmp_path}/") for name in names] == ["a.txt", "b.txt", "sub/c.jsonl"]
     assert passed_over == [str(tmp_path / "d.pdf")]
     assert texts(read(tmp_path)) == ["in a.txt", "in b.txt", "in c"]
@@ -364,5 +364,5 @@ def test_any_format_of_tables_is_a_source(tmp_path):
     assert [reason for reason, _ in dropped(read(tmp_path / "b.csv"))] == [
         f"{tmp_path / 'b.csv'}: columns 2 and 3 have the same name 'text'. Rename or remove all but one."
     ]
-    names, _, _ = sources.expand([str(tmp_path)], sources.formats())
+    names, _, _ = sources.SourceFiles.of([str(tmp_path)], sources.formats())
     assert [Path(name).name for name in names] == ["a.xlsx", "b.csv"]

@@ -86,3 +86,10 @@ for row in ROWS.values():
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_library_imports_itself_alone():
+    """`import bertie` takes a few hundredths of a second, because its names are imported when they are used."""
+    script = "import sys; before = {*sys.modules}; import bertie; print(*{*sys.modules} - before)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names == {"bertie"}

@@ -77,7 +77,7 @@ def sliced(teacher):
 
 def test_a_run_s_student_starts_as_plain_slicing_says(home, teacher, tmp_path):
     model = PreparedRun(distilling(home, teacher)).model()
-    families.save_model(model, tmp_path / "student")
+    families.save(model, tmp_path / "student")
     found, expected = load_file(tmp_path / "student" / "model.safetensors"), sliced(teacher)
     assert expected.keys() <= found.keys()
     for name, tensor in expected.items():

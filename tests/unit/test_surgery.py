@@ -189,7 +189,7 @@ def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("wordpiece", tmp_path)
     for change in (extend(tokenizer, DOMAIN), trim_tokenizer(tokenizer, TEXTS)):
         changed = with_vocabulary(model_of(tokenizer), change)
-        families.save_model(changed, tmp_path / "changed")
+        families.save(changed, tmp_path / "changed")
         saved = json.loads((tmp_path / "changed" / "config.json").read_text())
         assert saved["model_type"] == "bert"
         assert "bertie" not in saved

@@ -11,7 +11,7 @@ import bertie
 from bertie.apps.drift import shift
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import DIMENSIONS, EDGES, KEPT, Traffic, VectorSample, label_of
+from bertie.infer.traffic import DIMENSIONS, EDGES, KEPT, Traffic, VectorSample, label_of, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.models import load
 from bertie.runs.opening import ModelFolder
@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_model(toy_model(home / "start", LETTERS), home / "model", "sequence", {}, 1)
     traffic = Traffic(Traffic.model_hash(folder))
     [*Predictor(load(folder)).stream([Example((text,)) for text in SHORT[:150]], traffic=traffic)]
-    Traffic.write(folder / Traffic.FILE, [traffic])
+    write_traffic(folder / Traffic.FILE, [traffic])
     return folder
 
 
@@ -180,7 +180,7 @@ def test_what_drift_refuses(model: Path, tmp_path: Path):
     other = make_model(toy_model(tmp_path / "start", LETTERS[:40]), tmp_path / "other", "sequence", {}, 1)
     log, empty, damaged = (tmp_path / name for name in ("log.json", "empty.json", "damaged.json"))
     bertie.predict(other, SHORT[:5], log=log)
-    Traffic.write(empty, [])
+    write_traffic(empty, [])
     damaged.write_text('{"format": 1, "traffic": [{"model": "x", "rows": -1, "counts": {}, "names": {}}]}')
     table = tmp_path / "table.csv"
     table.write_text("number,date\n1,2020-01-01\n2,2020-01-02\n")
@@ -200,6 +200,9 @@ def test_what_drift_refuses(model: Path, tmp_path: Path):
             bertie.drift(model, SHORT, level=level)
     with pytest.raises(DataError, match="damaged"):
         bertie.predict(model, SHORT[:5], log=damaged)
+    with pytest.raises(DataError, match="cannot be written"):
+        bertie.predict(model, SHORT[:5], log=table / "log.json", output=tmp_path / "labels.csv")
+    assert not (tmp_path / "labels.csv").exists()
     with pytest.raises(UsageError, match="ensemble"):
         bertie.predict(model, SHORT[:5], ensemble=[model], log=tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()

@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 def test_a_closed_folder_is_named_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     closed = f"{folder}/d/closed (Permission denied)"
     for pattern in (folder / "d", f"{folder}/d/**/*.txt"):
-        for found in (sources.expand([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
+        for found in (sources.SourceFiles.of([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
             assert (found.names, found.unreadable) == ([f"{folder}/d/a.txt"], [closed])
     shards = build([folder / "d"], folder / "corpus")
     assert shards.manifest["inputs"]["unreadable"] == 1
@@ -99,7 +99,7 @@ def test_a_pipe_for_a_corpus_is_named_as_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_weights_that_may_not_be_read_are_not_called_missing(folder: Path, sharded: bool) -> None:
-    families.save_model(families.build("bert-tiny", vocab_size=50), folder / "model")
+    families.save(families.build("bert-tiny", vocab_size=50), folder / "model")
     path = folder / "model" / WEIGHTS
     if sharded:
         path = path.rename(folder / "model" / "model-1.safetensors")

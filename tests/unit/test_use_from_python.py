@@ -41,7 +41,7 @@ def classifier(encoder: Path, folder: Path, *labels: str) -> Path:
     model = families.build(
         families.config(encoder), heads=lambda config: {"sequence": HEADS["sequence"](config, len(labels))}
     )
-    families.save_model(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
+    families.save(model, folder, tokenizer=Tokenizer.load(encoder), labels=labels)
     return folder
 
 
@@ -110,7 +110,7 @@ def test_rank(encoder: Path, tmp_path: Path) -> None:
 
 def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -> None:
     model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save_model(model, str(tmp_path / "m"), tokenizer=Tokenizer.load(encoder))
+    families.save(model, str(tmp_path / "m"), tokenizer=Tokenizer.load(encoder))
     filled = bertie.fill_mask(tmp_path / "m", "a [MASK] c", top=2)
     told = json.loads(run.good("fill-mask", tmp_path / "m", "a [MASK] c", "--top", "2", "--json"))
     assert [one.token for one in filled[0]] == [one["token"] for one in told["masks"][0]]
@@ -259,12 +259,12 @@ def folders(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """A masked language model, a classifier, and a cross-encoder."""
     home, shape = tmp_path_factory.mktemp("folders"), families.config(encoder)
     model = families.build(shape, heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save_model(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
+    families.save(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
     pairs = Tokenizer.load(encoder)
     task = SequenceTask.make(("no", "yes"), {})
     model = families.build(shape, heads=task.heads)
     model.training_facts = with_task(TrainingFacts(max_length=32, too_long="truncate", texts=2), task)
-    families.save_model(model, home / "pairs", tokenizer=pairs, labels=task.labels)
+    families.save(model, home / "pairs", tokenizer=pairs, labels=task.labels)
     return {
         "mlm": home / "mlm",
         "labels": classifier(encoder, home / "labels", "entailment", "contradiction"),
@@ -400,7 +400,7 @@ def test_what_is_no_model(wrong: Any) -> None:
 
 def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
     model = families.build(families.config(encoder), heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    families.save_model(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
+    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(encoder))
     with pytest.raises(UsageError, match="Unknown precision torch"):
         bertie.embed(encoder, TEXTS, precision=torch.bfloat16)
     for length in (30.5, "30"):

@@ -294,6 +294,6 @@ def _notes(
 def _kinds(paths: Sequence[str | Path], recipe: CorpusRecipe) -> set[str]:
     """Returns the formats of the files of a build."""
     reading = recipe.corpus.reading
-    files = sources.expand([str(path) for path in paths if str(path) != STDIN], sources.formats(reading))
+    files = sources.SourceFiles.of([str(path) for path in paths if str(path) != STDIN], sources.formats(reading))
     kinds = {sources.source_kind(name, reading)[0] for name in files.names}
     return kinds | {"txt" for path in paths if str(path) == STDIN}

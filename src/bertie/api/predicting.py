@@ -182,8 +182,7 @@ def traffic_log(
         return
     if folder is None:
         raise UsageError("`log` needs a model with a folder. Save it, and open the folder: bertie.load(model.save(F)).")
-    if (path := Path(log)).exists():
-        Traffic.read(path)  # now, before anything is computed
+    Traffic.check_file(path := Path(log))  # now, before anything is computed
     yield (traffic := Traffic(Traffic.model_hash(folder)))
     Traffic.add_to(path, [traffic])
 

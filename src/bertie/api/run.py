@@ -77,7 +77,8 @@ class Run:
             summed = self._facts["over_seeds" if self.seeds else "over_folds"]
             intervals = {name: [one["low"], one["high"]] for name, one in summed.items() if one["low"] is not None}
             means = {name: one["mean"] for name, one in summed.items()}
-            return Scores({**means, "interval_95": intervals}, tuple(self._facts["metrics"]))
+            of_label = {"positive": self._facts["positive"]} if "positive" in self._facts else {}
+            return Scores({**means, **of_label, "interval_95": intervals}, tuple(self._facts["metrics"]))
         if "dev" in self._facts:
             return Scores(self._facts["dev"], tuple(self._facts["metrics"]))
         report = self._facts["valid"] or self._facts["train"]

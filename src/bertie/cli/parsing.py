@@ -10,7 +10,8 @@ import typer.core
 import bertie
 
 PANELS = {
-    "Data": "train dev data data-dir split task text label label-names label-separator weight group time columns "
+    "Data": "train dev data data-dir split task text label label-names label-separator weight group time tabular "
+    "markup columns "
     "encoding format features corpus tokenizer",
     "Training": "config model epochs steps lora lr batch-size max-length weight-decay warmup class-weights sampling "
     "loss focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "

@@ -36,7 +36,7 @@ from bertie.registry import Later, Registry
 if TYPE_CHECKING:
     from bertie.models.folder import Heads
     from bertie.models.model import TorchModel
-    from bertie.models.saving import save_model as save_model
+    from bertie.models.saving import save_model as save
     from bertie.models.weights import LoadReport
 
     PRESETS: Registry[EncoderConfig]
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> object:
     if name == "PRESETS":
         rows = [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
         globals()[name] = Registry("preset", rows)
-    elif name == "save_model":
+    elif name == "save":
         from bertie.models import saving
 
         globals()[name] = saving.save_model

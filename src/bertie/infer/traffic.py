@@ -9,6 +9,7 @@ E examples · H hidden size · D dimensions of a vector of the sample
 """
 
 import base64
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -271,22 +272,33 @@ class Traffic:
                 "bertie serve --log wrote."
             ) from None
 
-    @staticmethod
-    def write(path: Path, traffic: "Iterable[Traffic]") -> None:
-        """Writes a file with the traffic of some models."""
-        write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
+    @classmethod
+    def check_file(cls, path: Path) -> None:
+        """Raises DataError for a file that is no log, and for a place where none can be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"The log {path} cannot be written: {error.strerror}. Choose another file.") from None
+        if path.exists():
+            cls.read(path)
+        elif not os.access(path.parent, os.W_OK):
+            raise DataError(f"The log {path} cannot be written: {path.parent} is read-only. Choose another file.")
 
     @classmethod
     def add_to(cls, path: Path, traffic: "Iterable[Traffic]") -> None:
         """Adds the traffic of some models to a file, which other processes may add to. Raises DataError as `read`."""
         from filelock import FileLock  # slow to import
 
-        path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock")):
             every: dict[str, Traffic] = dict(cls.read(path)) if path.exists() else {}
             for one in traffic:
                 every[one.model] = every[one.model] + one if one.model in every else one
-            cls.write(path, every.values())
+            write_traffic(path, every.values())
+
+
+def write_traffic(path: Path, traffic: Iterable[Traffic]) -> None:
+    """Writes a file with the traffic of some models."""
+    write_json(path, FileJson(traffic=[one.as_json() for one in traffic]).model_dump(exclude_none=True))
 
 
 def label_of(answer: Prediction, known: set[str]) -> str | None:

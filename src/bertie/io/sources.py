@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, NamedTuple, TypeAlias, TypeVar
+from typing import IO, NamedTuple, Self, TypeVar
 
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
@@ -41,7 +41,7 @@ class Unit(NamedTuple):
     size: int
 
 
-class Inputs(NamedTuple):
+class SourceFiles(NamedTuple):
     """The files (or "name:...") of the inputs, each once, and what was skipped in folders.
 
     passed_over: files of unknown format. unreadable: files and folders that cannot be read, "PATH (reason)".
@@ -51,8 +51,42 @@ class Inputs(NamedTuple):
     passed_over: list[str]
     unreadable: list[str]
 
+    @classmethod
+    def of(cls, inputs: Iterable[str], known: Collection[str] = ()) -> Self:
+        """Returns every file (or "name:...") of files, folders and globs, each once and in order.
 
-def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], Inputs]:
+        known: the formats of the files of a folder that are read; none: all. Raises DataError for an input without a
+        file.
+        """
+        names: dict[str, None] = {}
+        passed_over, unreadable = list[str](), list[str]()
+        for one in inputs:
+            scheme, name = one.partition(":")[0], one and os.path.normpath(one)  # ./a.txt is a.txt
+            if _is_scheme(scheme):
+                names[one] = None
+            elif Path(name).is_dir():
+                visible, hidden = files_in(Path(name))
+                unreadable += hidden
+                readable = {p: None for p in visible if not known or format_by_name(p) in known}
+                if not readable:
+                    reason = f" Some of it cannot be read: {some_of(hidden)}." if hidden else ""
+                    endings = ", ".join(endings_of(known))
+                    raise DataError(f"The folder {name} contains no file of a known format ({endings}).{reason}")
+                names.update(dict.fromkeys(map(str, readable)))
+                passed_over += [str(p) for p in visible if p not in readable]
+            elif Path(name).is_file():
+                names[name] = None
+            else:
+                matches = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
+                closed = _closed(name)
+                if not matches:
+                    raise DataError(_none(name, closed))
+                names.update(dict.fromkeys(matches))
+                unreadable += closed
+        return cls(list(names), passed_over, unreadable)
+
+
+def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], SourceFiles]:
     """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the inputs as files.
 
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
@@ -62,7 +96,7 @@ def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit],
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
-    files = expand(inputs, formats(reading))
+    files = SourceFiles.of(inputs, formats(reading))
     for name in files.names:
         kind, about = source_kind(name, reading)
         for item, bytes_ in _source(kind).plan(about, reading):
@@ -127,39 +161,6 @@ def formats(reading: ReadOptions | None = None) -> list[str]:
 
 def _is_scheme(name: str) -> bool:
     return name in SOURCES and SOURCES[name].scheme
-
-
-def expand(inputs: Iterable[str], known: Collection[str]) -> Inputs:
-    """Returns every file (or "name:...") of files, folders and globs, each once and in order.
-
-    known: the formats of the files of a folder that are read; none: all. Raises DataError for an input without a file.
-    """
-    names: dict[str, None] = {}
-    passed_over, unreadable = list[str](), list[str]()
-    for one in inputs:
-        scheme, name = one.partition(":")[0], one and os.path.normpath(one)  # ./a.txt is a.txt
-        if _is_scheme(scheme):
-            names[one] = None
-        elif Path(name).is_dir():
-            visible, hidden = files_in(Path(name))
-            unreadable += hidden
-            readable = {p: None for p in visible if not known or format_by_name(p) in known}
-            if not readable:
-                reason = f" Some of it cannot be read: {some_of(hidden)}." if hidden else ""
-                endings = ", ".join(endings_of(known))
-                raise DataError(f"The folder {name} contains no file of a known format ({endings}).{reason}")
-            names.update(dict.fromkeys(map(str, readable)))
-            passed_over += [str(p) for p in visible if p not in readable]
-        elif Path(name).is_file():
-            names[name] = None
-        else:
-            matches = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
-            closed = _closed(name)
-            if not matches:
-                raise DataError(_none(name, closed))
-            names.update(dict.fromkeys(matches))
-            unreadable += closed
-    return Inputs(list(names), passed_over, unreadable)
 
 
 def _closed(pattern: str) -> list[str]:
@@ -240,7 +241,6 @@ class SourceFile:
     """
 
     FAILURES = FAILURES
-    Inputs: TypeAlias = Inputs
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         self.path = path
@@ -304,8 +304,3 @@ class SourceFile:
     def cause(error: Exception) -> str:
         """Returns what to say of one of FAILURES."""
         return cause(error)
-
-    @staticmethod
-    def expand(inputs: Iterable[str], known: Collection[str] = ()) -> Inputs:
-        """Returns every file of files, folders and globs. See `expand`."""
-        return expand(inputs, known)

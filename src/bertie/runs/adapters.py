@@ -45,7 +45,7 @@ def merge_adapter(base: Path, folder: Path, out: Path) -> None:
     adapter, model = opened_base(base, folder)
     adapter.merge_into(model)
     model.tokenizer = Tokenizer.load(base)
-    families.save_model(model, out, training_facts=read_training_facts(folder))
+    families.save(model, out, training_facts=read_training_facts(folder))
 
 
 def opened_base(base: Path, folder: Path) -> tuple[Adapter, TorchModel]:

@@ -14,7 +14,7 @@ from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import Traffic
+from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.runs import balance, calibration, model_card
@@ -85,11 +85,11 @@ def assess_run(trained: Trained) -> Assessed:
 def _write_traffic(folder: Path, traffic: Traffic) -> None:
     """Writes the traffic of the dev examples into the folder of the model, and of its adapter, if it has one."""
     names = [Traffic.FILE]
-    Traffic.write(folder / Traffic.FILE, [traffic])
+    write_traffic(folder / Traffic.FILE, [traffic])
     if (folder / ADAPTER).is_dir():
         names.append(f"{ADAPTER}/{Traffic.FILE}")
         own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
-        Traffic.write(folder / ADAPTER / Traffic.FILE, [own])
+        write_traffic(folder / ADAPTER / Traffic.FILE, [own])
     checksums.update(folder, *names)
 
 

@@ -152,7 +152,7 @@ def write_model(prepared: Prepared, folder: Path, *, weights: bool = True, facts
     lora, start = prepared.lora, prepared.config.model
     if lora is not None:
         lora.sync(prepared.model)
-    families.save_model(prepared.model, folder, weights=weights, training_facts=facts)
+    families.save(prepared.model, folder, weights=weights, training_facts=facts)
     if lora is not None and weights:
         lora.write(prepared.model, folder / ADAPTER, start, folder_hash(model_folder(start)))
         write_training_facts(folder / ADAPTER, facts or prepared.model.training_facts)

@@ -199,7 +199,7 @@ def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchMode
     model.training_facts = with_task(model.training_facts, saved)
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
         shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
-        families.save_model(model, unfinished)
+        families.save(model, unfinished)
 
 
 def _summed(

@@ -158,13 +158,11 @@ class PreparedRun:
         """Writes RUN/model, and other models of an objective."""
         for name, saved in self.objective.models_to_save(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as unfinished:
-                families.save_model(saved, unfinished, tokenizer=self.tokenizer)
+                families.save(saved, unfinished, tokenizer=self.tokenizer)
 
     def outline(self, model: TorchModel, folder: Path) -> None:
         """Writes RUN/model without its weights."""
-        families.save_model(
-            self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False
-        )
+        families.save(self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
 
     def validate(self, model: TorchModel, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """Returns the metrics of the held-out documents, and of each corpus where there are several."""

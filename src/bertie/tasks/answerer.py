@@ -20,6 +20,7 @@ from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.scaling import Scaling
+from bertie.metrics.tags import Entity
 from bertie.metrics.thresholds import ChosenThreshold
 from bertie.tasks.render import RenderedExample, plain
 from bertie.tasks.source import encode
@@ -48,6 +49,11 @@ class Prediction:
     error: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
     label_set: tuple[str, ...] | None = field(default=None, kw_only=True)
+
+    @property
+    def entities(self) -> list[Entity]:
+        """The names that a tagger found, by characters of the text; none of another task."""
+        return []
 
     @property
     def number(self) -> float:

@@ -23,7 +23,7 @@ from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
 from bertie.platform import (
     FolderKind,
-    SourceFile,
+    SourceFiles,
     UsageError,
     check_unchanged,
     console,
@@ -69,7 +69,7 @@ def _content(text: str | None) -> dict[str, str]:
     """Returns a hash of the files of an input, if there is one. Raises DataError for a missing file."""
     if text is None:
         return {}
-    names, *_ = SourceFile.expand([text])
+    names = SourceFiles.of([text]).names
     hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 

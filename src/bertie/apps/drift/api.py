@@ -143,7 +143,9 @@ def drift(
         UsageError: The level is not between 0 and 0.5, or the model has no task head.
 
     Example:
-        >>> bertie.drift("runs/reviews", "traffic.json").drifted
+        >>> found = bertie.drift("runs/reviews", reviews, reference=reviews, text="review")
+        >>> found.drifted
+        False
     """
     if not 0 < level <= 0.5:
         raise UsageError(f"level is {level}; it must be above 0 and at most 0.5.")

@@ -34,8 +34,8 @@ from bertie.platform import (
     UsageError,
     check_unchanged,
     console,
-    content_hashes,
     draw_report,
+    file_hash,
     read_json,
     write_json,
 )
@@ -193,7 +193,9 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    files = {path: content_hashes(Path(path)) for path in (*settings.train, *settings.test)}
+    files = {
+        path: file_hash(Path(path)) if Path(path).is_file() else path for path in (*settings.train, *settings.test)
+    }
     return {
         **vars(settings),
         "weights": digest.hexdigest(),

@@ -12,7 +12,7 @@ from bertie.apps.search.engine import ENGINES
 from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
-from bertie.apps.search.rows import LazyRows, as_files
+from bertie.apps.search.rows import LazyDocuments, as_files
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
 from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
@@ -30,7 +30,7 @@ class WhereModels(NamedTuple):
 
 @checked_arguments()
 def build_index(
-    documents: str | Path | Iterable[object] | LazyRows,
+    documents: str | Path | Iterable[object] | LazyDocuments,
     output: str | Path,
     *,
     embed: AnyModel | None = None,

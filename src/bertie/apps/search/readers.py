@@ -21,6 +21,7 @@ from bertie.platform import (
     PythonPackage,
     Registry,
     SourceFile,
+    SourceFiles,
     TableFormat,
     file_hash,
     read_questions,
@@ -178,12 +179,12 @@ READERS: Registry[Reader] = Registry(
 )
 
 
-def expand(inputs: list[str]) -> SourceFile.Inputs:
+def expand(inputs: list[str]) -> SourceFiles:
     """Returns the files of files, folders and globs, each once and in order, and what was skipped in folders.
 
     Raises DataError for a name that does not exist, and for a file or a folder without a known format.
     """
-    files = SourceFile.expand(inputs, [*READERS])
+    files = SourceFiles.of(inputs, [*READERS])
     for name in files.names:
         if not name.startswith(PACKAGES) and SourceFile(name).format not in READERS:
             raise DataError(f"{name} has an unknown format. Known: {', '.join(READERS)}.")

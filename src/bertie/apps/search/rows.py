@@ -11,11 +11,11 @@ from typing import Protocol
 
 from bertie.platform import UsageError
 
-FOLDER, NAME = "bertie-documents-", "documents"
-FILE = re.compile(rf".*{FOLDER}[^/\\]*[/\\]({NAME})\.jsonl")  # the temporary file of documents in memory
+ROWS_FOLDER, ROWS_NAME = "bertie-documents-", "documents"
+ROWS_FILE = re.compile(rf".*{ROWS_FOLDER}[^/\\]*[/\\]({ROWS_NAME})\.jsonl")  # the temporary file of documents in memory
 
 
-class LazyRows(Protocol):
+class LazyDocuments(Protocol):
     """Protocol of a frame that is computed when it is collected."""
 
     def collect(self) -> object:
@@ -25,7 +25,7 @@ class LazyRows(Protocol):
 
 def source_name(file: str) -> str:
     """Returns the name of a source in an index: that of a file, or "documents" for those in memory."""
-    return FILE.sub(r"\1", file)
+    return ROWS_FILE.sub(r"\1", file)
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def as_files(documents: object) -> Iterator[list[str]]:
     if isinstance(documents, list | tuple) and all(isinstance(one, str | PathLike) for one in documents):
         yield [str(Path(one)) if isinstance(one, PathLike) else one for one in documents]
         return
-    with TemporaryDirectory(prefix=FOLDER) as folder:
-        file = Path(folder) / f"{NAME}.jsonl"
+    with TemporaryDirectory(prefix=ROWS_FOLDER) as folder:
+        file = Path(folder) / f"{ROWS_NAME}.jsonl"
         with file.open("w", encoding="utf-8") as lines:
             for row in _rows(documents):
                 lines.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

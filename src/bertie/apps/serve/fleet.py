@@ -129,8 +129,12 @@ class Fleet:
             self.versions.check(models[self.versions.old], models[self.versions.new])
 
     def routed(self, model: Served, request: bytes) -> Served:
-        """Returns the version of a model that answers a request. request: its id."""
-        return model if self.versions is None else self.models[self.versions.version_for(model.name, request)]
+        """Returns the version of a model that answers a request: the old one, where the new one's process has ended.
+
+        request: its id.
+        """
+        version = model if self.versions is None else self.models[self.versions.version_for(model.name, request)]
+        return version if version.batcher.ready else model
 
     def count(self, call: Call, examples: Sequence[Example], encoded: Sequences, answers: Sequence[Prediction]) -> None:
         """Counts texts and answers of a request."""
@@ -237,8 +241,10 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether every model can answer and the server is not stopping."""
-        return bool(self.models) and not self.draining and all(one.ready for one in self.batchers)
+        """Whether every model can answer and the server is not stopping. One that only reads along is not needed."""
+        along = self.versions.reading_along if self.versions is not None else ""
+        needed = [model for name, model in self.models.items() if name != along]
+        return bool(needed) and not self.draining and all(model.batcher.ready for model in needed)
 
     @property
     def busy(self) -> bool:

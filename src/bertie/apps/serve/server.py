@@ -95,7 +95,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     run = Run(server, fleet, options.drain_s)
     fleet.process = Process.this()
     if options.log is not None:
-        Traffic.add_to(options.log, ())  # so that what cannot be written is refused now
+        Traffic.check_file(options.log)
     run.listen_for_reloads()
     await fleet.start()
     gc.collect()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bertie.apps.serve.served import Call, Served
 
 ANY_AMOUNT = 1 << 62
-ALIKE = 0.1  # numbers that differ by less agree
+LARGEST_DIFFERENCE = 0.1  # numbers that differ by less agree
 NEVER_COMPARED = ("embed", "vectors", "mlm", "pair", "text2text")
 
 
@@ -78,6 +78,11 @@ class Versions(Collector):
     def control(self) -> Path | None:
         """The file that names the version to answer, which only the server's user can write."""
         return None if self.folder is None else Path(self.folder.name) / "version"
+
+    @property
+    def reading_along(self) -> str:
+        """The name of the new version, if it answers no requests to the old one; otherwise ""."""
+        return self.new if self.shadow and not self.share else ""
 
     def open_control(self) -> None:
         """Makes the private folder of the file."""
@@ -208,8 +213,8 @@ def unlimited(name: str) -> Admission:
 
 
 def agrees(one: Prediction, two: Prediction) -> bool:
-    """Returns whether two answers have the same label, or numbers that differ by less than ALIKE."""
+    """Returns whether two answers have the same label, or numbers that differ by less than LARGEST_DIFFERENCE."""
     first, second = (getattr(answer.label, "text", answer.label) for answer in (one, two))
     if isinstance(first, float) and isinstance(second, float):
-        return abs(first - second) < ALIKE
+        return abs(first - second) < LARGEST_DIFFERENCE
     return bool(first == second)

@@ -26,7 +26,7 @@ SAVE_S = 60.0  # between additions to the file
 IDLE_S, PATIENCE_S = 0.02, 2.0  # how long the background waits for a model that answers
 MOST_JOBS, MOST_CHARACTERS = 256, 4_000_000  # that wait for the background
 NAMES = {"label": ("bertie_answers_total", "Answers by label."), "script": ("bertie_scripts_total", "Texts by script.")}
-COUNTS = {
+HISTOGRAMS = {
     "confidence": ("bertie_answer_confidence", "Probability of an answer."),
     "tokens": ("bertie_text_tokens", "Tokens of a text."),
     "unknown_tokens": ("bertie_text_unknown_tokens", "Share of unknown tokens of a text."),
@@ -98,7 +98,9 @@ class Watch(Collector):
             self._tasks.append(asyncio.create_task(self._save_often()))
 
     async def close(self) -> None:
-        """Ends the background, and adds what is fresh to the file."""
+        """Ends the background, if it was started, and adds what is fresh to the file."""
+        if not self._tasks:
+            return
         for task in self._tasks:
             task.cancel()
         await self.save()
@@ -191,7 +193,7 @@ class Watch(Collector):
         for name, entry in self.models.items():
             whole = entry.whole
             names = {key: dict(counts.most_common()) for key, counts in whole.names.items()}
-            bins = {key: binned(key, counts) for key, counts in whole.counts.items() if key in COUNTS}
+            bins = {key: binned(key, counts) for key, counts in whole.counts.items() if key in HISTOGRAMS}
             different = {key: round(value, 4) for key, value in entry.differences(whole).items()}
             found[name] = {"rows": whole.rows, "names": names, "bins": bins, "differences": different}
         return found
@@ -205,7 +207,7 @@ class Watch(Collector):
                 for value, count in traffic.names.get(key, {}).items():
                     counter.add_metric((model, value), count)
             yield counter
-        for key, (name, about) in COUNTS.items():
+        for key, (name, about) in HISTOGRAMS.items():
             histogram = HistogramMetricFamily(name, about, labels=("model",))
             for model, traffic in parts.items():
                 if key in traffic.counts:
