@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bertie
+import bertie as api
 from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
@@ -88,19 +88,19 @@ def test_matryoshka_names_parts_of_a_vector(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "anchor,positive", *["a,b", "c,d"] * 8)
     start = toy_model(tmp_path / "start", LETTERS)
     with pytest.raises(UsageError, match="its numbers must be below 32"):
-        bertie.finetune(start, path, task="embed", settings={"task_options": {"matryoshka": [16, 32]}}, **FAST)
+        api.finetune(start, path, task="embed", settings={"task_options": {"matryoshka": [16, 32]}}, **FAST)
     options = {"matryoshka": [16, 8], "truncate_dim": 8}
-    run = bertie.finetune(start, path, task="embed", settings={"task_options": options}, **FAST)
-    assert bertie.embed(run.model, ["a"]).shape == (1, 8)
+    run = api.finetune(start, path, task="embed", settings={"task_options": options}, **FAST)
+    assert api.embed(run.model, ["a"]).shape == (1, 8)
 
 
 def test_texts_with_labels_are_learned_and_measured(tmp_path: Path) -> None:
     start = toy_model(tmp_path / "start", LETTERS)
     rows = [f"{LETTERS[i % 10]} {LETTERS[(i // 2) % 10]},{'xyz'[i % 3]}" for i in range(60)]
     path = table(tmp_path / "t.csv", "text,label", *rows)
-    run = bertie.finetune(start, path, task="embed", output=tmp_path / "run", **FAST)
+    run = api.finetune(start, path, task="embed", output=tmp_path / "run", **FAST)
     assert set(run.scores.metrics) == {"ndcg@10", "mrr@10", "recall@10", "map"}
-    assert bertie.embed(run.model, ["a b"]).shape == (1, 32)
+    assert api.embed(run.model, ["a b"]).shape == (1, 32)
 
 
 def test_a_guide_and_a_teacher_are_read_once_and_not_saved(tmp_path: Path) -> None:
@@ -108,13 +108,13 @@ def test_a_guide_and_a_teacher_are_read_once_and_not_saved(tmp_path: Path) -> No
     rows = [",".join(LETTERS[(n * k + k) % 10] for k in (1, 3, 7)) for n in range(24)]
     triples = table(tmp_path / "t.csv", "anchor,positive,negative", *rows)
     guided = {"task": "embed", **FAST, "settings": {"task_options": {"guide": str(start)}}}
-    run = bertie.finetune(start, triples, output=tmp_path / "guided", **guided)
+    run = api.finetune(start, triples, output=tmp_path / "guided", **guided)
     assert str(start) not in (tmp_path / "guided" / "model" / "bertie.json").read_text()
     assert 0 < run.scores["mrr@10"] <= 1
     pairs = table(tmp_path / "p.csv", "text1,text2,label", *(f"{row.rpartition(',')[0]},{len(row)}" for row in rows))
-    teacher = bertie.finetune(start, pairs, task="regression", output=tmp_path / "teacher", **FAST)
+    teacher = api.finetune(start, pairs, task="regression", output=tmp_path / "teacher", **FAST)
     taught = {"task": "embed", **FAST, "settings": {"task_options": {"teacher": str(tmp_path / "teacher")}}}
-    bertie.finetune(start, triples, output=tmp_path / "taught", **taught)
+    api.finetune(start, triples, output=tmp_path / "taught", **taught)
     settings = (tmp_path / "taught" / "model" / "bertie.json").read_text()
     assert "margin_mse" in settings
     assert str(tmp_path) not in settings
@@ -127,10 +127,10 @@ def test_a_guide_and_a_teacher_are_read_once_and_not_saved(tmp_path: Path) -> No
     np.testing.assert_allclose(scores, np.pad(np.reshape(expected, (-1, 2)), ((0, 0), (1, 0))), atol=1e-4)
     task = EmbedTask(loss_kind="in_batch_negatives", guide=str(start))
     vectors = with_judgments(task, examples, task.targets(examples, ids), "cpu").sequence["guide"]
-    np.testing.assert_allclose(vectors[:3], bertie.embed(start, [*examples[0].texts]), atol=1e-2)
+    np.testing.assert_allclose(vectors[:3], api.embed(start, [*examples[0].texts]), atol=1e-2)
     taught["settings"]["task_options"]["teacher"] = str(tmp_path / "guided")
     with pytest.raises(UsageError, match="does not score pairs"):
-        bertie.finetune(start, triples, output=tmp_path / "wrong", **taught)
+        api.finetune(start, triples, output=tmp_path / "wrong", **taught)
     assert not (tmp_path / "wrong").exists()
 
 
@@ -142,6 +142,8 @@ def test_anchors_and_passages_have_their_prompts(tmp_path: Path) -> None:
     ids = task.encode([positive, scored, judged], tokenizer, max_length=16, too_long="truncate")
     starts = [tokenizer.decode([i]) for i in ids.input_ids[ids.starts[:-1] + 1].tolist()]
     assert starts == ["a", "b", "b", "c", "d", "a", "b", "b"]
+    query = EmbedTask(prompts={"query": "a "}).encode([positive], tokenizer, max_length=16, too_long="truncate")
+    assert [tokenizer.decode([i]) for i in query.input_ids[query.starts[:-1] + 1].tolist()] == ["a", "d", "e"]
     saved = json.loads(json.dumps(task.files(EncoderConfig(vocab_size=9), 16)))["config_sentence_transformers.json"]
     assert saved["prompts"] == {"query": "a ", "passage": "b ", "document": "b "}
 
@@ -201,11 +203,19 @@ def test_the_values_of_a_tuple_are_texts_and_scores(values: tuple[Any, ...], row
 
 def test_tuples_of_texts_are_learned_and_measured_from_python(tmp_path: Path) -> None:
     start = toy_model(tmp_path / "start", LETTERS)
-    run = bertie.finetune(start, TRIPLES, TRIPLES, task="embed", output=tmp_path / "run", **FAST)
+    run = api.finetune(start, TRIPLES, TRIPLES, task="embed", output=tmp_path / "run", **FAST)
     assert run.scores["ndcg@10"] > 0
-    assert bertie.evaluate(run.model, [one[:2] for one in TRIPLES])["map"] > 0
+    assert api.evaluate(run.model, [one[:2] for one in TRIPLES])["map"] > 0
     with pytest.raises(UsageError, match="two texts or more"):
-        bertie.finetune(start, [("a", 1)], task="embed", **FAST)
+        api.finetune(start, [("a", 1)], task="embed", **FAST)
+
+
+def test_a_metric_of_retrieval_selects_the_weights(tmp_path: Path) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    run = api.finetune(start, TRIPLES, TRIPLES, task="embed", metric="recall@10", patience=1, **FAST)
+    assert run.scores["recall@10"] > 0
+    with pytest.raises(UsageError, match="no metric 'spearman'"):
+        api.finetune(start, TRIPLES, TRIPLES, task="embed", metric="spearman", patience=1, **FAST)
 
 
 def test_a_table_of_triples_has_a_page_of_scores_and_similarities(tmp_path: Path, bertie: CommandLine) -> None:
@@ -221,6 +231,8 @@ def test_a_table_of_triples_has_a_page_of_scores_and_similarities(tmp_path: Path
     assert code == 0, error
     assert "ndcg@10" in out
     assert "<html" in (tmp_path / "r.html").read_text()
+    compressed = bertie("compress", run / "model", "--int8", "--texts", path, "--text", "q", "-o", tmp_path / "int8")
+    assert "texts with 24 tokens are too few" in compressed[2]  # and not: pairs are read
     code, out, error = bertie("predict", run, path)
     assert code == 0, error
     assert len(out.splitlines()) == 8

@@ -47,6 +47,9 @@ def test_a_model_removes_what_its_training_removed(tmp_path: Path, bertie: Comma
     bertie.good("finetune", start, "--train", table, "-o", tmp_path / "run", *fast)
     marked, plain = (bertie.good("predict", tmp_path / "run", stdin=text) for text in ("<i>a</i> d<br>c\n", "a d c\n"))
     assert marked.partition('"label"')[2] == plain.partition('"label"')[2] != ""
+    for command in ("explain", "attention"):
+        marked, plain = (bertie.good(command, tmp_path / "run", text) for text in ("<i>a</i> d<br>c", "a d c"))
+        assert marked == plain
     wrong = bertie("finetune", start, "--train", table, "-o", tmp_path / "x", "--task", "tagging", *fast)[2]
     assert "markup has no effect under task=tagging" in wrong
     assert "html" in bertie("finetune", start, "--train", table, "-o", tmp_path / "x", "--markup", "rtf")[2]

@@ -1,5 +1,6 @@
 """Columns of numbers and categories beside the text: learned, saved, and needed again."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import bertie
+import bertie as api
 from bertie.errors import DataError, UsageError
 from bertie.tasks.tabular import TabularColumn
 from toys import CommandLine, toy_model
@@ -47,27 +48,62 @@ def test_numbers_are_standardized_and_categories_are_one_of_their_values() -> No
         [1.0, 0.0],
         [0.0, 0.0],
     )
-    with pytest.raises(DataError, match="'price' has 'dear', and a number was expected"):
-        price.encode("dear")
+    assert (price.wrong("dear"), price.wrong("NA"), region.wrong("dear")) == ("price is not a number", "", "")
+    assert price.encode("NA") == [0.0]
     with pytest.raises(DataError, match="is empty in all training rows"):
         TabularColumn.fitted("empty", [None, ""])
     with pytest.raises(DataError, match="300 different values"):
         TabularColumn.fitted("name", [f"n{i}" for i in range(300)])
     assert TabularColumn.fitted("same", [1, 1]).encode(1) == [0.0]
+    assert TabularColumn.fitted("cost", ["1,5", "N/A", "3,5", "1.234,5", "20%"]).mean == pytest.approx(1239.7 / 4)
+    with pytest.raises(DataError, match="'cost' has a comma that may separate thousands or decimals"):
+        TabularColumn.fitted("cost", ["1,234", "12"])
+    paid = TabularColumn.fitted("paid", [True, False])
+    assert paid.encode("true") == paid.encode("TRUE") == paid.encode(True) == [0.0, 1.0]
+
+
+def test_a_row_whose_number_is_none_is_left_out(
+    start: Path, rows: pd.DataFrame, tmp_path: Path, bertie: CommandLine
+) -> None:
+    run = api.finetune(start, rows[:200], rows[200:], tabular=["price"], output=tmp_path / "r", **FAST)
+    table = tmp_path / "t.csv"
+    table.write_text("text,price,label\na b,1,yes\na b,dear,yes\na b,,no\na b,NA,no\n")
+    out = bertie.good("predict", run.folder, table)
+    answers = list(map(json.loads, out.splitlines()))
+    assert [answer.get("error") for answer in answers] == [None, "price is not a number", None, None]
+    assert answers[2]["scores"] == answers[3]["scores"]
+    assert api.evaluate(run.folder, table)["examples"] == 3
+    train = tmp_path / "train.csv"
+    rows.to_csv(train, index=False)
+    with pytest.raises(DataError, match=r"1 of 4 dev examples .* Line 3: price is not a number. Remove them.$"):
+        api.finetune(start, train, table, text="text", label="label", tabular=["price"], **FAST)
+
+
+def test_several_columns_of_labels_keep_what_else_is_read(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("text,price,x,y\n" + "".join(f"a <b>b</b>,{i},{i % 2},{i % 3 % 2}\n" for i in range(40)))
+    fast = ("--epochs", 1, "--max-length", 16, "--batch-size", 16, "--task", "multilabel", "--label", "x,y")
+    run = tmp_path / "r"
+    bertie.good("finetune", start, "--train", table, "--tabular", "price", "--markup", "html", "-o", run, *fast)
+    facts = json.loads((run / "model" / "bertie.json").read_text())
+    assert (facts["markup"], facts["task_options"]["tabular"][0]["name"]) == ("html", "price")
+    assert "read the answer" in bertie("finetune", start, "--train", table, "--tabular", "x", "-o", run, *fast)[2]
+    twice = bertie("finetune", start, "--train", table, "--tabular", "price,price", "-o", run, *fast)
+    assert (twice[0], "'price' twice" in twice[2]) == (2, True)
 
 
 def test_a_classification_reads_them_in_every_engine(start: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
     before = rows.copy()
     train, dev = rows[:200], rows[200:]
     own = {"text": "text", "label": "side", "output": tmp_path / "run"}
-    run = bertie.finetune(start, train, dev, tabular=["price", "region"], metric="accuracy", **own, **FAST)
+    run = api.finetune(start, train, dev, tabular=["price", "region"], metric="accuracy", **own, **FAST)
     pd.testing.assert_frame_equal(rows, before)
     assert run.scores["accuracy"] > 0.85
-    plain = bertie.finetune(start, train, dev, text="text", label="side", **FAST)
+    plain = api.finetune(start, train, dev, text="text", label="side", **FAST)
     assert plain.scores["accuracy"] < 0.75
-    answers = [bertie.load(run.folder, engine=engine).predict(dev, text="text") for engine in ("torch", "native")]
+    answers = [api.load(run.folder, engine=engine).predict(dev, text="text") for engine in ("torch", "native")]
     np.testing.assert_allclose(answers[0].probabilities, answers[1].probabilities, atol=1e-5)
-    assert bertie.evaluate(run.folder, dev)["accuracy"] == run.scores["accuracy"]
+    assert api.evaluate(run.folder, dev)["accuracy"] == run.scores["accuracy"]
     with pytest.raises(UsageError, match="also reads the columns price, region, and texts alone have none"):
         run.model.predict(["a b c"])
     with pytest.raises(DataError, match="no column 'price'"):
@@ -79,7 +115,7 @@ def test_a_classification_reads_them_in_every_engine(start: Path, rows: pd.DataF
 @pytest.mark.parametrize("task", ["regression", "multilabel"])
 def test_numbers_and_sets_of_labels_depend_on_them(start: Path, rows: pd.DataFrame, task: str) -> None:
     label = "number" if task == "regression" else "side"
-    run = bertie.finetune(start, rows, text="text", label=label, task=task, tabular=["price"], **FAST)
+    run = api.finetune(start, rows, text="text", label=label, task=task, tabular=["price"], **FAST)
     assert run.scores["spearman" if task == "regression" else "micro_f1"] > 0.8
     again = run.model.evaluate(rows, text="text", label=label)
     assert again["spearman" if task == "regression" else "micro_f1"] > 0.8
@@ -89,7 +125,7 @@ def test_numbers_and_sets_of_labels_depend_on_them(start: Path, rows: pd.DataFra
 def test_calibration_lora_and_the_best_weights_keep_them(
     start: Path, rows: pd.DataFrame, tmp_path: Path, more: dict[str, Any]
 ) -> None:
-    run = bertie.finetune(
+    run = api.finetune(
         start,
         rows[:200],
         rows[200:],
@@ -101,7 +137,7 @@ def test_calibration_lora_and_the_best_weights_keep_them(
         **more,
     )
     assert run.scores["accuracy"] > 0.85
-    assert bertie.evaluate(tmp_path / "r", rows[200:])["accuracy"] == run.scores["accuracy"]
+    assert api.evaluate(tmp_path / "r", rows[200:])["accuracy"] == run.scores["accuracy"]
 
 
 def test_folds_and_the_command(start: Path, rows: pd.DataFrame, tmp_path: Path, bertie: CommandLine) -> None:

@@ -3,10 +3,13 @@
 import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import bertie
+from bertie import checksums
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.runs import confirmation
 from bertie.runs import tune as module
@@ -319,13 +322,14 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
     monkeypatch.setattr(confirmation, "finetune", watched)
     space = {"optim.lr": (1e-6, 1e-2)}
     results = tune(config, tmp_path / "run", space, folds=2)
+    assert not checksums.check(tmp_path / "run").uncovered
     nested = results["nested"]
     assert (nested["folds"], len(nested["settings"])) == (2, 2)
-    outer = [measured[f"fold-{k}/best=all rows"] for k in (1, 2)]
+    outer = [measured[f"run/best=fold-{k}"] for k in (1, 2)]
     assert outer[0][1].isdisjoint(outer[1][1])
     assert len(outer[0][1] | outer[1][1]) == 120
     for k in (1, 2):
-        learned, tested = measured[f"fold-{k}/best=all rows"]
+        learned, tested = measured[f"run/best=fold-{k}"]
         assert learned.isdisjoint(tested)
         for lr in ("1e-06", "0.01"):
             inner = measured[f"fold-{k}/lr={lr}"]
@@ -356,3 +360,16 @@ def test_what_mattered_is_told_from_enough_trials(config: FinetuneConfig, tmp_pa
                 assert module._importance(library, study) == {}
     shares = module._importance(library, study)["importance"]
     assert shares["optim.lr"] > 0.9 > 0.1 > shares["epochs"]
+
+
+def test_one_comparison_is_made(config: FinetuneConfig, tmp_path: Path):
+    with pytest.raises(UsageError, match="`folds` and `confirm` exclude each other"):
+        bertie.tune(config=config, output=tmp_path / "run", confirm=2, folds=2)
+
+
+def test_trials_of_other_columns_beside_the_texts_are_others(config: FinetuneConfig):
+    examples = module.read_examples(config)
+    cheap, dear = ([replace(one, tabular=(price,)) for one in examples.train] for price in (1, 2))
+    of_cheap, of_dear = (module._contents(config, replace(examples, train=train)) for train in (cheap, dear))
+    assert of_cheap["train_file"] != of_dear["train_file"]
+    assert of_cheap["model"] == of_dear["model"]

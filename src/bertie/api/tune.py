@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 SHOWN = 10  # trials of a display
+CONFIRMING_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def tune(
     trials: int | None = None,
     hours: float | None = None,
     prune: bool = False,
-    confirm: int = 3,
+    confirm: int | None = None,
     folds: int | None = None,
     overwrite: bool = False,
     **options: Unpack[FinetuneOptions],
@@ -147,7 +148,8 @@ def tune(
         trials: Number of runs. Default: the whole grid.
         hours: Hours after which no further run starts.
         prune: Whether to stop runs whose dev score is below the median of earlier runs.
-        confirm: New seeds with which the best settings are compared with those that you passed; 0: none.
+        confirm: New seeds with which the best settings are compared with those that you passed. Default: 3, or none
+            with `folds`. 0: none.
         folds: Folds of nested cross-validation instead: the search is repeated in each.
         overwrite: Whether to delete first what Bertie wrote to the folder.
         **options: The settings of `finetune`.
@@ -175,6 +177,9 @@ def tune(
         raise UsageError(
             f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: `vary`."
         )
+    if confirm and folds is not None:
+        raise UsageError("`folds` and `confirm` exclude each other. Omit one of them.")
+    confirm = CONFIRMING_SEEDS if confirm is None and folds is None else confirm or 0
     if confirm < 0 or (folds is not None and folds < 2):
         wrong = (
             f"confirm is {confirm}; it must be 0 or more" if confirm < 0 else f"folds is {folds}; it must be 2 or more"

@@ -45,14 +45,14 @@ def tune(
         ),
     ] = False,
     confirm: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--confirm",
             min=0,
-            help="New seeds that compare the best settings with yours; 0: none.",
+            help="New seeds that compare the best settings with yours; 0: none. Default: 3, or none with --folds.",
             rich_help_panel="Training",
         ),
-    ] = 3,
+    ] = None,
     folds: Annotated[
         int | None,
         typer.Option(

@@ -155,7 +155,7 @@ class TextPipeline:
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
-        return ids_of(self._without_markup(examples), self.tokenizer)
+        return ids_of(self.without_markup(examples), self.tokenizer)
 
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
@@ -216,8 +216,12 @@ class TextPipeline:
         return counts, "single texts or pairs of texts"
 
     def readable(self, row: Row) -> Row:
-        """Returns a row, as an invalid one where the model cannot read its feature vectors."""
-        if isinstance(row, BadRecord) or row.vectors is None:
+        """Returns a row, as an invalid one where the model cannot read its columns or its feature vectors."""
+        if isinstance(row, BadRecord):
+            return row
+        if isinstance(self.task_or_none, TabularTask) and (why := self.task_or_none.unreadable(row)):
+            return BadRecord(row.line, why, source=row.source)
+        if row.vectors is None:
             return row
         facts, (count, size), reason = self.facts, row.vectors.shape, ""
         reads, most = facts.feature_size, facts.max_together
@@ -234,10 +238,10 @@ class TextPipeline:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        plain = self._without_markup(examples)
+        plain = self.without_markup(examples)
         return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
-    def _without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
+    def without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
         """Returns examples without the markup that was removed from those of training."""
         if not (markup := self.facts.training_facts.markup):
             return examples

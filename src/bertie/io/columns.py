@@ -68,13 +68,21 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     if columns.labelled and label is None:
         label = _label(values, names, text, where)
         recognized.append("--label")
-    check_apart((*text, *columns.tabular), (label,) if label else (), names, where)
+    if twice := next((name for name in columns.tabular if columns.tabular.count(name) > 1), ""):
+        raise UsageError(f"tabular has the column {twice!r} twice. Leave out one.")
+    check_apart(text, columns.tabular, label, names, where)
     return replace(columns, text=text, label=label, recognized=tuple(recognized))
 
 
-def check_apart(text: Sequence[str], labels: Sequence[str], names: Sequence[str], where: str) -> None:
-    """Raises UsageError for a label that is also a column of a text."""
-    if label := next((label for label in labels if label in _columns_of_texts(text, names)), ""):
+def check_apart(
+    text: Sequence[str], tabular: Sequence[str], label: str | None, names: Sequence[str], where: str
+) -> None:
+    """Raises UsageError for a label that is also read as a text or a column beside it."""
+    if label in tabular:
+        raise UsageError(
+            f"{where}: the label column {label!r} is in tabular, so the model would read the answer. Leave it out."
+        )
+    if label in _columns_of_texts(text, names):
         raise UsageError(
             f"{where}: the label column {label!r} is in the text {' and '.join(map(repr, text))}, so the model would "
             "read the answer. Leave the column out of the text, or choose another label.",

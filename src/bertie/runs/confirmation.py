@@ -68,7 +68,7 @@ def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dic
         values = []
         for name, settings in ((GIVEN, plan.config), (BEST, varied(plan.config, best))):
             console.say(f"[bold]{fold.name}: {name} settings[/]", markup=True)
-            values.append(_score(settings, run / fold.name / f"{name}=all rows", metric, fold.examples))
+            values.append(_score(settings, run / f"{name}={fold.name}", metric, fold.examples))
         pairs.append((values[0], values[1]))
     return {"folds": len(plan.folds), "settings": chosen, **_compared(pairs, metric)}
 

@@ -135,7 +135,9 @@ def prepare_run(
     metric = selecting_metric(config, examples)
     all_callbacks = Callbacks([*callbacks_of(config.train, metric), *callbacks])
     if config.train.metric:  # refused now, not at the first evaluation
-        metric_of(dict.fromkeys((LOSS, *examples.task.scores().compute()), 0.0), metric)
+        computed, usual = examples.task.scores().compute(), examples.task.metrics_for(examples.dev)
+        known = computed if {*usual} <= {*computed} else usual  # other rows have other metrics
+        metric_of(dict.fromkeys((LOSS, *known), 0.0), metric)
     start = model_folder(config.model)
     task, continued = examples.task.continued(read_sentence(start, {}), config.task_options)
     _check_batch_size(config, task)
@@ -300,9 +302,12 @@ def _encode(
     """Returns examples with their token ids. name: as messages call them. `notes` gets what is to be said of them."""
     tokenizer, too_long = pipeline.tokenizer, _too_long(config, pipeline.task)
     if bad := [row for row in map(pipeline.readable, examples) if isinstance(row, BadRecord)]:
+        change = (
+            ", or change features.patch_size, features.picture_size or max_length" if config.features.column else ""
+        )
         raise DataError(
             f"{len(bad):,} of {len(examples):,} {name} examples cannot be read. Line {bad[0].line}: "
-            f"{bad[0].reason}. Remove them, or change features.patch_size, features.picture_size or max_length."
+            f"{bad[0].reason}. Remove them{change}."
         )
     ids = pipeline.task.encode(examples, tokenizer, max_length=config.max_length, too_long=too_long)
     count = TextCount(too_long, config.max_length)

@@ -266,7 +266,7 @@ def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
     """Returns hashes of the examples and of the start model: trials of other contents cannot be compared."""
     texts = {"train_file": examples.train, "dev_file": examples.dev}
     found = {
-        name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label) for e in some]).encode())
+        name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label, e.tabular, e.weight) for e in some]).encode())
         for name, some in texts.items()
     }
     return {**found, "model": fingerprint(model_folder(config.model))}

@@ -84,7 +84,7 @@ class ChoiceTask(Task):
             if name not in names:
                 raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
         if columns.labelled:
-            check_apart((*context, *choices), (label,), names, where)
+            check_apart((*context, *choices), (), label, names, where)
         return Columns(context, label if columns.labelled else None, choices, further)
 
     @classmethod

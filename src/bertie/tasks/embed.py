@@ -348,11 +348,11 @@ class EmbedTask(Task):
 
     @property
     def side_prompts(self) -> tuple[str, str]:
-        """The prompts of anchors and of other texts, where the model has a prompt for each; else that of all texts."""
+        """The prompts of anchors and of other texts, where the model has one for either; else that of all texts."""
         query, passage = (next((name for name in side if name in self.prompts), "") for side in PROMPT_SIDES)
-        if self.prompt or not (query and passage):
+        if self.prompt or not (query or passage):
             return self.prompt, self.prompt
-        return self.prompts[query], self.prompts[passage]
+        return self.prompts.get(query, ""), self.prompts.get(passage, "")
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns arrays of W rows: "place" in the example, "score", "key" of the text, and "label" of single texts.

@@ -22,9 +22,10 @@ from bertie.io.fields import Fields, Template, columns_in, is_template
 from bertie.io.header import LABELS
 from bertie.io.lines import BadRecord
 from bertie.io.memory import PAIR
+from bertie.io.numerals import number_of
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
-from bertie.tasks.regression import RegressionTask, number_of
+from bertie.tasks.regression import RegressionTask
 
 Form: TypeAlias = Literal["scored", "positive", "judged", "labeled"]
 LossName: TypeAlias = Literal["cosine", "cosent", "contrastive", "in_batch_negatives", "triplet", "margin_mse", "kl"]

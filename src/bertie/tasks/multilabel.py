@@ -143,9 +143,10 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         for name in several:
             if name not in names:
                 raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
-        text = find_columns(names, replace(columns, label=None), where, look).text
-        check_apart(text, several if columns.labelled else (), names, where)
-        return Columns(text, ",".join(several) if columns.labelled else None)
+        found = find_columns(names, replace(columns, label=several[0]), where, look)
+        for label in several if columns.labelled else ():
+            check_apart(found.text, found.tabular, label, names, where)
+        return replace(found, label=",".join(several) if columns.labelled else None)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:

@@ -3,8 +3,6 @@
 Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a batch
 """
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -14,6 +12,7 @@ import numpy as np
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
+from bertie.io.numerals import number_of
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
@@ -29,17 +28,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
-
-# Numbers as people and programs write them: 4.5, 4,5, 1,234.5, 1.234,5, 1 234,5, 45%. One comma before three digits,
-# as in 1,234, can separate thousands or decimals, and is not guessed.
-UNCLEAR = "has a comma that may separate thousands or decimals; write 1234 or 1.234"
-NO_NUMBER = "is not a number"
-SPACES = re.compile(r"(?<=\d)[\s\u00a0\u202f'\u2019](?=\d{3}(?!\d))")  # between thousands
-POINTS = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+\.\d+|\d{1,3}(?:,\d{3}){2,})")  # 1,234.5: commas between thousands
-COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d*),\d+")  # 1.234,5: a decimal comma
-DOTS = re.compile(r"[-+]?\d{1,3}(?:\.\d{3}){2,}")
-BOTH = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")
-LARGEST = 1e15  # the square of a label and its mean over a batch must be float32 numbers
 
 
 @dataclass(frozen=True)
@@ -76,8 +64,6 @@ class RegressionTask(TabularTask):
         number = number_of(found.label)
         if isinstance(number, str):
             return BadRecord(line, f"{columns.label} {number}")
-        if abs(number) > LARGEST:
-            return BadRecord(line, f"{columns.label} is beyond {LARGEST:g}")
         return replace(found, label=number)
 
     @classmethod
@@ -138,24 +124,3 @@ class RegressionTask(TabularTask):
         named = facts.sentence.activation or ("Identity" if facts.problem_type or settings else "Sigmoid")
         told = {"activation": "sigmoid"} if named == "Sigmoid" else {}
         return cls.make(facts.labels or ("score",), {**told, **settings})
-
-
-def number_of(text: str) -> float | str:
-    """Returns the number that a text is, or why it is none. 45% is 0.45, as a workbook stores it."""
-    whole = SPACES.sub("", text.strip().replace("\u2212", "-"))
-    plain = whole.removesuffix("%").rstrip()
-    if BOTH.fullmatch(plain):
-        return UNCLEAR
-    if POINTS.fullmatch(plain):
-        plain = plain.replace(",", "")
-    elif COMMA.fullmatch(plain):
-        plain = plain.replace(".", "").replace(",", ".")
-    elif DOTS.fullmatch(plain):
-        plain = plain.replace(".", "")
-    try:
-        number = float(plain) if "_" not in plain else math.nan
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        return NO_NUMBER
-    return number / 100 if whole.endswith("%") else number

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError, nearest
+from bertie.io.numerals import MISSING
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.conformal import set_cut
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.loss import LossReport
 
-MISSING = ("na", "n/a", "nan", "null", "<na>", "#n/a")  # as R, pandas, databases and Excel write a missing value
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones

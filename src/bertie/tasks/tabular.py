@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.io.numerals import MISSING, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
 from bertie.tasks.base import Task
@@ -60,11 +61,14 @@ class TabularColumn:
         known = [cell for cell in cells if not _is_empty(cell)]
         if not known:
             raise DataError(f"The column {name!r} is empty in all training rows. Leave it out of tabular.")
-        numbers = [_number(cell) for cell in known]
-        if all(number is not None for number in numbers):
+        numbers = [number for cell in known if (number := _number(cell)) is not None]
+        reasons = {number for number in numbers if isinstance(number, str)}
+        if reasons and NO_NUMBER not in reasons:
+            raise DataError(f"The column {name!r} {min(reasons)}.")
+        if numbers and not reasons:
             array = np.array(numbers, np.float64)
             return cls(name, float(array.mean()), float(array.std()) or 1.0)
-        values = tuple(sorted({str(cell).strip() for cell in known}))
+        values = tuple(sorted(set(map(_value, known))))
         if len(values) > MOST_VALUES:
             raise DataError(
                 f"The column {name!r} has {len(values):,} different values; a category may have {MOST_VALUES}. Leave "
@@ -77,28 +81,32 @@ class TabularColumn:
         """The numbers that a cell becomes."""
         return len(self.values) or 1
 
+    def wrong(self, cell: object) -> str:
+        """Returns why a cell cannot be read: it is no number, and those of training are. "" for one that can."""
+        reason = "" if self.values else _number(cell)
+        return f"{self.name} {reason}" if reason and isinstance(reason, str) else ""
+
     def encode(self, cell: object) -> list[float]:
-        """Returns the numbers of a cell. Raises DataError for one that is no number where a number is read."""
+        """Returns the numbers of a cell that is not `wrong`."""
         if self.values:
-            return [float(str(cell).strip() == value) for value in self.values]
-        if _is_empty(cell):
-            return [0.0]
+            return [float(_value(cell) == value) for value in self.values]
         number = _number(cell)
-        if number is None:
-            raise DataError(f"The column {self.name!r} has {str(cell)[:40]!r}, and a number was expected.")
-        return [(number - self.mean) / self.deviation]
+        return [(number - self.mean) / self.deviation if isinstance(number, float) else 0.0]
 
 
 def _is_empty(cell: object) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
 
 
-def _number(cell: object) -> float | None:
-    try:
-        number = float(str(cell))
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+def _value(cell: object) -> str:
+    """Returns the name of a category. What is true in JSON is True in Python and TRUE in a spreadsheet."""
+    text = str(cell).strip()
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+def _number(cell: object) -> float | str | None:
+    """Returns the number of a cell, None for a missing one, or why it is no number."""
+    return None if _is_empty(cell) or str(cell).strip().casefold() in MISSING else number_of(str(cell))
 
 
 def linear_weight(rows_ED: NDArray[np.float32], labels: Sequence[object], names: Sequence[str]) -> NDArray[np.float32]:
@@ -179,7 +187,16 @@ class TabularTask(Task, ABC):
         names = ", ".join(column.name for column in self.tabular)
         return f"This model also reads the columns {names}, and texts alone have none. Pass a table with these columns."
 
+    def unreadable(self, example: Example) -> str:
+        """Returns why the columns of a row cannot be read; "" if they can."""
+        return next(
+            (why for column, cell in zip(self.tabular, example.tabular, strict=False) if (why := column.wrong(cell))),
+            "",
+        )
+
     def _numbers(self, example: Example) -> list[float]:
+        if reason := self.unreadable(example):
+            raise DataError(f"A row cannot be read: {reason} (line {example.line}).")
         pairs = zip(self.tabular, example.tabular, strict=True)
         return [number for column, cell in pairs for number in column.encode(cell)]
 

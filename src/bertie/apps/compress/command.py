@@ -230,7 +230,8 @@ class _Asked:
         """The examples of --train."""
 
         assert self.train is not None
-        examples, skipped = platform.SkipReport.collect(predictor.task.rows(self.train, self.format()), str(self.train))
+        rows = predictor.task.rows(self.train, predictor.pipeline.reading(self.format()))
+        examples, skipped = platform.SkipReport.collect(rows, str(self.train))
         if skipped.total:
             console.warn(f"{self.train}: {skipped}")
         return examples
@@ -313,7 +314,7 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
 
     if asked.texts is not None:
         read = asked.read_texts()
-        wants = found.training_facts.texts
+        wants = platform.Predictor(found).pipeline.fixed_texts
         if wants is not None and any(len(row) != wants for row in read):
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")

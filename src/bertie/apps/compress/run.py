@@ -145,7 +145,9 @@ class _Search:
         self.tried = dict[str, dict[str, Any]]()
 
     def _examples(self, path: Path) -> list[Example]:
-        examples, skipped = SkipReport.collect(self.task.rows(path, self.data.format), str(path))
+        examples, skipped = SkipReport.collect(
+            self.task.rows(path, self.predictor.pipeline.reading(self.data.format)), str(path)
+        )
         if skipped.total:
             console.warn(f"{path}: {skipped}")
         return examples

@@ -60,10 +60,13 @@ def several(place: str, texts: Sequence[str]) -> str:
 
 
 def single_example(call: Call, inputs: str | Sequence[str]) -> list[Example]:
-    """Returns the one example of a text, or of a list of one or two. Raises Refusal as `examples_of`."""
+    """Returns the one example of a text, or of a list of one or two, without the markup that the model does not read.
+
+    Raises Refusal as `examples_of`.
+    """
     texts = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     check_count(texts)
-    return examples_of(call, [texts])
+    return [*call.model.pipeline.without_markup(examples_of(call, [texts]))]
 
 
 def check_count(inputs: Sequence[object], most: int = MOST_INPUTS, name: str = "inputs") -> None:

@@ -153,9 +153,9 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
 def _removal(
     model: "TorchModel", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
-    examples, skipped = platform.SkipReport.collect(
-        app.heads.predictor_of(model).task.rows(file, platform.TableFormat.of(text, label)), str(file)
-    )
+    predictor = app.heads.predictor_of(model)
+    rows = predictor.task.rows(file, predictor.pipeline.reading(platform.TableFormat.of(text, label)))
+    examples, skipped = platform.SkipReport.collect(rows, str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     found = app.heads.removal(model, _first(examples, most, file), points=points, max_length=max_length)
