@@ -37,6 +37,7 @@ TOPICS = {  # the public names, in the order in which they are used
 }
 RESULTS = (
     *("bertie.tasks.answerer.Prediction", "bertie.api.results.Ranked", "bertie.api.results.Explanation"),
+    "bertie.api.results.Written",
     *("bertie.apps.drift.api.Drift", "bertie.apps.drift.compare.QuantityDrift", "bertie.apps.drift.api.UnlikeRow"),
     *("bertie.infer.fill.MaskPrediction", "bertie.infer.layers.TokenVectors", "bertie.infer.predict.Predictor"),
     *(

@@ -117,7 +117,7 @@ def test_both_columns_give_the_same(
         library.finetune("encoder", "reviews.csv", text="review", label="stars", output="runs/other", epochs=1)
     result = eval(python, {"bertie": library, "Path": Path})  # of the page of this repository
     ours = plain(result)
-    if isinstance(result, library.Written):
+    if isinstance(result, Written):
         files = [places[0] / path for path in result.files]
         assert ours == [path.read_bytes().hex() for path in files]
         return

@@ -51,6 +51,7 @@ perplexity run reviews.csv
 predict tuned reviews.csv -o answers.csv
 predict tuned reviews.csv -o answers.xlsx
 evaluate tuned reviews.csv
+drift tuned reviews.csv
 embed run reviews.csv -o vectors.npy
 explain tuned "the soup was good"
 attention tuned "the soup was good" -o attention.html
@@ -63,7 +64,7 @@ debias run people.txt -o debiased
 counterfactual reviews.csv -o counterfactual.jsonl
 cloze --help
 vary reviews.csv -o varied.jsonl
-tune run --train reviews.csv --vary epochs=1 -o search {FAST}
+tune run --train reviews.csv --vary epochs=1 --confirm 1 -o search {FAST}
 index reviews.csv -o documents
 search documents soup
 evaluate-search --help
@@ -80,6 +81,7 @@ download --list
 upload --help
 serve tuned
 reload --help
+switch --help
 submission --help
 demo --help
 """

@@ -214,7 +214,7 @@ def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     assert library.load(model.name).tokenizer is not None
     with pytest.raises(DataError, match=r"In Python, use bertie\.load\(NAME\)\.tokenizer"):
         library.Tokenizer.load(model.name)
-    with pytest.raises(UsageError, match="model is 3; a text or a path was expected"):
+    with pytest.raises(UsageError, match="model is 3; a text or a PathLike was expected"):
         library.load(3)
     assert names.find("starter-xx") is None
     with pytest.raises(DataError, match="starter-xx is not a folder"):

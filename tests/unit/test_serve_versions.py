@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with torch.no_grad():
         model.heads["sequence"].classifier.weight.neg_()
         model.heads["sequence"].classifier.bias.neg_()
-    families.save_model(model, home / "reversed", tokenizer=Tokenizer.load(models["sequence"]))
+    families.save(model, home / "reversed", tokenizer=Tokenizer.load(models["sequence"]))
     return models | {"reversed": home / "reversed"}
 
 

@@ -125,7 +125,7 @@ def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = bertie.train_tokenizer(texts, size=VOCABULARY, min_frequency=1, lowercase=True)
+    tokenizer = bertie.train_tokenizer(iter(texts), size=VOCABULARY, min_frequency=1, lowercase=True)
     model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
     model.tokenizer = tokenizer
     return model
