@@ -52,7 +52,6 @@ _MODULES = {
     "infer.write": "WrittenWords=Words",
     "io.fields": "Fields",
     "io.lines": "BadRecord",
-    "io.markup": "without_markup",
     "io.pydocs": "PythonModule=Module PythonPackage",
     "io.questions": "read_questions=questions",
     "io.sources": "SourceFile SourceFiles",
@@ -117,8 +116,7 @@ __all__ = [
     "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune", "quantity",
     "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
     "sentence_boundaries", "settings_of", "some_of", "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors",
-    "unlabelled", "unwrap_lines", "utilizations", "without_heads", "without_markup", "word_places", "write_json",
-    "write_rows",
+    "unlabelled", "unwrap_lines", "utilizations", "without_heads", "word_places", "write_json", "write_rows",
 ]
 # fmt: on
 
@@ -179,7 +177,6 @@ if TYPE_CHECKING:
     from bertie.infer.write import Words as WrittenWords
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
-    from bertie.io.markup import without_markup
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.pydocs import PythonPackage
     from bertie.io.questions import questions as read_questions

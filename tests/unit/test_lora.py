@@ -179,6 +179,7 @@ def test_an_adapter_of_peft_opens_here(peft: Any, targets: list[str], model: Pat
     [
         ({"lora": 0}, "lora.rank"),
         ({"lora": 4000}, r"lora.rank is 4000; "),
+        ({"settings": {"lora.dropout": 0.1}}, "lora has no effect without a rank"),
         ({"lora": 4, "settings": {"freeze": 1}}, "freeze changes the model in another way"),
         ({"lora": 4, "settings": {"from_scratch": True}}, "from_scratch changes the model"),
         ({"lora": 4, "settings": {"lora.targets": ["heads"]}}, "lora.targets"),

@@ -22,7 +22,7 @@ from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
-from bertie.tasks.capabilities import Parts
+from bertie.tasks.capabilities import Parts, ReadsColumns
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
 from bertie.tasks.tabular import TabularTask
@@ -219,7 +219,7 @@ class TextPipeline:
         """Returns a row, as an invalid one where the model cannot read its columns or its feature vectors."""
         if isinstance(row, BadRecord):
             return row
-        if isinstance(self.task_or_none, TabularTask) and (why := self.task_or_none.unreadable(row)):
+        if isinstance(self.task_or_none, ReadsColumns) and (why := self.task_or_none.unreadable(row)):
             return BadRecord(row.line, why, source=row.source)
         if row.vectors is None:
             return row
@@ -243,9 +243,13 @@ class TextPipeline:
 
     def without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
         """Returns examples without the markup that was removed from those of training."""
-        if not (markup := self.facts.training_facts.markup):
+        if not self.facts.training_facts.markup:
             return examples
-        return [replace(one, texts=tuple(without_markup(text, markup) for text in one.texts)) for one in examples]
+        return [replace(one, texts=self.plain_texts(one.texts)) for one in examples]
+
+    def plain_texts(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Returns texts without the markup that was removed from those of training."""
+        return tuple(without_markup(text, self.facts.training_facts.markup) for text in texts)
 
     def logits(self, arrays: Mapping[str, Array], encoded: Sequences) -> Array:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""

@@ -204,6 +204,8 @@ def _lora(config: FinetuneConfig, task: Task, model: TorchModel, fresh: Sequence
     """Adds what LoRA trains to the model, if it does. Raises UsageError for settings that exclude it."""
     own = config.lora
     if own.rank is None:
+        if own != type(own)():
+            raise UsageError("lora has no effect without a rank. Pass lora.rank=8 too, or omit its other settings.")
         return None
     others = ("from_scratch", "reinit", "freeze_names", "pooling", "lstm")
     chosen = next((name for name in others if getattr(config, name)), "freeze" if config.freeze is not None else "")

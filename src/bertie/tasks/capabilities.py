@@ -66,6 +66,10 @@ class ReadsColumns(Protocol):
         """These columns; none before they are fitted."""
         ...
 
+    def unreadable(self, example: Example) -> str:
+        """Returns why the columns of a row cannot be read; "" if they can."""
+        ...
+
     def reading_as(self, other: Any) -> Task:
         """Returns the task that reads columns as another one does."""
         ...

@@ -143,10 +143,10 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         for name in several:
             if name not in names:
                 raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
-        found = find_columns(names, replace(columns, label=several[0]), where, look)
+        columns = find_columns(names, replace(columns, label=several[0]), where, look)
         for label in several if columns.labelled else ():
-            check_apart(found.text, found.tabular, label, names, where)
-        return replace(found, label=",".join(several) if columns.labelled else None)
+            check_apart(columns.text, columns.tabular, label, names, where)
+        return replace(columns, label=",".join(several) if columns.labelled else None)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:

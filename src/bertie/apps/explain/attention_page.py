@@ -26,13 +26,14 @@ from bertie.apps.explain.picture import heat_table, small, with_words
 from bertie.platform import (
     DataError,
     Encoding,
+    Facts,
     ModelCard,
     Report,
     StatCard,
+    TextPipeline,
     TorchModel,
     UsageError,
     counted,
-    without_markup,
 )
 
 MOST_TOKENS = 128
@@ -84,7 +85,7 @@ class TextAttention:
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")
-        texts = tuple(without_markup(text, model.training_facts.markup) for text in texts)
+        texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)
         encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=max_length or most)
         words = np.array([sequence is not None for sequence in encoding.sequence_ids])
         if not words.any():

@@ -22,7 +22,6 @@ from bertie.platform import (
     UsageError,
     VocabularyHead,
     nearest,
-    without_markup,
 )
 
 SPAN = 2  # outputs of a head for answers: start, end
@@ -69,7 +68,7 @@ def question_of(
     length = max_length or min(
         facts.max_length or tokenizer.max_length, model.config.max_length
     )  # what `predict` reads
-    texts = [without_markup(text, facts.markup) for text in texts]  # as `predict` reads them
+    texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)  # as `predict` reads them
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
         encoding = Masked.filled(tokenizer, encoding, texts, length)
