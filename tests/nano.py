@@ -4,6 +4,7 @@ python tests/nano.py RUN '{"steps": 60}'        one run in a process of its own,
 """
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -166,6 +167,7 @@ def kill_after(number: int) -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)  # what the loop says goes to a logger where no command runs it
     given = json.loads(sys.argv[2])
     if "timeout_s" in given:  # how long ranks wait for each other, and how long rank 0 looks at held-out samples
         distributed.TIMEOUT = timedelta(seconds=given.pop("timeout_s"))

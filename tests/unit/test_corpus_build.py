@@ -467,7 +467,7 @@ def test_workers_end_with_a_caller_that_was_killed_and_import_nothing_of_it(tmp_
         f"from {__name__} import lasting\n"
         f"Path({str(tmp_path)!r}, 'begun').open('a').write('x')\n"
         f"units = 2 * [{{'folder': {str(tmp_path / 'seen')!r}, 'size': 1}}]\n"
-        f"executors.run(lasting, units, Path({str(tmp_path)!r}), workers=2, about='testing')\n"
+        f"executors.run_units(lasting, units, Path({str(tmp_path)!r}), workers=2, about='testing')\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
     with subprocess.Popen([sys.executable, program], env=environment) as caller:
