@@ -12,21 +12,18 @@ Each seed draws training and test rows from the training files. Test rows are us
 """
 
 import argparse
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
-from statistics import mean
 from typing import Any
 
 import torch
 
 import bertie
-from bertie.console import console
+from benchmarks.result_lines import add_line, mean_cell, read_lines
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read
 from bertie.train.callbacks import TrainingRun
@@ -90,11 +87,11 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(tables([*lines(options.results)])))
+        print("\n".join(tables([*read_lines(options.results)])))
         return
     if options.glue is None or options.nsmc is None:
         raise UsageError("Pass --glue FOLDER and --nsmc FILE.")
-    known = {(one["set"], one["method"], one["seed"], one["train"]) for one in lines(options.results)}
+    known = {(one["set"], one["method"], one["seed"], one["train"]) for one in read_lines(options.results)}
     for seed, (name, source) in product(range(options.seeds), SOURCES.items()):
         file = options.glue / source.file if source.file else options.nsmc
         train, test = drawn(file, source.format, options.train, options.test, seed)
@@ -102,9 +99,7 @@ def main() -> None:
             if (name, method, seed, options.train) not in known:
                 line = {"set": name, "method": method, "seed": seed, "train": options.train}
                 line |= measured(source.model, train, test, method, settings, seed, options.epochs)
-                console.show(str(line))
-                with options.results.open("a") as results:
-                    results.write(json.dumps(line) + "\n")
+                add_line(options.results, line)
 
 
 def drawn(file: Path, format: TableFormat, train: int, test: int, seed: int) -> tuple[Rows, Rows]:
@@ -146,12 +141,6 @@ def measured(
     return {name: round(value, 4) for name, value in figures.items()}
 
 
-def lines(results: Path) -> Iterator[dict[str, Any]]:
-    """Yields the results so far."""
-    if results.exists():
-        yield from map(json.loads, results.read_text().splitlines())
-
-
 def tables(found: list[dict[str, Any]]) -> list[str]:
     """Returns Markdown tables: means over seeds, with 95% intervals."""
     shown = {
@@ -172,15 +161,9 @@ def tables(found: list[dict[str, Any]]) -> list[str]:
         for name, method in product(SOURCES, methods):
             runs = [one for one in found if (one["set"], one["method"]) == (name, method)]
             if runs:
-                cells = (_cell([run[column] for run in runs]) for column in columns[part])
+                cells = (mean_cell([run[column] for run in runs]) for column in columns[part])
                 rows.append(f"| {name} | {method} | {' | '.join(cells)} |")
     return rows[1:]
-
-
-def _cell(values: list[float]) -> str:
-    summary = SeedSummary.over(values)
-    between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
-    return f"{mean(values):.3f}{between}"
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import bertie
+from benchmarks.result_lines import add_line, read_lines
 from bertie.apps.drift.compare import compare_traffic
-from bertie.console import console
 from bertie.errors import UsageError
 from bertie.infer.batching import chunks, run_batches
 from bertie.infer.predict import Predictor
@@ -80,18 +80,16 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table([*lines(options.results)])))
+        print("\n".join(table([*read_lines(options.results)])))
         return
     if options.data is None:
         raise UsageError("Pass --data FOLDER.")
-    known = {one["set"] for one in lines(options.results)}
+    known = {one["set"] for one in read_lines(options.results)}
     for name, one in SETS.items():
         if name not in known:
             with TemporaryDirectory() as home:
                 line = {"set": name, "shift": one.about, **measured(one, options, Path(home))}
-            console.show(str(line))
-            with options.results.open("a") as results:
-                results.write(json.dumps(line) + "\n")
+            add_line(options.results, line)
 
 
 def measured(one: Set, options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -185,12 +183,6 @@ def table_of(rows: "np.ndarray[Any, Any]", file: Path) -> Path:
 
     file.write_text("".join(json.dumps(line(row)) + "\n" for row in rows))
     return file
-
-
-def lines(results: Path) -> Iterator[dict[str, Any]]:
-    """Yields the results so far."""
-    if results.exists():
-        yield from map(json.loads, results.read_text().splitlines())
 
 
 def table(every: list[dict[str, Any]]) -> list[str]:

@@ -12,7 +12,7 @@ import csv
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 import bertie
-from bertie.console import console
+from benchmarks.result_lines import add_line, mean_cell, read_lines
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.hub import names as hub
 
 RESULTS = Path(__file__).parent / "results" / "embedding_losses.jsonl"
@@ -66,13 +65,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table([*lines()])))
+        print("\n".join(table([*read_lines(RESULTS)])))
         return
     folders = {"STS-B": options.stsb, "KorSTS": options.korsts, "SQuAD": options.squad}
     if None in folders.values():
         raise UsageError("Pass --stsb FOLDER, --korsts FOLDER and --squad FILE.")
     torch.set_num_threads(options.threads)
-    known = {(one["set"], one["program"], one["seed"]) for one in lines()}
+    known = {(one["set"], one["program"], one["seed"]) for one in read_lines(RESULTS)}
     for seed, name, program in product(range(options.seeds), SETS, PROGRAMS):
         if (name, program, seed) in known:
             continue
@@ -87,9 +86,7 @@ def main() -> None:
             score = float(bertie.evaluate(model, tables[1])[own.metric])
         line = {"set": name, "program": program, "seed": seed, own.metric: round(score, 4)}
         line |= {"pairs_per_s": round(len(train) * own.epochs / seconds, 1), "threads": options.threads}
-        console.show(str(line))
-        with RESULTS.open("a") as results:
-            results.write(json.dumps(line) + "\n")
+        add_line(RESULTS, line)
 
 
 def ours(own: Set, train: Path, dev: Path, seed: int, folder: Path) -> tuple[float, Path]:
@@ -195,12 +192,6 @@ def written(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> Path:
     return path
 
 
-def lines() -> Iterator[dict[str, Any]]:
-    """Yields the results so far."""
-    if RESULTS.exists():
-        yield from map(json.loads, RESULTS.read_text().splitlines())
-
-
 def table(found: list[dict[str, Any]]) -> list[str]:
     """Returns a Markdown table: means over seeds, with 95% intervals."""
     rows = ["| set | loss | metric | Bertie | sentence-transformers | times as fast |", "|---|---|---|---|---|---|"]
@@ -210,17 +201,11 @@ def table(found: list[dict[str, Any]]) -> list[str]:
         }
         if not all(runs.values()):
             continue
-        cells = [_cell([run[own.metric] for run in some]) for some in runs.values()]
+        cells = [mean_cell([run[own.metric] for run in some]) for some in runs.values()]
         ratios = [a["pairs_per_s"] / b["pairs_per_s"] for a, b in zip(*runs.values(), strict=False)]
         fast = f"{mean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
         rows.append(f"| {name} | `{own.loss}` | {own.metric} | {cells[0]} | {cells[1]} | {fast} |")
     return rows
-
-
-def _cell(values: list[float]) -> str:
-    summary = SeedSummary.over(values)
-    between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
-    return f"{mean(values):.3f}{between}"
 
 
 if __name__ == "__main__":

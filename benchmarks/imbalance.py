@@ -8,8 +8,6 @@ different rows. SST-2's rows are phrases of its training file.
 """
 
 import argparse
-import json
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -17,7 +15,7 @@ from statistics import mean
 from typing import Any
 
 import bertie
-from bertie.console import console
+from benchmarks.result_lines import add_line, read_lines
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
@@ -49,7 +47,7 @@ def main() -> None:
         print("\n".join(table()))
         return
     files = {"SST-2": options.glue and options.glue / "SST-2/train.tsv", "NSMC": options.nsmc}
-    known = {(one["set"], one["share"], one["method"], one["seed"]) for one in lines()}
+    known = {(one["set"], one["share"], one["method"], one["seed"]) for one in read_lines(RESULTS)}
     if None in files.values():
         raise UsageError("Pass --glue FOLDER and --nsmc FILE.")
     texts = {name: of_labels(file) for name, file in files.items() if file is not None}
@@ -59,9 +57,7 @@ def main() -> None:
             if (name, share, method, seed) not in known:
                 line = {"set": name, "share": share, "method": method, "seed": seed}
                 line |= measured(MODELS[name], train, dev, settings, seed)
-                console.show(str(line))
-                with RESULTS.open("a") as results:
-                    results.write(json.dumps(line) + "\n")
+                add_line(RESULTS, line)
 
 
 def of_labels(file: Path) -> tuple[list[str], list[str]]:
@@ -108,16 +104,10 @@ def measured(
     return {**{name: round(rare[name], 4) for name in SCORES[:3]}, "macro_f1": round(run.scores["macro_f1"], 4)}
 
 
-def lines() -> Iterator[dict[str, Any]]:
-    """Yields the results so far."""
-    if RESULTS.exists():
-        yield from map(json.loads, RESULTS.read_text().splitlines())
-
-
 def table() -> list[str]:
     """Returns the rows of a Markdown table: means over seeds, with the interval of F1."""
     found: dict[tuple[str, float, str], list[dict[str, Any]]] = {}
-    for one in lines():
+    for one in read_lines(RESULTS):
         found.setdefault((one["set"], one["share"], one["method"]), []).append(one)
     rows = [f"| set | positives | measure | {' | '.join(SCORES)} |", f"|---|---|---|{'---|' * len(SCORES)}"]
     for (name, share, method), runs in found.items():

@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (71_747, 45_000),
+    core_lines: (71_744, 45_000),
     core_files: (459, 290),
     imports_inside_functions: (118, 60),
     uses_of_any: (954, 600),

@@ -28,8 +28,8 @@ GIVEN, BEST = "given", "best"
 INNER = 0.2  # of the training rows of a fold, on which its search measures trials
 
 SettingValues = Mapping[str, object]
-FoldSearch = Callable[[FinetuneConfig, Path, Examples], Mapping[str, Any]]
-"""A search in a folder with these examples -> its results."""
+FoldSearch = Callable[..., Mapping[str, Any]]
+"""A search with a config, in a folder, of these `examples` -> its results."""
 
 
 def confirm_best(config: FinetuneConfig, best: SettingValues, run: Path, metric: str, seeds: int) -> dict[str, object]:
@@ -63,7 +63,7 @@ def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dic
         console.say(f"[bold]{fold.name}: search[/]", markup=True)
         train, dev = split.hold_out([*fold.examples.train, *fold.examples.select], INNER)
         inner = replace(fold.examples, train=train, dev=dev, select=[])
-        best = search(plan.config, run / fold.name, inner)["best"]["settings"]
+        best = search(plan.config, run / fold.name, examples=inner)["best"]["settings"]
         chosen.append(best)
         values = []
         for name, settings in ((GIVEN, plan.config), (BEST, varied(plan.config, best))):

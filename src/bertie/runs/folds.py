@@ -151,10 +151,10 @@ def _all_folds(
     folder.begin()
     parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
     model = load(run / FINAL / MODEL)
-    final_task = Predictor(model).task
-    task = plan.task.with_tokenizer(Predictor(model).tokenizer)
-    if isinstance(task, ReadsColumns) and isinstance(final_task, ReadsColumns):
-        task = task.reading_as(final_task)
+    predictor = Predictor(model)
+    task = plan.task.with_tokenizer(predictor.tokenizer)
+    if isinstance(task, ReadsColumns):
+        task = task.reading_as(predictor.task)
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))

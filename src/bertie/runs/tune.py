@@ -116,17 +116,11 @@ def tune(
         _keep_best(study, run)  # a kill may have come between the end of the last trial and this
         more = dict[str, object]()
         if hours is None or time.monotonic() - began <= hours * 3600:
-            more = _confirmed(config, run, study, metric, confirm, plan, partial(_nested, space, trials, prune))
+            of_fold = partial(tune, space=space, trials=trials, prune=prune)
+            more = _confirmed(config, run, study, metric, confirm, plan, of_fold)
         elif confirm or plan:
             console.say("The best settings are not compared with the given ones: there is no time left.")
         return _finish(study, run, metric, wanted, {**_importance(library, study), **more})
-
-
-def _nested(
-    space: Space, trials: int | None, prune: bool, config: FinetuneConfig, run: Path, examples: Examples
-) -> dict[str, object]:
-    """The search of a fold."""
-    return tune(config, run, space, trials=trials, prune=prune, examples=examples)
 
 
 def _confirmed(

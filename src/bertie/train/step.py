@@ -129,8 +129,7 @@ def backward(
             if compared is not None:
                 return compared.loss(model, output, micro), {}
             report = objective.loss(model, output, batch)
-            means = [part.weight * part.total / (counts[name] or 1) for name, part in report.items()]
-            return torch.stack(means).sum(), report
+            return _mean_loss(report, counts), report
 
         loss, report = run(forward)
         (0 * loss if again else loss).backward()  # type: ignore[no-untyped-call]
@@ -138,6 +137,11 @@ def backward(
             sums.add(report)
         del loss, report  # with what they keep of this pass, the next one could not be recorded
     return sums
+
+
+def _mean_loss(report: LossReport, counts: Mapping[str, float]) -> Tensor:
+    """The loss of a step or of a part of it: sums, divided by the counts of the whole step."""
+    return torch.stack([part.weight * part.total / (counts[name] or 1) for name, part in report.items()]).sum()
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,5 @@ def _compared(
     logits = [one.requires_grad_() for one in logits[: len(batches)]]
     parts = [batch.sequences for batch in batches if batch.sequences is not None]
     report = objective.losses(torch.cat(logits), Batch.of(Sequences.joined(parts)).to(device))
-    total = torch.stack([part.weight * part.total / (counts[name] or 1) for name, part in report.items()]).sum()
     sums.add(report)
-    return _Compared(objective, torch.autograd.grad(total, logits))
+    return _Compared(objective, torch.autograd.grad(_mean_loss(report, counts), logits))
