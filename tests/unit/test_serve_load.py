@@ -19,7 +19,7 @@ from bertie.data.sequences import Sequences
 from bertie.infer.engine import Facts
 from serving import LocalWorker, live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 ROWS = {"cls": "sequence", "hidden": "token", "mlm": "position"}
 
 

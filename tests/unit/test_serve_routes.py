@@ -26,7 +26,7 @@ from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 @pytest.fixture(scope="module")

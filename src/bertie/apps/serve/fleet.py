@@ -21,7 +21,7 @@ from bertie.apps.serve.watching import Watch
 from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, Traffic, nearest
 
 if TYPE_CHECKING:
-    from bertie.apps.serve.searching import ServedIndex
+    from bertie.apps.serve.served_index import ServedIndex
 
 SHADOW_NICE = 19  # of a version that answers nobody
 
@@ -154,7 +154,7 @@ class Fleet:
         """Returns the open indexes. Raises DataError."""
         if not self.index_paths:
             return {}
-        from bertie.apps.serve.searching import ServedIndex
+        from bertie.apps.serve.served_index import ServedIndex
 
         return {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
 

@@ -18,10 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
-from bertie.apps.serve.admission import Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.handlers import as_list, examples_of
-from bertie.apps.serve.served import Call, refused
+from bertie.apps.serve.served import Call
 from bertie.platform import Generates, GenerationConfig, WrittenWords
 
 
@@ -93,8 +92,8 @@ class Generated:
             token = following
         try:
             await self.work
-        except (Refusal, Refused) as error:
-            yield (refused(error) if isinstance(error, Refused) else error).body("")
+        except Refusal as error:
+            yield error.body("")
             return
         reason = "length" if count == self.writing.max_new_tokens else "eos_token"
         details = {"finish_reason": reason, "generated_tokens": count, "seed": None}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from bertie.apps.serve.admission import Admission, Budget, Refused
+from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.routes import BY_PATH, PIPELINE
 from bertie.apps.serve.served import Call
-from bertie.platform import DataError, read_json
+from bertie.platform import BertieError, DataError, read_json
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Served
@@ -60,9 +60,9 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
         with call.held:
             body = route.adapter.validate_python(request)
             return orjson.loads(orjson.dumps(await route.work(call, body), option=orjson.OPT_SERIALIZE_NUMPY))
-    except Refusal as error:
+    except (Refusal, BertieError) as error:
         raise DataError(f"{model.folder}: the model does not answer {path}: {error.message}") from None
-    except (Refused, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise DataError(f"{model.folder}: the model could not be checked at {path}: {error}") from None
 
 

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
-from bertie.apps.serve.errors import Refusal, invalid
+from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.platform import (
     BadRecord,
@@ -354,11 +354,8 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
             raise Refusal("Validation", several(place, texts), param=place)
         row = dict(zip(("text",) if len(texts) == 1 else ("text1", "text2"), texts, strict=True))
         columns = replace(columns, usual_text=())
-    try:
-        fields = TableFormat.flat(row)
-        found = task.example(fields, task.columns(tuple(fields), columns, place), number + 1)
-    except BertieError as error:
-        raise invalid(error) from None
+    fields = TableFormat.flat(row)
+    found = task.example(fields, task.columns(tuple(fields), columns, place), number + 1)
     if isinstance(found, BadRecord):
         raise Refusal("Validation", f"{place}: {found.reason}.", param=place)
     return found

@@ -4,13 +4,14 @@ A route that models of several tasks answer goes to the first model of the serve
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
 from bertie.apps.serve import explaining, generating, handlers, schemas
+from bertie.apps.serve.docs import ERRORS, JSON, Operation
 from bertie.apps.serve.served import VECTORS, Call
 from bertie.platform import TASKS
 
@@ -23,7 +24,7 @@ ANY = ()
 class Route:
     """A route.
 
-    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. responses: others than JSON.
+    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. content: types of the answer.
     """
 
     path: str
@@ -32,7 +33,7 @@ class Route:
     work: Callable[[Call, Any], Awaitable[Any]]
     tag: str
     example: Any = None
-    responses: dict[int | str, dict[str, object]] = field(default_factory=dict)
+    content: tuple[str, ...] = (JSON,)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
@@ -40,9 +41,10 @@ class Route:
         return TypeAdapter(self.body)
 
     @property
-    def summary(self) -> str:
-        """The first line of the handler's docstring."""
-        return (self.work.__doc__ or "").partition("\n")[0]
+    def operation(self) -> Operation:
+        """What /docs says of it: the first line of the handler's docstring, and an example."""
+        summary = (self.work.__doc__ or "").partition("\n")[0]
+        return Operation(self.tag, summary, ERRORS, self.content, body=self.body, example=self.example)
 
 
 TEI, OPENAI, COHERE = "Text Embeddings Inference", "OpenAI", "Cohere"
@@ -54,7 +56,7 @@ COMPARED = {"source_sentence": "The soup was cold.", "sentences": ["The soup had
 ASKED = {"question": "Where is the library?", "context": "The library is in the old town hall."}
 CHOICE = {"context": "It began to rain, so she", "choices": ["took a coat.", "ate a pear."]}
 NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "object": {"start": 13, "end": 18}}
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAMED = (JSON, "text/event-stream")
 FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
 
 RANKERS = ("rank", "regression", "choice")

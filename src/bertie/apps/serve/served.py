@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.apps.serve.admission import Admission, Refused
+from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher, Failed
-from bertie.apps.serve.errors import Refusal, invalid
+from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken
 from bertie.platform import (
-    BertieError,
     EmbedTask,
     Example,
     Facts,
@@ -281,10 +280,7 @@ class Call:
             return pipeline.encode_ids(ids, keep="end" if self.side == "left" else "start")
 
         started = time.perf_counter()
-        try:
-            encoded = await self.in_thread(encode, inline=self.characters <= INLINE_CHARACTERS)
-        except BertieError as error:
-            raise invalid(error) from None
+        encoded = await self.in_thread(encode, inline=self.characters <= INLINE_CHARACTERS)
         self.tokenization_s += time.perf_counter() - started
         if policy == "error" and len(encoded.cut):
             place = self.place(int(encoded.cut[0]))
@@ -346,9 +342,3 @@ class Call:
         async with self.admission.turn:
             await asyncio.sleep(0)  # the loop answers what has arrived
             return work()
-
-
-def refused(error: Refused) -> Refusal:
-    """Returns the error for a request that is not admitted."""
-    headers = {"Retry-After": f"{error.retry_after_s:.0f}"}
-    return Refusal("Overloaded", str(error), headers=headers, reason=error.reason)
