@@ -72,8 +72,8 @@ class TabularColumn:
         values = tuple(sorted(set(map(_value, known))))
         if all(map(DATE.fullmatch, values)):
             raise DataError(
-                f"The column {name!r} has dates, and a later one is unknown to the model. Make numbers of them, such as the "
-                "month, or read them as text: a template such as '{day}: {body}'."
+                f"The column {name!r} has dates, and a later one is unknown to the model. Make numbers of "
+                "them, such as the month, or read them as text: a template such as '{day}: {body}'."
             )
         if len(values) > MOST_VALUES:
             raise DataError(
