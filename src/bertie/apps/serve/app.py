@@ -15,23 +15,23 @@ from starlette.responses import Response
 from starlette.routing import Router
 
 from bertie.apps.serve import attending
+from bertie.apps.serve.call import Call, TextReading
 from bertie.apps.serve.docs import ERRORS, Address, Operation, docs_addresses
 from bertie.apps.serve.errors import Refusal, read_body
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.generating import Events, Generated
 from bertie.apps.serve.guard import Guard, Limits, Receive, Seen, Send, defect
-from bertie.apps.serve.handlers import MOST_INPUTS
+from bertie.apps.serve.inputs import MOST_INPUTS
 from bertie.apps.serve.log import LOG
 from bertie.apps.serve.page import page_addresses
-from bertie.apps.serve.routes import BY_PATH, OPENAI, PIPELINE, PIPELINES, ROUTES, TEI, Route
+from bertie.apps.serve.routes import BY_PATH, OPENAI, PIPELINES, ROUTES, TEI, Route, pipeline_of
 from bertie.apps.serve.schemas import AnyBody, Body
-from bertie.apps.serve.served import Call, Served
-from bertie.platform import TooLong, nearest
+from bertie.apps.serve.served import LongTexts, Served
+from bertie.apps.serve.ticket import Ticket
+from bertie.platform import nearest
 
-POLICIES: dict[bool | None, TooLong | None] = {None: None, True: "truncate", False: "error"}
-"""What a body's `truncate` says of long texts."""
-PROBES = "Probes"
-VERSION = version("bertie")
+PROBE_TAG = "Probes"
+SERVER_VERSION = version("bertie")
 
 
 class Json(Response):
@@ -52,7 +52,7 @@ class Application:
         fleet: Fleet,
         limits: Limits,
         *,
-        too_long: TooLong | None = None,
+        too_long: LongTexts | None = None,
         log: Callable[..., None] | None = None,
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
@@ -64,7 +64,7 @@ class Application:
         rows += [attending.ROUTE] if fleet.settings.attention else []
         own = [Address(row.path, partial(self.answer, row), row.operation, method="POST") for row in rows]
         own += [*self._pipelines(), *self._probes()]
-        self.router = Router([*own, *docs_addresses(own, VERSION), *page_addresses()], default=missing)
+        self.router = Router([*own, *docs_addresses(own, SERVER_VERSION), *page_addresses()], default=missing)
         self.asgi = Guard(self.router, limits, fleet.admission, lambda: fleet.draining, self._finished, defect)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -92,7 +92,7 @@ class Application:
         model = self.fleet.choose(name or body.model, (), "/")
         if task is not None and task not in PIPELINE_OF:
             raise Refusal("NotFound", f"There is no such pipeline. {nearest(task[:80], PIPELINE_OF)}")
-        row = BY_PATH[PIPELINE_OF[task] if task else PIPELINE[model.kinds[0]]]
+        row = BY_PATH[PIPELINE_OF[task]] if task else pipeline_of(model)
         return await self.answer(row, request, self.fleet.choose(model.name, row.kinds, row.path))
 
     async def answer(self, row: Route, request: Request, model: Served | None = None) -> Response:
@@ -105,45 +105,28 @@ class Application:
         model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
         model = self.fleet.routed(model, seen.id)
         seen.model = model.name
-        call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
-        call.watch = self.fleet.count
-        call.too_long = POLICIES[getattr(body, "truncate", None)] or self.too_long
-        with call.held:
-            call.use()
-            answer = await row.work(call, body)
+        with Ticket(model, self.fleet.admission) as ticket:
+            seen.ticket = ticket
+            answer = await row.work(Call(ticket, TextReading.of(body, self.too_long), self.fleet.count), body)
             if isinstance(answer, Generated):
-                return Events(answer, call.held.pop_all(), facts_of(call))
-            return Json(answer, headers=self._figures(seen, call))
-
-    def _figures(self, seen: Seen, call: Call) -> dict[str, str]:
-        total = perf_counter() - seen.started
-        figures = {
-            "x-compute-type": call.model.facts.device.partition(":")[0],
-            "x-compute-time": ms(call.tokenization_s + call.inference_s),
-            "x-compute-characters": str(call.characters),
-            "x-compute-tokens": str(call.tokens),
-            "x-total-time": ms(total),
-            "x-tokenization-time": ms(call.tokenization_s),
-            "x-queue-time": ms(call.queue_s),
-            "x-inference-time": ms(call.inference_s),
-        }
-        return figures | facts_of(call)
+                return Events(answer, ticket.held.pop_all(), facts_of(ticket))
+            return Json(answer, headers=figures_of(seen, ticket))
 
     # Probes and facts ----------------------------------------------------------------------------------------------
 
     def _probes(self) -> list[Address]:
-        ready = Operation(PROBES, "200 while every model can answer.", [503])
+        ready = Operation(PROBE_TAG, "200 while every model can answer.", [503])
         return [
-            Address("/healthz", self._healthz, Operation(PROBES, "200 while the process answers.")),
+            Address("/healthz", self._healthz, Operation(PROBE_TAG, "200 while the process answers.")),
             Address("/readyz", self._readyz, ready),
-            Address("/health", self._health, Operation(PROBES, "As /readyz, without a body.", [503], ())),
+            Address("/health", self._health, Operation(PROBE_TAG, "As /readyz, without a body.", [503], ())),
             Address(
                 "/info",
                 self._info,
                 Operation(TEI, "The models and the limits.", [404], parameters=(("query", "model"),)),
             ),
-            Address("/traffic", self._traffic, Operation(PROBES, "Texts and answers since the start, as counts.")),
-            Address("/metrics", self._metrics, Operation(PROBES, "Prometheus metrics.", content=("text/plain",))),
+            Address("/traffic", self._traffic, Operation(PROBE_TAG, "Texts and answers since the start, as counts.")),
+            Address("/metrics", self._metrics, Operation(PROBE_TAG, "Prometheus metrics.", content=("text/plain",))),
             Address("/v1/models", self._models, Operation(OPENAI, "The models by name.")),
             Address(
                 "/v1/models/{name:path}",
@@ -203,7 +186,7 @@ class Application:
             "max_client_batch_size": MOST_INPUTS,
             "max_body_bytes": self.limits.max_body_bytes,
             "auto_truncate": own["too_long"] != "error",
-            "version": VERSION,
+            "version": SERVER_VERSION,
             "process": asdict(fleet.process) if fleet.process else None,
             "reloads": asdict(fleet.reloads),
             "versions": fleet.versions and fleet.versions.as_json(),
@@ -225,21 +208,22 @@ class Application:
 
     def _finished(self, seen: Seen) -> None:
         """Counts and logs a request, without its texts."""
-        metrics, call, seconds = self.fleet.metrics, seen.call, perf_counter() - seen.started
+        metrics, seconds = self.fleet.metrics, perf_counter() - seen.started
         metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
         if seen.error:
             metrics.counts.add("te_request_failure", seen.error)
             if seen.status in (413, 429):
                 metrics.counts.add("bertie_rejected_total", seen.reason or "deadline")
-        if call is not None and seen.status == 200:
+        if seen.ticket is not None and seen.status == 200:
+            usage = seen.ticket.usage
             metrics.counts.add("te_request_success", seen.route)
             metrics.duration.observe(seconds)
-            metrics.tokenization.observe(call.tokenization_s)
-            metrics.queue.observe(call.queue_s)
-            metrics.inference.observe(call.inference_s)
-            metrics.length.observe(call.tokens)
-            if call.truncated:
-                metrics.counts.add("bertie_truncated_total", call.model.name, amount=call.truncated)
+            metrics.tokenization.observe(usage.tokenization_s)
+            metrics.queue.observe(usage.queue_s)
+            metrics.inference.observe(usage.inference_s)
+            metrics.length.observe(usage.tokens)
+            if usage.truncated:
+                metrics.counts.add("bertie_truncated_total", seen.model, amount=usage.truncated)
         if self.log is not None:
             self.log("request", **logged(seen, seconds))
 
@@ -273,9 +257,25 @@ async def missing(scope: MutableMapping[str, Any], receive: Receive, send: Send)
     raise Refusal("NotFound", "There is nothing here; /docs lists the routes.")
 
 
-def facts_of(call: Call) -> dict[str, str]:
+def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
+    """Returns the headers of an answer: what it took, and its model."""
+    usage = ticket.usage
+    return {
+        "x-compute-type": ticket.model.facts.device.partition(":")[0],
+        "x-compute-time": ms(usage.tokenization_s + usage.inference_s),
+        "x-compute-characters": str(usage.characters),
+        "x-compute-tokens": str(usage.tokens),
+        "x-total-time": ms(perf_counter() - seen.started),
+        "x-tokenization-time": ms(usage.tokenization_s),
+        "x-queue-time": ms(usage.queue_s),
+        "x-inference-time": ms(usage.inference_s),
+        **facts_of(ticket),
+    }
+
+
+def facts_of(ticket: Ticket) -> dict[str, str]:
     """Returns the headers about a model and its reading; other characters than ASCII are quoted."""
-    return {"x-bertie-model": quote(call.model.name), "x-bertie-truncated": str(call.truncated)}
+    return {"x-bertie-model": quote(ticket.model.name), "x-bertie-truncated": str(ticket.usage.truncated)}
 
 
 def ms(seconds: float) -> str:
@@ -285,13 +285,13 @@ def ms(seconds: float) -> str:
 
 def logged(seen: Seen, seconds: float) -> dict[str, object]:
     """Returns the log record of a request."""
-    call = seen.call
     fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
     if seen.trace:
         fields["trace_id"] = seen.trace
     if seen.error:
         fields |= {"error": seen.error, "reason": seen.reason}
-    if call is not None:
-        fields |= {"model": seen.model, "texts": call.texts, "tokens": call.tokens, "truncated": call.truncated}
-        fields |= {"queue_ms": round(call.queue_s * 1000, 1), "inference_ms": round(call.inference_s * 1000, 1)}
+    if seen.ticket is not None:
+        usage = seen.ticket.usage
+        fields |= {"model": seen.model, "texts": usage.texts, "tokens": usage.tokens, "truncated": usage.truncated}
+        fields |= {"queue_ms": round(usage.queue_s * 1000, 1), "inference_ms": round(usage.inference_s * 1000, 1)}
     return fields

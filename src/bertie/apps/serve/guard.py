@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,6 +23,9 @@ from bertie.apps.serve.errors import DEFECT, ENDS, Refusal, refusal_of
 from bertie.apps.serve.log import log_line
 from bertie.apps.serve.parser import Malformed, length
 from bertie.platform import BertieError
+
+if TYPE_CHECKING:
+    from bertie.apps.serve.ticket import Ticket
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -225,7 +228,7 @@ class Seen:
     model: str = ""
     error: str = ""
     reason: str = ""
-    call: Any = None
+    ticket: "Ticket | None" = None
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:

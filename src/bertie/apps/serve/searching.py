@@ -10,11 +10,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bertie.apps.serve import schemas
+from bertie.apps.serve.call import Call, are_cut
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.fleet import Fleet
-from bertie.apps.serve.handlers import check_filled
+from bertie.apps.serve.inputs import check_filled
 from bertie.apps.serve.routes import ANY, OWN, Route
-from bertie.apps.serve.served import Call, Served
+from bertie.apps.serve.served import Served
+from bertie.apps.serve.ticket import RequestUsage, Ticket
 from bertie.platform import DataError, Example, Facts, Predictor, Sequences, TextPipeline, nearest
 
 POOL = ThreadPoolExecutor(2, "bertie-search")
@@ -26,29 +28,29 @@ STAGE_S = 120.0  # for a model's part of a search; a thread that waits for a ser
 class Queued:
     """An engine whose batches go through the queue of a served model; for threads beside that of the server."""
 
-    call: Call
+    ticket: Ticket
     loop: asyncio.AbstractEventLoop
 
     @property
     def facts(self) -> Facts:
         """Those of the model."""
-        return self.call.model.facts
+        return self.ticket.model.facts
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """`Engine.run` in the model's process. Raises Refusal, as `Call.arrays`."""
-        return asyncio.run_coroutine_threadsafe(self.call.arrays(ids, outputs), self.loop).result(STAGE_S)
+        """`Engine.run` in the model's process. Raises Refusal, as `Ticket.arrays`."""
+        return asyncio.run_coroutine_threadsafe(self.ticket.arrays(ids, outputs), self.loop).result(STAGE_S)
 
 
 @dataclass(frozen=True)
 class Counted(TextPipeline):
     """A pipeline that counts the truncated texts of a request."""
 
-    call: Call
+    usage: RequestUsage
 
     def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples."""
         encoded = super().encode(examples)
-        self.call.cut_by(encoded, self.too_long)
+        self.usage.truncated += sum(are_cut(self, encoded))
         return encoded
 
 
@@ -74,33 +76,27 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     if name not in indexes:
         raise Refusal("NotFound", f"There is no such index. {nearest(name[:80], indexes)}", param="index")
     check_filled("query", body.query)
-    call.take(1)
+    call.ticket.take(1)
+    call.usage.characters = len(body.query)
     index = indexes[name]
-    chosen = [
-        models[index.embedder] if index.embedder else None,
-        stage(fleet, body.rerank, RANKERS, lambda model: model.kinds[0] == "rank" or model.scores_pairs),
-        stage(fleet, body.answer, READERS, lambda model: model.kinds[0] in READERS),
+    stages = [
+        predictor(call, models[index.embedder] if index.embedder else None),
+        predictor(call, stage(fleet, body.rerank, RANKERS, lambda one: one.kinds[0] == "rank" or one.scores_pairs)),
+        predictor(call, stage(fleet, body.answer, READERS, lambda one: one.kinds[0] in READERS)),
     ]
-    calls = [Call(model, call.admission) if model else None for model in chosen]
-    stages = [predictor(one) if one else None for one in calls]
-    if calls[0] and stages[0]:
-        stages[0] = stages[0].replace(task_or_none=calls[0].model.embedder, too_long="truncate")
-    for one in filter(None, calls):
-        call.held.enter_context(one.held)
-        one.use()
-    found = await asyncio.get_running_loop().run_in_executor(POOL, index.search, body, stages)
-    call.characters = len(body.query)
-    for one in filter(None, calls):
-        call.tokens += one.tokens
-        call.truncated += one.truncated
-        call.queue_s += one.queue_s
-        call.inference_s += one.inference_s
-    return {"index": name, **found.as_json(), "truncated": call.truncated}
+    if embedder := stages[0]:
+        stages[0] = embedder.replace(task_or_none=embedder.pipeline.embedder, too_long="truncate")
+    passages = await asyncio.get_running_loop().run_in_executor(POOL, index.search, body, stages)
+    return {"index": name, **passages.as_json(), "truncated": call.usage.truncated}
 
 
-def predictor(call: Call) -> Predictor:
-    """A model's predictor, whose batches go through its queue."""
-    return Predictor(Queued(call, asyncio.get_running_loop()), pipeline=Counted(**vars(call.model.pipeline), call=call))
+def predictor(call: Call, model: Served | None) -> Predictor | None:
+    """The predictor of a model, whose batches go through its queue until the request ends."""
+    if model is None:
+        return None
+    ticket = call.ticket.held.enter_context(Ticket(model, call.ticket.admission, call.usage))
+    pipeline = Counted(**vars(model.pipeline), usage=call.usage)
+    return Predictor(Queued(ticket, asyncio.get_running_loop()), pipeline=pipeline)
 
 
 def stage(fleet: Fleet, asked: bool | str, kinds: tuple[str, ...], suits: Callable[[Served], bool]) -> Served | None:
