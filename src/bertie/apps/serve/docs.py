@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from bertie.apps.serve.errors import STATUS, Refusal
@@ -91,15 +91,22 @@ class Address(Route):
         method: str = "GET",
     ) -> None:
         super().__init__(path, work, methods=[method])
-        self.method, self.operation = method.lower(), operation
+        self.work, self.method, self.operation = work, method.lower(), operation
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Returns whether it is the address of a request. Most are compared, which takes less than a pattern."""
+        if not self.param_convertors and scope["path"] != self.path:
+            return Match.NONE, {}
+        return super().matches(scope)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI. Raises Refusal for another method."""
+        """ASGI. Raises Refusal for another method, and as its work does: the guard answers all of them."""
         methods = self.methods or ()
         if scope["method"] not in methods:
             allowed = {"Allow": ", ".join(sorted(methods))}
             raise Refusal("Validation", "Another method is expected here.", status=405, headers=allowed)
-        await self.app(scope, receive, send)
+        response = await self.work(Request(scope, receive))
+        await response(scope, receive, send)
 
 
 def openapi(addresses: Iterable[Address], version: str) -> dict[str, Any]:
