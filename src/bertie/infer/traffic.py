@@ -36,7 +36,7 @@ from bertie.models.beside import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script
-from bertie.training_facts import TRAFFIC
+from bertie.training_facts import TRAFFIC, TRAFFIC_MODEL
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -166,6 +166,8 @@ class Traffic:
     @staticmethod
     def model_hash(path: Path) -> str:
         """Returns a hash of the weights and the config of a model folder, of an adapter, or of a graph."""
+        if (of_adapter := path / TRAFFIC_MODEL).is_file():
+            return of_adapter.read_text(encoding="utf-8")
         weights = sorted(path.glob("*.safetensors"))
         graph = path if path.is_file() else path / "onnx" / "model.onnx"
         config = path / ("config.json" if (path / "config.json").is_file() else ADAPTER)
