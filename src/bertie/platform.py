@@ -38,7 +38,7 @@ _MODULES = {
     "infer.batching": "batches run_batches",
     "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
-    "infer.fill": "MaskPrediction Masked",
+    "infer.fill": "Masked",
     "infer.graph_model": "GraphModel",
     "infer.layers": "token_vectors",
     "infer.native.folder": "FolderEngine",
@@ -49,7 +49,6 @@ _MODULES = {
     "infer.pseudo": "MaskedToken",
     "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
-    "infer.write": "WrittenWords=Words",
     "io.fields": "Fields",
     "io.lines": "BadRecord",
     "io.pydocs": "PythonModule=Module PythonPackage",
@@ -63,7 +62,6 @@ _MODULES = {
     "metrics.tags": "tag_entities",
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
-    "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
     "models.int8": "nearest_rows",
     "models.kinds": "MOST_POSITIONS=MOST",
@@ -80,37 +78,32 @@ _MODULES = {
     "runs.opening": "ModelFolder open_engine",
     "runs.planning": "job_of settings_of=run_settings",
     "settings": "read_yaml",
-    "tasks": "Prediction TASKS Task",
+    "tasks": "Prediction",
     "tasks.arrays": "unit_vectors",
-    "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
+    "tasks.capabilities": "Chooses Embeds Spans",
     "tasks.datasets": "DATASETS",
-    "tasks.embed": "EmbedTask",
     "tasks.parse": "word_places",
-    "tasks.relation": "RelationExample",
-    "tasks.several": "TaskPart=Part",
     "tasks.span": "SpanPrediction SpanTask",
-    "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
     "text.sentences": "load_kiwi sentence_boundaries=boundaries unwrap_lines=unwrap",
     "text.swaps": "Swaps",
     "train.callbacks": "TrainingRun",
     "train.resume": "check_unchanged",
     "train.step_metrics": "Diverged",
-    "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "AnnotatedFile", "BadRecord", "BertieError",
-    "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "EmbedTask", "Embeds",
+    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "AnnotatedFile", "BadRecord", "BertieError",
+    "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "Embeds",
     "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind",
-    "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction",
+    "GraphModel", "Html", "Importance", "Job", "Lessons", "Line",
     "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead",
-    "PairedDifference", "Parts", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
-    "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
+    "PairedDifference", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
+    "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "Report", "Reservoir",
     "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction", "SpanTask",
-    "Spans", "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
-    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "TrainingRun", "UsageError",
-    "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
+    "Spans", "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions",
+    "TextPipeline", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "TrainingRun", "UsageError",
+    "VocabularyHead", "atomic_write", "batches", "build_model", "call_hash", "check_names",
     "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
     "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of", "load_kiwi",
     "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune", "quantity",
@@ -163,7 +156,7 @@ if TYPE_CHECKING:
     from bertie.infer.batching import batches, run_batches
     from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
-    from bertie.infer.fill import Masked, MaskPrediction
+    from bertie.infer.fill import Masked
     from bertie.infer.graph_model import GraphModel
     from bertie.infer.layers import token_vectors
     from bertie.infer.native.folder import FolderEngine
@@ -174,7 +167,6 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import MaskedToken
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
-    from bertie.infer.write import Words as WrittenWords
     from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
@@ -189,7 +181,6 @@ if TYPE_CHECKING:
     from bertie.metrics.tags import tag_entities
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
-    from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
     from bertie.models.int8 import nearest_rows
     from bertie.models.kinds import MOST as MOST_POSITIONS
@@ -207,16 +198,12 @@ if TYPE_CHECKING:
     from bertie.runs.planning import job_of
     from bertie.runs.planning import run_settings as settings_of
     from bertie.settings import read_yaml
-    from bertie.tasks import TASKS, Prediction, Task
+    from bertie.tasks import Prediction
     from bertie.tasks.arrays import unit_vectors
-    from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
+    from bertie.tasks.capabilities import Chooses, Embeds, Spans
     from bertie.tasks.datasets import DATASETS
-    from bertie.tasks.embed import EmbedTask
     from bertie.tasks.parse import word_places
-    from bertie.tasks.relation import RelationExample
-    from bertie.tasks.several import Part as TaskPart
     from bertie.tasks.span import SpanPrediction, SpanTask
-    from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import boundaries as sentence_boundaries
     from bertie.text.sentences import load_kiwi
@@ -225,7 +212,6 @@ if TYPE_CHECKING:
     from bertie.train.callbacks import TrainingRun
     from bertie.train.resume import check_unchanged
     from bertie.train.step_metrics import Diverged
-    from bertie.training_facts import TooLong
 else:
     _HOMES = {
         name: (f"bertie.{module}", own or name)
